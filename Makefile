@@ -1,0 +1,84 @@
+# Needs python3 (3.11 or newer, with venv) and make. Everything else is installed into .venv, at the versions in
+# requirements-dev.lock.
+
+PYTHON ?= python3
+ARGS ?=
+
+VENV := .venv
+BIN := $(VENV)/bin
+# The stamp is written last, so an installation that was interrupted is begun again.
+READY := $(VENV)/.ready
+# Two -q: only errors. One would still print the addresses pip looks at.
+PIP := -m pip --disable-pip-version-check -qq
+SOURCES := $(wildcard src tests bench examples)
+
+.PHONY: help check format test demo bench-engine dist lock clean
+.DELETE_ON_ERROR:
+
+define check_python
+@command -v $(PYTHON) >/dev/null || { \
+	  echo "$(PYTHON) was not found. Install Python 3.11 or newer, or name it: make PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
+	  echo "Holdfast needs Python 3.11 or newer, and $(PYTHON) is older. Name another: make PYTHON=python3.12" >&2; exit 1; }
+@$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || { \
+	  echo "$(PYTHON) has no venv or no ensurepip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
+endef
+
+help:
+	@echo 'make check         ruff, mypy and pyright'
+	@echo 'make format        let ruff format the code and fix what it can'
+	@echo 'make test          every test, with coverage; make test ARGS="tests/codec -x" for some'
+	@echo 'make demo          run the demo'
+	@echo 'make bench-engine  measure the engine'
+	@echo 'make dist          build the wheel and the source archive'
+	@echo 'make lock          take the newest development tools'
+	@echo 'make clean         remove all that make made'
+
+check: $(READY)
+	$(BIN)/ruff check $(SOURCES)
+	$(BIN)/ruff format --check $(SOURCES)
+	$(BIN)/mypy $(SOURCES)
+	$(BIN)/pyright --pythonpath $(BIN)/python
+
+format: $(READY)
+	$(BIN)/ruff check --fix $(SOURCES)
+	$(BIN)/ruff format $(SOURCES)
+
+# The ci profile repeats the same examples at every run and sets no deadline per example: a busy machine must not
+# fail a build. Plain pytest looks for new examples.
+test: $(READY)
+	$(BIN)/pytest -n 2 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
+
+demo: $(READY)
+	$(BIN)/python examples/demo.py
+
+bench-engine: $(READY)
+	$(BIN)/python -m bench.engine
+
+dist: $(READY)
+	$(BIN)/python -m build --no-isolation
+
+$(VENV): $(READY) ;
+
+$(READY): requirements-dev.lock pyproject.toml
+	$(check_python)
+	$(PYTHON) -m venv --clear $(VENV)
+	$(BIN)/python $(PIP) install -r requirements-dev.lock
+	$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+# Dependency groups need a newer pip than the one that comes with Python 3.11. Names and versions only, so that the
+# lock says nothing about where a machine gets its packages.
+lock:
+	$(check_python)
+	rm -rf $(VENV)
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/python $(PIP) install --upgrade pip
+	$(BIN)/python $(PIP) install --group dev .
+	@{ echo '# Written by make lock, from the dependencies and the dev group in pyproject.toml.'; \
+	   $(BIN)/python $(PIP) freeze --exclude holdfast; } > requirements-dev.lock
+	@rm -rf $(VENV)
+
+clean:
+	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -1,0 +1,280 @@
+"""What library code may not contain: stored data that runs, SQL built from text, printing, imports up the layers."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parent.parent / "src" / "holdfast"
+
+EXECUTING_MODULES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "copyreg"}
+EXECUTING_BUILTINS = {"eval", "exec", "__import__"}
+EXECUTE = {"execute", "executemany", "executescript"}
+
+# What each layer may import of the package, besides itself. A name allows everything below it. A module of the
+# package that is in no layer here (the handle, the public names) stands above them all.
+BASE = {"errors", "identity", "records"}
+LAYERS = {
+    "errors": BASE,
+    "identity": BASE,
+    "records": BASE,
+    "policy": BASE,
+    "stores": BASE,
+    "codec": BASE,
+    "state": BASE | {"codec", "stores.contract"},
+    "threads": BASE | {"codec", "state", "stores.contract"},
+}
+
+# PRAGMA takes no bound parameters. Any module may put its own constants and what can only be a number into one; these
+# are the others, each looked at: module and text, and where the names in them come from.
+PRAGMAS = {
+    ("stores.sqlite.connection", "f'PRAGMA {name} = {value}'"),  # a table of settings in the module
+    ("stores.sqlite.connection", "f'PRAGMA {name}'"),  # the same table, and literals
+    ("stores.sqlite.store", "f'PRAGMA wal_checkpoint({mode})'"),  # literals
+}
+
+
+def problems(module: str, source: str) -> list[str]:
+    """Everything forbidden in the source of `module` (a dotted name, `holdfast.` left out)."""
+    tree = ast.parse(source)
+    constants = _constants(tree)
+    found = [problem for node in ast.walk(tree) for problem in _problems(module, node, constants)]
+    return [f"{module}:{problem}" for problem in found]
+
+
+def _constants(tree: ast.Module) -> set[str]:
+    """Names that the module sets once, at its top, to a literal."""
+    names = [node.id for node in ast.walk(tree) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)]
+    constants: set[str] = set()
+    for statement in tree.body:
+        match statement:
+            case ast.Assign(targets=[ast.Name(id=name)], value=ast.Constant()):
+                constants.add(name)
+            case ast.AnnAssign(target=ast.Name(id=name), value=ast.Constant()):
+                constants.add(name)
+            case _:
+                pass
+    return {name for name in constants if names.count(name) == 1}
+
+
+def _problems(module: str, node: ast.AST, constants: set[str]) -> Iterator[str]:
+    match node:
+        case ast.Import(names=names):
+            for alias in names:
+                yield from _import(module, node.lineno, alias.name)
+        case ast.ImportFrom(module=source, names=names, level=0) if source is not None:
+            for alias in names:
+                # `from holdfast.stores import contract` imports a module; `from holdfast.errors import Busy` a name.
+                whole = f"{source}.{alias.name}"
+                yield from _import(module, node.lineno, whole if _is_module(whole) else source)
+        case ast.ImportFrom():
+            yield f"{node.lineno}: a relative import hides its layer"
+        case ast.Name(id=name) if name in EXECUTING_BUILTINS:
+            yield f"{node.lineno}: {name} runs data"
+        case ast.Attribute(value=ast.Name(id="builtins"), attr=name) if name in EXECUTING_BUILTINS:
+            yield f"{node.lineno}: {name} runs data"
+        case ast.Call(func=ast.Name(id="print")):
+            yield f"{node.lineno}: a library does not print"
+        case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"), args=arguments):
+            if not (arguments and all(isinstance(argument, ast.Constant) for argument in arguments)):
+                yield f"{node.lineno}: import_module of something that is not written here"
+        case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in EXECUTE:
+            first = node.args[0] if node.args else next((word.value for word in node.keywords), None)
+            if first is not None and _is_built(first) and not _is_pragma(module, first, constants):
+                yield f"{node.lineno}: SQL built from text"
+        case _:
+            pass
+
+
+def _is_built(node: ast.expr) -> bool:
+    match node:
+        case ast.JoinedStr() | ast.BinOp():
+            return True
+        case ast.Call(func=ast.Attribute(attr="format" | "format_map" | "join" | "replace")):
+            return True
+        case ast.IfExp(body=body, orelse=orelse):
+            return _is_built(body) or _is_built(orelse)
+        case ast.NamedExpr(value=value):
+            return _is_built(value)
+        case _:
+            return False
+
+
+def _is_pragma(module: str, node: ast.expr, constants: set[str]) -> bool:
+    """A PRAGMA made of nothing but constants of its module and numbers, or one of the list."""
+    if (module, ast.unparse(node)) in PRAGMAS:
+        return True
+    match node:
+        case ast.JoinedStr(values=[ast.Constant(value=str(text)), *rest]) if text.startswith("PRAGMA "):
+            return all(isinstance(part, ast.Constant) or _is_harmless(part, constants) for part in rest)
+        case _:
+            return False
+
+
+def _is_harmless(part: ast.expr, constants: set[str]) -> bool:
+    match part:
+        case ast.FormattedValue(format_spec=ast.JoinedStr(values=[ast.Constant(value="d")])):
+            return True  # raises for anything but an int
+        case ast.FormattedValue(value=ast.Call(func=ast.Name(id="int"))):
+            return True
+        case ast.FormattedValue(value=ast.Name(id=name)):
+            return name in constants
+        case _:
+            return False
+
+
+def _is_module(name: str) -> bool:
+    path = ROOT.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def _import(module: str, line: int, name: str) -> Iterator[str]:
+    top, _, rest = name.partition(".")
+    if top in EXECUTING_MODULES:
+        yield f"{line}: {top} can run what it reads"
+    if top != "holdfast":
+        return
+    layer = module.partition(".")[0]
+    if _below("testing", rest) and layer != "testing":
+        yield f"{line}: nothing imports holdfast.testing"
+    elif layer in LAYERS and not any(_below(allowed, rest) for allowed in LAYERS[layer] | {layer}):
+        yield f"{line}: {layer} may not import {name}"
+
+
+def _below(package: str, name: str) -> bool:
+    return name == package or name.startswith(package + ".")
+
+
+def modules() -> list[tuple[str, Path]]:
+    named: list[tuple[str, Path]] = []
+    for path in sorted(ROOT.rglob("*.py")):
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        named.append((".".join(part for part in parts if part != "__init__"), path))
+    return named
+
+
+def test_every_exception_is_needed() -> None:
+    sources = dict(modules())
+    for module, text in PRAGMAS:
+        tree = ast.parse(sources[module].read_text("utf-8"))
+        assert text in {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)}
+
+
+def test_the_library_is_found() -> None:
+    assert {"errors", "records", "stores.contract"} <= {module for module, _ in modules()}
+
+
+@pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
+def test_nothing_forbidden(module: str, path: Path) -> None:
+    assert problems(module, path.read_text("utf-8")) == []
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import pickle",
+        "import json, pickle as p",
+        "from pickle import loads",
+        "import marshal",
+        "def f():\n    import shelve",
+        "eval('1')",
+        "f = exec",
+        "import builtins\nbuiltins.eval(x)",
+        "__import__(name)",
+        "import importlib\nimportlib.import_module(name)",
+        "from importlib import import_module\nimport_module(f'{name}.x')",
+        "import_module(name=name)",
+        "print('hello')",
+        "c.execute(f'SELECT * FROM {table}')",
+        "c.execute('SELECT %s' % name)",
+        "c.execute('SELECT ' + name)",
+        "c.execute('SELECT {}'.format(name))",
+        "c.execute(' '.join(parts))",
+        "c.execute(sql=f'SELECT {x}')",
+        "c.execute(SQL if simple else SQL + where)",
+        "c.execute(sql := f'SELECT {x}')",
+        "c.executemany(f'INSERT INTO {t}', rows)",
+        "c.executescript('DROP TABLE ' + t)",
+        "execute(f'SELECT {x}')",
+        "def f(version):\n    c.execute(f'PRAGMA user_version = {version}')",
+        "VERSION = 1\nVERSION = other\nc.execute(f'PRAGMA user_version = {VERSION}')",
+        "VERSION = read()\nc.execute(f'PRAGMA user_version = {VERSION}')",
+        "c.execute(f'PRAGMA busy_timeout = {timeout:s}')",
+        "c.execute(f'PRAGMA busy_timeout = {int(timeout)}; {more}')",
+        "c.execute(f'SELECT {number:d}')",
+        "TABLE = 'a'\nc.execute(f'SELECT * FROM {TABLE}')",
+        "from . import errors",
+        "from ..codec import packed",
+    ],
+)
+def test_each_rule_finds_what_it_forbids(source: str) -> None:
+    assert len(problems("anything", source)) == 1
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "import json",
+        "import importlib\nimportlib.import_module('langgraph.checkpoint')",
+        "re.compile(pattern)",
+        "frame.eval",
+        "printer.print(x)",
+        "c.execute(SQL['save'], (name, seq))",
+        "c.execute('SELECT 1')",
+        "c.execute(statements.save)",
+        "c.execute(f'PRAGMA incremental_vacuum({pages:d})')",
+        "c.execute(f'PRAGMA busy_timeout = {int(seconds * 1000)}')",
+        "VERSION: Final = 1\nc.execute(f'PRAGMA user_version = {VERSION}')",
+        "raise Damaged(f'{name} is damaged')",
+    ],
+)
+def test_each_rule_leaves_the_rest_alone(source: str) -> None:
+    assert problems("anything", source) == []
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("stores.sqlite.store", "from holdfast.state import parts"),
+        ("stores.memory", "import holdfast.threads.thread"),
+        ("stores.memory", "from holdfast.runs.lease import Lease"),
+        ("stores.memory", "from holdfast.codec import packed"),
+        ("stores.memory", "from holdfast import Store"),
+        ("codec.packed", "from holdfast.state.parts import Part"),
+        ("codec.packed", "from holdfast.stores.contract import Span"),
+        ("codec.packed", "def f():\n    from holdfast.threads import diff"),
+        ("state.base", "from holdfast.stores import memory"),
+        ("state.base", "from holdfast.stores.memory import MemoryStore"),
+        ("state.base", "from holdfast.threads.thread import Thread"),
+        ("threads.thread", "from holdfast.stores.sqlite import open_store"),
+        ("threads.thread", "from holdfast.runs import run"),
+        ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
+        ("errors", "from holdfast.codec.packed import encode"),
+        ("policy", "from holdfast.runs.run import Run"),
+        ("handle", "from holdfast.testing import StoreContract"),
+        ("", "import holdfast.testing.crash"),
+    ],
+)
+def test_imports_up_the_layers_are_found(module: str, source: str) -> None:
+    assert len(problems(module, source)) == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "source"),
+    [
+        ("stores.sqlite.store", "from holdfast.stores.contract import Span"),
+        ("stores.memory", "from holdfast.errors import Conflict"),
+        ("state.base", "from holdfast.stores import contract"),
+        ("state.base", "from holdfast.codec.packed import encode"),
+        ("threads.thread", "from holdfast.state.base import Base\nfrom holdfast.stores.contract import Store"),
+        ("threads.diff", "import holdfast.codec.packed"),
+        ("testing.suite", "from holdfast.testing.crash import kill\nfrom holdfast.stores.sqlite import open_store"),
+        ("handle", "from holdfast.threads.thread import Thread"),
+        ("", "from holdfast.handle import Holdfast"),
+    ],
+)
+def test_imports_down_the_layers_are_allowed(module: str, source: str) -> None:
+    assert problems(module, source) == []
