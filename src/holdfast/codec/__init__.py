@@ -1,0 +1,1 @@
+"""Values to bytes and back: an explicit set of types, faithful or refused."""

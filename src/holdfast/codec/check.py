@@ -1,0 +1,142 @@
+"""Which values can be stored: exactly these types, nested at most `MAX_DEPTH` deep, holding no value of another type.
+
+A subclass is another type: it would come back as its base.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec.extension import zone_problem
+from holdfast.errors import Unsupported
+
+MAX_DEPTH: Final = 200
+"""How many containers may be nested. The encoder's own limit is 255; between the two is room for the state layer."""
+
+LEAVES: Final[frozenset[type]] = frozenset(
+    {type(None), bool, int, float, str, bytes, date, timedelta, UUID, Decimal},
+)
+"""Types whose every value can be stored."""
+
+_CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
+_SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
+_STR: Final[frozenset[type]] = frozenset({str})
+_ACCEPTED: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+_LONGEST_KEY: Final = 40
+
+
+def check(value: Any, depth: int = 0) -> None:
+    """Raise `Unsupported`, with the path, if `value` or anything in it cannot be stored.
+
+    `depth` is the number of containers around `value`.
+    """
+    if type(value) not in LEAVES and not _storable(value, MAX_DEPTH - depth):
+        _explain(value, "$", MAX_DEPTH - depth, [])
+        # Nothing was found the second time: somebody else is changing the value.
+        raise Unsupported("$", "changed while it was being saved")
+
+
+def _storable(value: Any, room: int) -> bool:
+    """Whether a value of no leaf type can be stored. Runs on every new value, so it keeps no account of the path.
+
+    A cycle needs no account either: it runs out of room.
+    """
+    kind = type(value)
+    if kind in _CLOCKS:
+        return zone_problem(value.tzinfo) is None
+    if room <= 0:
+        return False
+    children: Iterable[Any]
+    if kind is dict:
+        children = value.values()
+        if not _STR.issuperset(map(type, value)):
+            children = (*value, *children)
+    elif kind in _SEQUENCES:
+        children = value
+    else:
+        return False
+    for child in children:  # noqa: SIM110 - all() of a generator takes twice the time
+        if type(child) not in LEAVES and not _storable(child, room - 1):
+            return False
+    return True
+
+
+def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
+    """Find what `_storable` refused and raise `Unsupported` with its path."""
+    kind = type(value)
+    if kind in LEAVES:
+        return
+    if kind in _CLOCKS:
+        problem = zone_problem(value.tzinfo)
+        if problem is not None:
+            raise Unsupported(path, f"a {kind.__name__} cannot be stored: {problem}")
+        return
+    if kind is not dict and kind not in _SEQUENCES:
+        raise Unsupported(path, refusal(kind))
+    if id(value) in around:
+        raise Unsupported(path, f"a {kind.__name__} that holds itself cannot be stored")
+    if room <= 0:
+        raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
+    around.append(id(value))
+    for step, child in _children(value, kind):
+        _explain(child, path + step, room - 1, around)
+    around.pop()
+
+
+def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
+    if kind is dict:
+        for key, item in value.items():
+            step = key_step(key)
+            if type(key) is not str:
+                yield step, key
+            yield step, item
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    else:
+        for item in value:
+            yield f"[<{type_name(type(item))} element>]", item
+
+
+def key_step(key: Any) -> str:
+    """One step of a path. Of the state, only str keys are shown, and of a long one only its beginning."""
+    if type(key) is not str:
+        return f"[<{type_name(type(key))} key>]"
+    if len(key) > _LONGEST_KEY:
+        key = key[:_LONGEST_KEY] + "..."
+    return f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]"
+
+
+def type_name(kind: type[Any]) -> str:
+    """The name of a type as messages give it."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def refusal(kind: type[Any]) -> str:
+    """Why no value of this type can be stored, and what to do instead."""
+    name = type_name(kind)
+    if (
+        issubclass(kind, (Enum, msgspec.Struct))
+        or dataclasses.is_dataclass(kind)
+        or hasattr(kind, "__attrs_attrs__")
+        or hasattr(kind, "__pydantic_validator__")
+    ):
+        return f"a {name} can be stored only where type= says how it comes back; pass type= or convert it"
+    if kind is bytearray or kind is memoryview:
+        return f"a {name} would come back as bytes; convert it with bytes()"
+    for base in kind.__mro__[1:]:
+        if base in _ACCEPTED:
+            return f"a {name} would come back as {type_name(base)}; convert it before saving"
+    return (
+        f"a {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
+        "frozenset, datetime, date, time, timedelta, UUID or Decimal"
+    )

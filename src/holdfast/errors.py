@@ -1,0 +1,101 @@
+"""Every error Holdfast raises: one tree, so `except HoldfastError` catches all of it and nothing else."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.records import Checkpoint
+
+
+class HoldfastError(Exception):
+    """Something Holdfast was asked to do could not be done."""
+
+
+class InvalidArgument(HoldfastError, ValueError):
+    """An argument is of the wrong kind or out of range; nothing was read or written."""
+
+
+class Unsupported(InvalidArgument):
+    """A state holds a value that would not come back equal; nothing was stored.
+
+    `path` says where (`$.messages[3].args.when`).
+    """
+
+    def __init__(self, path: str, problem: str) -> None:
+        super().__init__(f"{path}: {problem}")
+        self.path = path
+        self.problem = problem
+
+
+class TooLarge(InvalidArgument):
+    """A state is over the size limit of this handle; nothing was stored."""
+
+
+class NotFound(HoldfastError, LookupError):
+    """No thread or checkpoint of that name; nothing was changed."""
+
+
+class Ambiguous(NotFound):
+    """A short id matches more than one checkpoint; give more of it."""
+
+
+class Conflict(HoldfastError):
+    """The thread is not where the caller expected it to be; nothing was stored.
+
+    Somebody else saved or rewound it. Call `latest()` to see where it is now, then decide.
+    """
+
+
+class AlreadyExists(Conflict):
+    """A thread of that name exists; nothing was changed."""
+
+
+class Protected(Conflict):
+    """The checkpoint must stay: it is the head of its thread."""
+
+
+class Closed(HoldfastError):
+    """The handle was closed; open the store again."""
+
+
+class StoreError(HoldfastError):
+    """The store could not do its work. The cause says why."""
+
+
+class Busy(StoreError):
+    """Another process held the store for too long; nothing was changed. Try again."""
+
+
+class StoreFull(StoreError):
+    """No room for the write; nothing was changed. Free space, then save again."""
+
+
+class ReadOnly(StoreError):
+    """The store cannot be written by this process; nothing was changed."""
+
+
+class NotAStore(StoreError):
+    """The file is something other than a Holdfast store; it was left as it was."""
+
+
+class NewerFormat(StoreError):
+    """The store was written by a newer Holdfast; it was left as it was. Upgrade to read it."""
+
+
+class Damaged(StoreError):
+    """Stored bytes are not what was written.
+
+    The message names what is hurt; other checkpoints stay readable. `latest(fallback=True)` finds the newest
+    undamaged ancestor.
+    """
+
+
+class OutcomeUnknown(StoreError):
+    """The store failed while committing: the write may or may not have happened.
+
+    This handle takes no further calls. Open the store again and `load(error.checkpoint.id)`: it is there, whole,
+    or raises `NotFound`.
+    """
+
+    checkpoint: Checkpoint | None = None

@@ -1,0 +1,80 @@
+"""What users get to see of the store: frozen records."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any, Final, Literal, final
+
+import msgspec
+
+Status = Literal["queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead"]
+
+
+@final
+class NotLoaded:
+    """The state of a checkpoint that was listed, not loaded. `thread.load(checkpoint)` gives it."""
+
+    def __repr__(self) -> str:
+        return "NOT_LOADED"
+
+
+NOT_LOADED: Final = NotLoaded()
+
+
+class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
+    """Tokens and money spent so far, as the caller counts them."""
+
+    input: int = 0
+    output: int = 0
+    cached: int = 0
+    total: int = 0
+    cost: float = 0.0
+    currency: str = "USD"
+
+
+class Skipped(msgspec.Struct, frozen=True):
+    """A checkpoint that `latest(fallback=True)` had to pass over."""
+
+    id: str
+    seq: int
+    step: int
+    why: str
+
+
+class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
+    """One immutable record of a thread. `seq` gives the order; `created_at` is information only."""
+
+    id: str
+    thread: str
+    seq: int
+    step: int
+    parent: str | None
+    created_at: datetime
+    status: Status
+    reason: str | None
+    label: str | None
+    tags: tuple[str, ...]
+    metadata: dict[str, Any]
+    agent: str | None
+    trigger: str
+    usage: Usage | None
+    resume_hint: str | None
+    size: int
+    digest: str
+    schema_version: int | None
+    state: Any = NOT_LOADED
+    skipped: tuple[Skipped, ...] = ()
+
+
+class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of `hf.threads()`: a thread as its head shows it."""
+
+    name: str
+    head: str
+    seq: int
+    step: int
+    status: Status
+    agent: str | None
+    size: int
+    count: int
+    updated_at: datetime
