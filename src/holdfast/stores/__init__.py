@@ -1,0 +1,1 @@
+"""Stores: where bytes live. `contract` says what each of them must do."""

@@ -1,0 +1,257 @@
+"""The store contract: what a store must do, in the records it moves.
+
+A store moves bytes. It knows threads, checkpoints, logs of cells and shared values, and nothing of states, messages
+or frameworks. Every verb is atomic and thread-safe; `holdfast.testing.StoreContract` is the executable form of this
+page and runs on every store.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from typing import Literal, Protocol
+
+import msgspec
+
+
+class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A contiguous range of one log's cells: how anything names cells.
+
+    `first` and `last` are the `seq` of the commits that wrote the range. They let a store find the cells by key,
+    without an index of its own, and stay true when segments are merged. Inside Refs, `thread` 0 means the thread that
+    owns the record holding them, so a thread's own records do not depend on the number it was given; a span handed to
+    a verb of the store names its thread by number.
+    """
+
+    thread: int
+    log: int
+    start: int
+    count: int
+    first: int
+    last: int
+
+
+class Refs(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """Everything a skeleton or a node cell points at, in clear, so that sweeping decodes nothing."""
+
+    spans: tuple[Span, ...] = ()
+    values: tuple[bytes, ...] = ()
+
+
+NO_REFS = Refs()
+
+
+class Run(msgspec.Struct, frozen=True, gc=False):
+    """New cells appended to one log by one commit. `refs` is empty, or has one entry per cell."""
+
+    log: int
+    start: int
+    cells: tuple[bytes, ...]
+    refs: tuple[Refs, ...] = ()
+
+
+class Cells(msgspec.Struct, frozen=True, gc=False):
+    """Cells read back, in the order of their span. `refs` is empty where the cells were stored without."""
+
+    cells: list[bytes]
+    refs: list[Refs]
+
+
+class SharedValue(msgspec.Struct, frozen=True, gc=False):
+    """A large value, addressed by the sha256 of its bytes within the namespace, in pieces of at most 8 MiB."""
+
+    digest: bytes
+    pieces: tuple[bytes, ...]
+
+
+class Position(msgspec.Struct, frozen=True, gc=False):
+    """Where a thread stands: its number, head, number of the last move, and the last `seq` given out."""
+
+    thread: int
+    head: int
+    move: int
+    last: int
+
+
+class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A checkpoint as stored. A deleted one keeps seq, id, parent and digest: a tombstone.
+
+    `parent` is (thread number, seq), with 0 for the thread itself. `move` is the number of the move that made it
+    the head.
+    """
+
+    seq: int
+    id: bytes
+    parent: tuple[int, int] | None
+    step: int
+    move: int
+    digest: bytes
+    label: str | None = None
+    meta: bytes = b""
+    refs: Refs = NO_REFS
+    skeleton: bytes = b""
+    deleted: bool = False
+
+
+class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """What a listing of threads shows of a thread's head."""
+
+    step: int
+    status: str
+    agent: str | None
+    size: int
+    updated_at: int
+
+
+class ThreadRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """A thread as stored. `count` is the number of its checkpoints that are not deleted."""
+
+    name: str
+    position: Position
+    head_id: bytes
+    count: int
+    summary: Summary
+
+
+class Commit(msgspec.Struct, frozen=True, kw_only=True):
+    """One save: a checkpoint, its new cells and values, and the thread's new head, all or nothing.
+
+    `expect` is the position the thread must be in; None means the thread must not exist, and is created.
+    `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (1 and 1 for a new thread).
+    `bases` are the checkpoints, as (thread number, seq), whose cells this commit builds on: each must still be
+    there, or the cells it shares could be swept away under it. `origins` are the numbers of other threads whose cells
+    the new checkpoint names: the thread is registered as a fork of each, and of whatever each is itself a fork of,
+    which keeps those cells from being swept. A value already stored is not stored again but stamped (`mark_values`).
+    """
+
+    name: str
+    expect: Position | None
+    row: CheckpointRow
+    runs: tuple[Run, ...]
+    values: tuple[SharedValue, ...]
+    summary: Summary
+    bases: tuple[tuple[int, int], ...] = ()
+    origins: tuple[int, ...] = ()
+
+
+class Live(msgspec.Struct, frozen=True):
+    """What may not be swept from a thread: spans of its cells, up to the commit `horizon`; later commits stay whole."""
+
+    spans: tuple[Span, ...]
+    horizon: int
+
+
+class Compacted(msgspec.Struct, frozen=True):
+    """What a compaction did: segments merged away, segments left alone because they are damaged, cells dropped."""
+
+    merged: int = 0
+    damaged: int = 0
+    dropped: int = 0
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One thing a check found wrong. `seqs` are the checkpoints it is known to hurt, empty if it may hurt any."""
+
+    thread: str | None
+    seqs: tuple[int, ...]
+    what: str
+
+
+class Store(Protocol):
+    """One store, opened on one namespace."""
+
+    encoding: Literal["packed", "text"]
+
+    # -- reading: each verb sees one consistent snapshot ------------------------------------------------------------
+
+    def thread(self, name: str) -> ThreadRow | None:
+        """The thread, or None when two independent look-ups agree that there is none; else `Damaged`."""
+        ...
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        """A page of threads in order of their names' UTF-8 bytes."""
+        ...
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        """One checkpoint, whole (a tombstone has empty meta and skeleton). None if that seq was never given out."""
+        ...
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[CheckpointRow]:
+        """A page of checkpoints, newest first, seq below `before`, without refs, skeletons and tombstones."""
+        ...
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
+        """A page of checkpoints, oldest first, seq above `after`: with refs, without meta, skeletons, tombstones."""
+        ...
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        """The cells of each span, checked against their checksums. `Damaged` if any is missing or wrong."""
+        ...
+
+    def value(self, digest: bytes) -> list[bytes]:
+        """The pieces of a shared value, checked against its digest. `Damaged` if it is missing or wrong."""
+        ...
+
+    def last(self, thread: int) -> int:
+        """The last seq given out in a thread, tombstones included; 0 for a thread that is not there."""
+        ...
+
+    def forks(self, thread: int) -> list[int]:
+        """Numbers of the threads that were forked, directly or not, from this one and use its cells."""
+        ...
+
+    # -- writing: each verb is one durable transaction --------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Position:
+        """Store a checkpoint and make it the head. `Conflict` if `expect` or a base is not as named."""
+        ...
+
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        """Make an earlier checkpoint the head: a move of its own. `Conflict`, `NotFound`."""
+        ...
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        """Turn checkpoints into tombstones; how many were not yet. `Protected` if one is the head."""
+        ...
+
+    def sweep(self, thread: int, live: Live) -> int:
+        """Drop stored segments none of whose cells is live; how many. Works in short transactions."""
+        ...
+
+    def mark_values(self) -> int:
+        """Begin a new epoch: every value that a commit brings or finds from now on is stamped with it."""
+        ...
+
+    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+        """Drop shared values whose digest is not in `live` and whose stamp is older than `epoch`; how many.
+
+        The stamp is what saves a value that a commit found, and so did not bring, after `live` was computed.
+        """
+        ...
+
+    def drop(self, thread: int) -> None:
+        """Forget a thread: its name is free at once, its checkpoints are gone; cells that forks use stay."""
+        ...
+
+    # -- maintenance: short transactions, beside readers and writers ------------------------------------------------
+
+    def thread_numbers(self) -> list[int]:
+        """Every thread number of this namespace, dropped threads that still hold cells for forks included."""
+        ...
+
+    def compact(self, thread: int, live: Live) -> Compacted:
+        """Merge small segments into large ones, leaving out dead cells. Never rewrites what it cannot verify."""
+        ...
+
+    def reclaim(self) -> None:
+        """Give freed space back to the file system."""
+        ...
+
+    def check(self) -> Iterator[Problem]:
+        """Check the store's own structures (indexes, keys, counters), not the cells."""
+        ...
+
+    def close(self) -> None:
+        """Release everything. Later calls raise `Closed`; closing again does nothing."""
+        ...

@@ -1,0 +1,408 @@
+"""The store that lives in memory: for tests and short work, and the shortest way to read what a store does.
+
+One lock, plain lists and dicts. Every record is immutable, so what comes in is kept and handed out as it is: nothing
+is copied but the lists that carry it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, InvalidArgument, NotFound, Protected
+from holdfast.stores import contract as c
+
+_LARGEST_PIECE: Final = 8 * 2**20
+_NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
+
+
+class _Segment(msgspec.Struct, frozen=True, gc=False):
+    """Cells of one log that the commit `seq` wrote."""
+
+    seq: int
+    start: int
+    cells: tuple[bytes, ...]
+    refs: tuple[c.Refs, ...]
+
+    @property
+    def end(self) -> int:
+        return self.start + len(self.cells)
+
+    def between(self, start: int, end: int) -> _Segment:
+        """The part of it from `start` to `end`, which may reach beyond it on either side."""
+        here = slice(max(start - self.start, 0), max(end - self.start, 0))
+        return _Segment(self.seq, max(start, self.start), self.cells[here], self.refs[here])
+
+
+class _Value(msgspec.Struct, frozen=True, gc=False):
+    pieces: tuple[bytes, ...]
+    stamp: int
+
+
+@dataclass(slots=True)
+class _Thread:
+    """A thread. One that was dropped has no name and no rows; it stays for the cells that its forks use.
+
+    `last` is the last seq given out, and `rows[seq - 1]` the checkpoint `seq`: tombstones stay, so there are no holes.
+    The segments of a log are in the order of their commits. `forks` are the threads in use that have this one among
+    their `origins`.
+    """
+
+    number: int
+    name: str | None = None
+    summary: c.Summary = _NO_SUMMARY
+    head: int = 0
+    move: int = 0
+    last: int = 0
+    count: int = 0
+    rows: list[c.CheckpointRow] = field(default_factory=list[c.CheckpointRow])
+    logs: dict[int, list[_Segment]] = field(default_factory=dict[int, list[_Segment]])
+    origins: set[int] = field(default_factory=set[int])
+    forks: set[int] = field(default_factory=set[int])
+
+    @property
+    def position(self) -> c.Position:
+        return c.Position(self.number, self.head, self.move, self.last)
+
+    def row(self, seq: int) -> c.CheckpointRow | None:
+        return self.rows[seq - 1] if 1 <= seq <= len(self.rows) else None
+
+    def has(self, seq: int) -> bool:
+        row = self.row(seq)
+        return row is not None and not row.deleted
+
+
+class MemoryStore:
+    """A store that is gone when it is closed. Implements `holdfast.stores.contract.Store`; any thread may use it."""
+
+    encoding: Literal["packed", "text"] = "packed"
+
+    def __init__(self, *, namespace: str) -> None:
+        self.namespace = namespace
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads: dict[int, _Thread] = {}
+        self._named: dict[str, _Thread] = {}
+        # Strings compare by code point, which is the order of their UTF-8 bytes: no encoded copy is needed.
+        self._names: list[str] = []
+        self._values: dict[bytes, _Value] = {}
+        self._epoch = 0
+        self._last_number = 0
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> c.ThreadRow | None:
+        with self._open():
+            return self._row(name) if name in self._named else None
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
+        with self._open():
+            start = bisect_left(self._names, prefix)
+            if after is not None:
+                start = max(start, bisect_right(self._names, after))
+            page = self._names[start : start + max(limit, 0)]
+            return [self._row(name) for name in page if name.startswith(prefix)]
+
+    def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
+        with self._open():
+            return self._at(thread).row(seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[c.CheckpointRow]:
+        with self._open():
+            rows = self._at(thread).rows
+            newest = len(rows) if before is None else min(len(rows), before - 1)
+            wanted = (
+                msgspec.structs.replace(row, refs=c.NO_REFS, skeleton=b"")
+                for row in (rows[seq - 1] for seq in range(newest, 0, -1))
+                if not row.deleted and (label is None or row.label == label) and (step is None or row.step == step)
+            )
+            return list(islice(wanted, max(limit, 0)))
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow]:
+        with self._open():
+            rows = self._at(thread).rows
+            wanted = (
+                msgspec.structs.replace(row, meta=b"", skeleton=b"")
+                for row in (rows[seq - 1] for seq in range(max(after, 0) + 1, len(rows) + 1))
+                if not row.deleted
+            )
+            return list(islice(wanted, max(limit, 0)))
+
+    def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
+        with self._open():
+            return [self._read(span) for span in spans]
+
+    def value(self, digest: bytes) -> list[bytes]:
+        with self._open():
+            value = self._values.get(digest)
+        if value is None:
+            raise Damaged(f"The shared value {digest.hex()} is missing from the store.")
+        actual = hashlib.sha256()
+        for piece in value.pieces:
+            actual.update(piece)
+        if actual.digest() != digest:
+            raise Damaged(f"The shared value {digest.hex()} is not what its digest says.")
+        return list(value.pieces)
+
+    def last(self, thread: int) -> int:
+        with self._open():
+            return self._at(thread).last
+
+    def forks(self, thread: int) -> list[int]:
+        with self._open():
+            return sorted(self._at(thread).forks)
+
+    # -- writing: everything is checked before anything is changed --------------------------------------------------
+
+    def commit(self, commit: c.Commit) -> c.Position:
+        _check_form(commit)
+        with self._open():
+            thread = self._named.get(commit.name)
+            if thread and commit.expect is None:
+                raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
+            if (thread.position if thread else None) != commit.expect:
+                raise Conflict("The thread is not where this commit expects it; nothing was stored. Load it again.")
+            if not all(self._at(number).has(seq) for number, seq in commit.bases):
+                raise Conflict("A checkpoint this commit builds on is gone; nothing was stored. Save the state whole.")
+            if not all(number in self._threads for number in commit.origins):
+                raise Conflict(
+                    "A thread whose cells this commit uses is gone; nothing was stored. Save the state whole."
+                )
+            runs = [run for run in commit.runs if run.cells]
+            _check_appends(runs, thread.logs if thread else {})
+
+            thread = thread or self._create(commit.name)
+            for run in runs:
+                segment = _Segment(commit.row.seq, run.start, run.cells, run.refs)
+                thread.logs.setdefault(run.log, []).append(segment)
+            for value in commit.values:
+                known = self._values.get(value.digest)
+                self._values[value.digest] = _Value(known.pieces if known else value.pieces, self._epoch)
+            for number in commit.origins:
+                self._register(thread, {number} | self._threads[number].origins)
+            thread.rows.append(commit.row)
+            thread.head = thread.last = commit.row.seq
+            thread.move = commit.row.move
+            thread.count += 1
+            thread.summary = commit.summary
+            return thread.position
+
+    def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
+        with self._open():
+            thread = self._at(expect.thread)
+            if thread.name is None or thread.position != expect:
+                raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+            if not thread.has(to):
+                raise NotFound(f"The thread has no checkpoint {to}, or it was deleted; nothing was changed.")
+            thread.head, thread.move, thread.summary = to, thread.move + 1, summary
+            return thread.position
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        with self._open():
+            found = self._at(thread)
+            if found.name is None:
+                raise _not_found(thread)
+            gone = {seq for seq in seqs if found.has(seq)}
+            if found.head in gone:
+                raise Protected(f"Checkpoint {found.head} is the head of its thread; nothing was deleted.")
+            for seq in gone:
+                found.rows[seq - 1] = _tombstone(found.rows[seq - 1])
+            found.count -= len(gone)
+            return len(gone)
+
+    def sweep(self, thread: int, live: c.Live) -> int:
+        alive = _Alive(thread, live)
+        with self._open():
+            logs = self._at(thread).logs
+            before = sum(map(len, logs.values()))
+            for log, segments in logs.items():
+                segments[:] = [segment for segment in segments if alive.parts(log, segment)]
+            return before - sum(map(len, logs.values()))
+
+    def mark_values(self) -> int:
+        with self._open():
+            self._epoch += 1
+            return self._epoch
+
+    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+        keep = frozenset(live)
+        with self._open():
+            dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
+            for digest in dead:
+                del self._values[digest]
+            return len(dead)
+
+    def drop(self, thread: int) -> None:
+        with self._open():
+            found = self._at(thread)
+            if found.name is None:
+                raise _not_found(thread)
+            del self._named[found.name]
+            del self._names[bisect_left(self._names, found.name)]
+            found.name, found.rows, found.count = None, [], 0
+            # Its own forks are registered with its origins as well, so it need not stay with them for their sake.
+            for other in (found, *map(self._at, found.origins)):
+                other.forks.discard(thread)
+                if other.name is None and not other.forks:
+                    self._threads.pop(other.number, None)
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def thread_numbers(self) -> list[int]:
+        with self._open():
+            return [n for n, thread in self._threads.items() if thread.name is not None or any(thread.logs.values())]
+
+    def compact(self, thread: int, live: c.Live) -> c.Compacted:
+        # A small segment costs nothing here, so none is merged; dead cells do cost, and are left out.
+        alive = _Alive(thread, live)
+        dropped = 0
+        with self._open():
+            for log, segments in self._at(thread).logs.items():
+                before = sum(len(segment.cells) for segment in segments)
+                segments[:] = [part for segment in segments for part in alive.parts(log, segment)]
+                dropped += before - sum(len(segment.cells) for segment in segments)
+        return c.Compacted(dropped=dropped)
+
+    def reclaim(self) -> None:
+        with self._open():
+            pass
+
+    def check(self) -> Iterator[c.Problem]:
+        with self._open():
+            return iter(list(self._problems()))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for held in (self._threads, self._named, self._names, self._values):
+                held.clear()
+
+    # -- inside the lock --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(self) -> Generator[None]:
+        with self._lock:
+            if self._closed:
+                raise Closed("This store was closed; open it again.")
+            yield
+
+    def _at(self, number: int) -> _Thread:
+        """The thread of that number; where there is none, an empty one in which nothing is found."""
+        return self._threads.get(number) or _Thread(number)
+
+    def _row(self, name: str) -> c.ThreadRow:
+        at = self._named[name]
+        head_id = at.rows[at.head - 1].id
+        return c.ThreadRow(name=name, position=at.position, head_id=head_id, count=at.count, summary=at.summary)
+
+    def _read(self, span: c.Span) -> c.Cells:
+        segments = self._at(span.thread).logs.get(span.log, [])
+        end = span.start + span.count
+        cells: list[bytes] = []
+        refs: list[c.Refs] = []
+        bare = True
+        for at in range(bisect_left(segments, span.first, key=lambda segment: segment.seq), len(segments)):
+            position = span.start + len(cells)
+            if position == end or segments[at].start > position or segments[at].seq > span.last:
+                break
+            part = segments[at].between(position, end)
+            cells += part.cells
+            # One entry per cell as soon as one cell has refs, or nobody could tell whose they are.
+            refs += part.refs or [c.NO_REFS] * len(part.cells)
+            bare = bare and not part.refs
+        if len(cells) != span.count:
+            where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
+            raise Damaged(f"Cell {where} is missing from the store.")
+        return c.Cells(cells, [] if bare else refs)
+
+    def _create(self, name: str) -> _Thread:
+        self._last_number += 1
+        thread = _Thread(self._last_number, name)
+        self._threads[thread.number] = self._named[name] = thread
+        insort(self._names, name)
+        return thread
+
+    def _register(self, thread: _Thread, origins: Collection[int]) -> None:
+        for origin in map(self._at, origins):
+            if origin is not thread:
+                thread.origins.add(origin.number)
+                origin.forks.add(thread.number)
+
+    def _problems(self) -> Iterator[c.Problem]:
+        if self._names != sorted(self._named):
+            yield c.Problem(None, (), "The sorted names are not those of the threads.")
+        for name, thread in self._named.items():
+            if self._threads.get(thread.number) is not thread:
+                yield c.Problem(name, (), "The thread is not found by its number.")
+            if [row.seq for row in thread.rows] != list(range(1, thread.last + 1)):
+                yield c.Problem(name, (), "The checkpoints are not those that were numbered.")
+            if not thread.has(thread.head):
+                yield c.Problem(name, (thread.head,), "The head is not among the checkpoints.")
+            if thread.count != sum(not row.deleted for row in thread.rows):
+                yield c.Problem(name, (), "The number of checkpoints is not what was counted.")
+
+
+class _Alive:
+    """What `Live` keeps of a thread, as sorted ranges of each log that do not overlap."""
+
+    def __init__(self, thread: int, live: c.Live) -> None:
+        self._horizon = live.horizon
+        self._ranges: dict[int, list[tuple[int, int]]] = {}
+        for span in sorted(live.spans, key=lambda span: span.start):
+            if span.thread != thread:
+                # Ignoring it would sweep what the caller meant to keep.
+                raise InvalidArgument(f"A live span names thread {span.thread}, not {thread}; nothing was swept.")
+            ranges = self._ranges.setdefault(span.log, [])
+            start, end = span.start, span.start + span.count
+            if ranges and start <= ranges[-1][1]:
+                start, end = ranges[-1][0], max(ranges.pop()[1], end)
+            ranges.append((start, end))
+
+    def parts(self, log: int, segment: _Segment) -> list[_Segment]:
+        """The parts of a segment that stay: all of it, some, or none."""
+        if segment.seq > self._horizon:
+            return [segment]
+        ranges = self._ranges.get(log, [])
+        first = bisect_right(ranges, segment.start, key=lambda pair: pair[1])
+        after = bisect_left(ranges, segment.end, key=lambda pair: pair[0])
+        parts = [segment.between(start, end) for start, end in ranges[first:after]]
+        return [part for part in parts if part.cells]
+
+
+def _not_found(number: int) -> NotFound:
+    return NotFound(f"There is no thread number {number}; nothing was changed.")
+
+
+def _tombstone(row: c.CheckpointRow) -> c.CheckpointRow:
+    return c.CheckpointRow(seq=row.seq, id=row.id, parent=row.parent, digest=row.digest, step=0, move=0, deleted=True)
+
+
+def _check_form(commit: c.Commit) -> None:
+    last, move = (commit.expect.last, commit.expect.move) if commit.expect else (0, 0)
+    if (commit.row.seq, commit.row.move) != (last + 1, move + 1):
+        raise InvalidArgument("A commit's seq and move must follow those it expects; nothing was stored.")
+    if commit.row.deleted:
+        raise InvalidArgument("A commit cannot bring a deleted checkpoint; nothing was stored.")
+    if any(run.refs and len(run.refs) != len(run.cells) for run in commit.runs):
+        raise InvalidArgument("A run needs refs for each of its cells or for none; nothing was stored.")
+    if any(len(piece) > _LARGEST_PIECE for value in commit.values for piece in value.pieces):
+        raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
+
+
+def _check_appends(runs: Sequence[c.Run], logs: dict[int, list[_Segment]]) -> None:
+    """A log only grows: a position written twice would leave a span that covers both without a meaning."""
+    ends = {run.log: logs[run.log][-1].end for run in runs if logs.get(run.log)}
+    for run in runs:
+        if run.start < ends.get(run.log, 0):
+            raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
+        ends[run.log] = run.start + len(run.cells)

@@ -1,0 +1,41 @@
+"""The store contract as a test suite: `holdfast.stores.contract`, sentence by sentence."""
+
+from __future__ import annotations
+
+from holdfast.testing.contract.cells import CellsContract
+from holdfast.testing.contract.commits import CommitContract
+from holdfast.testing.contract.concurrency import ConcurrencyContract
+from holdfast.testing.contract.forks import ForkContract
+from holdfast.testing.contract.handles import HandleContract
+from holdfast.testing.contract.history import HistoryContract
+from holdfast.testing.contract.listing import ListingContract
+from holdfast.testing.contract.namespaces import NamespaceContract
+from holdfast.testing.contract.sweeping import SweepContract
+from holdfast.testing.contract.values import ValueContract
+
+
+class StoreContract(
+    CommitContract,
+    HistoryContract,
+    CellsContract,
+    ValueContract,
+    ForkContract,
+    SweepContract,
+    ListingContract,
+    NamespaceContract,
+    HandleContract,
+    ConcurrencyContract,
+):
+    """Every store passes this suite. Subclass it, say how your store is opened, and run pytest:
+
+    ```python
+    class TestMine(StoreContract):
+        durable = True
+
+        def open_store(self, tmp_path, namespace="default"):
+            return MyStore(tmp_path / "data", namespace=namespace)
+    ```
+
+    A store of `durable = True` opened twice with one path is two handles on the same data, whether or not the first
+    was closed. A store of `durable = False` starts empty each time.
+    """

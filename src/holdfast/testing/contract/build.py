@@ -1,0 +1,171 @@
+"""What the contract suite is written with: short ways to make the records a store moves."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.stores.contract import (
+    NO_REFS,
+    CheckpointRow,
+    Commit,
+    Live,
+    Position,
+    Refs,
+    Run,
+    SharedValue,
+    Span,
+    Store,
+    Summary,
+    ThreadRow,
+)
+
+_ids = itertools.count(1)
+
+# No checkpoint of the suite has a higher seq.
+FAR = 1_000_000
+
+
+def cell(text: str) -> bytes:
+    """A cell as both encodings may hold it: JSON."""
+    return json.dumps(text).encode()
+
+
+def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) -> Run:
+    return Run(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
+
+
+def value(*pieces: bytes) -> SharedValue:
+    return SharedValue(digest=hashlib.sha256(b"".join(pieces)).digest(), pieces=pieces)
+
+
+def summary(step: int = 0, **changes: Any) -> Summary:
+    fields: dict[str, Any] = {"step": step, "status": "idle", "agent": None, "size": 10, "updated_at": 1_700_000_000}
+    return Summary(**(fields | changes))
+
+
+def row(seq: int, **changes: Any) -> CheckpointRow:
+    """A checkpoint row with an id and a digest of its own."""
+    id_ = next(_ids).to_bytes(16, "big")
+    fields: dict[str, Any] = {
+        "seq": seq,
+        "id": id_,
+        "parent": None,
+        "step": seq,
+        "move": seq,
+        "digest": hashlib.sha256(id_).digest(),
+        "meta": b'{"made_by":"suite"}',
+        "skeleton": b'{"state":[]}',
+    }
+    return CheckpointRow(**(fields | changes))
+
+
+def commit(
+    name: str,
+    expect: Position | None = None,
+    *,
+    runs: Sequence[Run] = (),
+    values: Sequence[SharedValue] = (),
+    bases: Sequence[tuple[int, int]] = (),
+    origins: Sequence[int] = (),
+    shows: Summary | None = None,
+    **changes: Any,
+) -> Commit:
+    """A commit that follows `expect`; `changes` are fields of its row."""
+    seq, move = (expect.last + 1, expect.move + 1) if expect else (1, 1)
+    parent = (0, expect.head) if expect else None
+    made = row(seq, **({"move": move, "parent": parent} | changes))
+    return Commit(
+        name=name,
+        expect=expect,
+        row=made,
+        runs=tuple(runs),
+        values=tuple(values),
+        summary=shows or summary(made.step),
+        bases=tuple(bases),
+        origins=tuple(origins),
+    )
+
+
+class Line:
+    """A thread being written: log 1 grows by what each save brings, and every row names all of it."""
+
+    def __init__(self, store: Store, name: str) -> None:
+        self.store = store
+        self.name = name
+        self.position: Position | None = None
+        self._seqs: list[int] = []
+
+    @property
+    def at(self) -> Position:
+        assert self.position is not None, "nothing was saved yet"
+        return self.position
+
+    @property
+    def number(self) -> int:
+        return self.at.thread
+
+    def save(self, *texts: str, cell_refs: Sequence[Refs] = (), **changes: Any) -> Position:
+        """Save once; `changes` are fields of the row, or of the commit (values, bases, origins, shows)."""
+        seq = self.position.last + 1 if self.position else 1
+        start = len(self._seqs)
+        seqs = self._seqs + [seq] * len(texts)
+        changes.setdefault("refs", Refs(spans=(Span(0, 1, 0, len(seqs), seqs[0], seqs[-1]),)) if seqs else NO_REFS)
+        runs = [run(*texts, start=start, refs=cell_refs)] if texts else []
+        self.position = self.store.commit(commit(self.name, self.position, runs=runs, **changes))
+        self._seqs = seqs
+        return self.position
+
+    def rewind(self, to: int) -> Position:
+        self.position = self.store.rewind(self.at, to=to, summary=summary(to))
+        return self.position
+
+    def span(self, start: int = 0, count: int | None = None) -> Span:
+        """The span of some of the cells, all from `start` if `count` is not given."""
+        seqs = self._seqs[start:] if count is None else self._seqs[start : start + count]
+        return Span(self.number, 1, start, len(seqs), seqs[0], seqs[-1])
+
+    def live(self, *spans: Span, horizon: int = FAR) -> Live:
+        return Live(spans=spans, horizon=horizon)
+
+    def stored(self) -> ThreadRow:
+        found = self.store.thread(self.name)
+        assert found is not None, "the thread is not there"
+        return found
+
+
+def saved(store: Store, name: str, *saves: str) -> Line:
+    """A thread with one checkpoint for each of `saves`, each of which brings a cell for each of its words."""
+    line = Line(store, name)
+    for words in saves:
+        line.save(*words.split())
+    return line
+
+
+def texts_of(store: Store, *spans: Span) -> list[list[str]]:
+    """The cells of each span, as the texts they were made of."""
+    return [[json.loads(data) for data in cells.cells] for cells in store.cells(spans)]
+
+
+def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit: int = FAR) -> list[str]:
+    return [thread.name for thread in store.threads(prefix=prefix, after=after, limit=limit)]
+
+
+def noise(store: Store, size: int, seed: str = "noise") -> bytes:
+    """Bytes that do not compress, in the form the store's encoding has."""
+    if store.encoding == "packed":
+        return hashlib.shake_256(seed.encode()).digest(size)
+    return b'"' + hashlib.shake_256(seed.encode()).hexdigest(size // 2).encode() + b'"'
+
+
+def everything(store: Store) -> list[object]:
+    """All that a store shows of its threads, for comparing before and after."""
+    seen: list[object] = []
+    for thread in store.threads(prefix="", after=None, limit=FAR):
+        number = thread.position.thread
+        whole = [store.checkpoint(number, seq) for seq in range(1, thread.position.last + 2)]
+        seen.append((thread, whole, store.checkpoints(number, before=None, limit=FAR), sorted(store.forks(number))))
+    return [*seen, sorted(store.thread_numbers())]

@@ -1,0 +1,162 @@
+"""Forks and dropping: whose cells stay for whom."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import Damaged
+from holdfast.stores.contract import NO_REFS, Refs, Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import FAR, Line, names_of, saved, texts_of
+
+
+def fork(origin: Line, name: str, *texts: str) -> Line:
+    """A thread whose first checkpoint builds on the head of another."""
+    line = Line(origin.store, name)
+    at = (origin.number, origin.at.head)
+    line.save(*texts, parent=at, bases=[at], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
+    return line
+
+
+class ForkContract(ContractBase):
+    def test_a_thread_without_forks(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        saved(store, "b", "x")
+        assert store.forks(line.number) == []
+        assert store.forks(line.number + 100) == []
+
+    def test_a_commit_registers_the_thread_with_its_origins(self, store: Store) -> None:
+        one, two, three = saved(store, "one", "x"), saved(store, "two", "y"), saved(store, "three", "z")
+        line = Line(store, "fork")
+        line.save(origins=[one.number, two.number])
+        assert [store.forks(origin.number) for origin in (one, two, three)] == [[line.number], [line.number], []]
+
+    def test_a_later_commit_registers_too(self, store: Store) -> None:
+        origin, line = saved(store, "origin", "x"), saved(store, "fork", "y")
+        line.save(origins=[origin.number])
+        line.save(origins=[origin.number])
+        assert store.forks(origin.number) == [line.number]
+
+    def test_a_fork_of_a_fork_is_a_fork_of_both(self, store: Store) -> None:
+        first = saved(store, "first", "x")
+        second = fork(first, "second", "y")
+        third = fork(second, "third", "z")
+        fourth = fork(third, "fourth")
+        assert sorted(store.forks(first.number)) == [second.number, third.number, fourth.number]
+        assert sorted(store.forks(second.number)) == [third.number, fourth.number]
+        assert sorted(store.forks(third.number)) == [fourth.number]
+
+    def test_a_fork_reads_the_cells_of_its_origin(self, store: Store) -> None:
+        origin = saved(store, "origin", "x y", "z")
+        line = fork(origin, "fork", "w")
+        origin.save("later")
+        stored = store.checkpoint(line.number, 1)
+        assert stored is not None
+        assert stored.parent == (origin.number, 2)
+        assert texts_of(store, *stored.refs.spans, line.span()) == [["x", "y", "z"], ["w"]]
+
+    # -- dropping ---------------------------------------------------------------------------------------------------
+
+    def test_a_dropped_thread_is_gone(self, store: Store) -> None:
+        line, other = saved(store, "a", "x", "y"), saved(store, "b", "z")
+        store.drop(line.number)
+        assert store.thread("a") is None
+        assert names_of(store) == ["b"]
+        assert [store.checkpoint(line.number, seq) for seq in (1, 2)] == [None, None]
+        assert store.checkpoints(line.number, before=None, limit=10) == []
+        assert store.refs(line.number, after=0, limit=10) == []
+        assert store.thread_numbers() == [other.number]
+        with pytest.raises(Damaged):
+            store.cells([line.span()])
+        assert texts_of(store, other.span()) == [["z"]]
+
+    def test_the_name_is_free_at_once_and_the_number_is_not_given_out_again(self, store: Store) -> None:
+        seen: list[int] = []
+        for n in range(4):
+            line = saved(store, "a", f"{n}")
+            assert (line.at.head, line.at.move, line.at.last) == (1, 1, 1)
+            assert texts_of(store, line.span()) == [[f"{n}"]]
+            seen.append(line.number)
+            store.drop(line.number)
+        assert len(set(seen)) == 4
+
+    def test_the_cells_of_a_dropped_thread_stay_for_its_fork(self, store: Store) -> None:
+        origin = saved(store, "origin", "x", "y")
+        line = fork(origin, "fork", "z")
+        store.drop(origin.number)
+        assert store.thread("origin") is None
+        assert store.checkpoint(origin.number, 1) is None
+        assert sorted(store.thread_numbers()) == [origin.number, line.number]
+        assert store.forks(origin.number) == [line.number]
+        assert store.last(origin.number) == 2
+        assert texts_of(store, origin.span()) == [["x", "y"]]
+
+    def test_the_name_of_an_origin_is_free_while_its_cells_stay(self, store: Store) -> None:
+        origin = saved(store, "origin", "x")
+        fork(origin, "fork")
+        store.drop(origin.number)
+        again = saved(store, "origin", "new")
+        assert again.number != origin.number
+        assert texts_of(store, origin.span(), again.span()) == [["x"], ["new"]]
+        assert store.forks(again.number) == []
+
+    def test_what_no_fork_uses_can_be_swept_from_a_dropped_thread(self, store: Store) -> None:
+        origin = saved(store, "origin", "x", "y")
+        line = fork(origin, "fork")
+        origin.save("late")
+        store.drop(origin.number)
+        assert store.sweep(origin.number, origin.live(origin.span(0, 2))) == 1
+        assert texts_of(store, origin.span(0, 2)) == [["x", "y"]]
+        with pytest.raises(Damaged):
+            store.cells([origin.span(2, 1)])
+        store.sweep(origin.number, origin.live())
+        assert store.thread_numbers() == [line.number]
+
+    def test_after_the_last_fork_nothing_of_a_dropped_origin_is_left(self, store: Store) -> None:
+        origin = saved(store, "origin", "x")
+        one, two = fork(origin, "one", "y"), fork(origin, "two", "z")
+        store.drop(origin.number)
+        store.drop(one.number)
+        assert store.forks(origin.number) == [two.number]
+        assert texts_of(store, origin.span()) == [["x"]]
+        store.drop(two.number)
+        store.sweep(origin.number, origin.live())
+        assert store.thread_numbers() == []
+        assert store.forks(origin.number) == []
+        with pytest.raises(Damaged):
+            store.cells([origin.span()])
+
+    def test_a_dropped_fork_is_no_fork(self, store: Store) -> None:
+        origin = saved(store, "origin", "x")
+        line = fork(origin, "fork", "y")
+        store.drop(line.number)
+        assert store.forks(origin.number) == []
+        assert store.thread_numbers() == [origin.number]
+        assert texts_of(store, origin.span()) == [["x"]]
+
+    def test_a_fork_of_a_dropped_fork_keeps_both(self, store: Store) -> None:
+        first = saved(store, "first", "x")
+        second = fork(first, "second", "y")
+        third = fork(second, "third", "z")
+        for dropped in (second, first):
+            store.drop(dropped.number)
+            assert third.number in store.forks(first.number)
+            assert store.forks(second.number) == [third.number]
+            assert texts_of(store, first.span(), second.span(), third.span()) == [["x"], ["y"], ["z"]]
+        store.drop(third.number)
+        for dropped in (first, second):
+            store.sweep(dropped.number, dropped.live(horizon=FAR))
+        assert store.thread_numbers() == []
+
+    def test_a_fork_of_cells_whose_thread_was_dropped(self, store: Store) -> None:
+        first = saved(store, "first", "x")
+        second = fork(first, "second", "y")
+        third = fork(second, "third")
+        store.drop(second.number)
+        at = (third.number, 1)
+        fourth = Line(store, "fourth")
+        fourth.save(parent=at, bases=[at], origins=[second.number], refs=NO_REFS)
+        assert fourth.number in store.forks(first.number)
+        store.drop(third.number)
+        store.drop(first.number)
+        assert texts_of(store, first.span(), second.span()) == [["x"], ["y"]]

@@ -1,0 +1,171 @@
+"""Handles: closing, opening again, two at once, checking."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Closed, Conflict, Damaged
+from holdfast.stores.contract import Live, Position, Refs, Span, Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of, value
+
+PROMPT = value(b'"a long system prompt"')
+IMAGE = value(b'"an im', b'age"')
+
+VERBS: dict[str, Callable[[Store], object]] = {
+    "thread": lambda store: store.thread("a"),
+    "threads": lambda store: store.threads(prefix="", after=None, limit=1),
+    "checkpoint": lambda store: store.checkpoint(1, 1),
+    "checkpoints": lambda store: store.checkpoints(1, before=None, limit=1),
+    "refs": lambda store: store.refs(1, after=0, limit=1),
+    "cells": lambda store: store.cells([Span(1, 1, 0, 1, 1, 1)]),
+    "value": lambda store: store.value(PROMPT.digest),
+    "last": lambda store: store.last(1),
+    "forks": lambda store: store.forks(1),
+    "commit": lambda store: store.commit(commit("new")),
+    "rewind": lambda store: store.rewind(Position(1, 1, 1, 1), to=1, summary=summary()),
+    "delete": lambda store: store.delete(1, [1]),
+    "sweep": lambda store: store.sweep(1, Live((), 1)),
+    "mark_values": lambda store: store.mark_values(),
+    "sweep_values": lambda store: store.sweep_values([], 1),
+    "drop": lambda store: store.drop(1),
+    "thread_numbers": lambda store: store.thread_numbers(),
+    "compact": lambda store: store.compact(1, Live((), 1)),
+    "reclaim": lambda store: store.reclaim(),
+    "check": lambda store: list(store.check()),
+}
+
+
+def lived_in(store: Store) -> Sequence[Line]:
+    """A store with something of everything: a thread, its fork, one rewound, one dropped that holds cells."""
+    line = Line(store, "main")
+    line.save("a", "b", values=[PROMPT], label="start")
+    line.save("c", cell_refs=[Refs(values=(PROMPT.digest,))])
+    line.save("d", values=[IMAGE])
+    store.delete(line.number, [1])
+    line.rewind(2)
+    gone = saved(store, "gone", "e", "f")
+    fork = Line(store, "fork")
+    for origin in (line, gone):
+        fork.save("g", origins=[origin.number], bases=[(origin.number, 2)])
+    store.drop(gone.number)
+    return line, gone, fork
+
+
+class HandleContract(ContractBase):
+    def test_the_encoding_is_known(self, store: Store) -> None:
+        assert store.encoding in ("packed", "text")
+
+    # -- closing ----------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
+    def test_a_closed_store_takes_no_calls(self, store: Store, verb: Callable[[Store], object]) -> None:
+        saved(store, "a", "x")
+        store.close()
+        with pytest.raises(Closed):
+            verb(store)
+
+    def test_closing_twice_does_nothing(self, store: Store) -> None:
+        store.close()
+        store.close()
+
+    def test_closing_one_handle_leaves_the_others_open(self, store: Store, tmp_path: Path) -> None:
+        line = saved(store, "a", "x")
+        self.open_store(tmp_path).close()
+        line.save("y")
+        assert texts_of(store, line.span()) == [["x", "y"]]
+
+    # -- opening again ----------------------------------------------------------------------------------------------
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_everything_is_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+        with closing(self.open_store(tmp_path)) as store:
+            lines = lived_in(store)
+            spans = [line.span() for line in lines]
+            before = everything(store), store.cells(spans)
+        with closing(self.open_store(tmp_path)) as store:
+            assert (everything(store), store.cells(spans)) == before
+            assert store.value(IMAGE.digest) == list(IMAGE.pieces)
+            assert list(store.check()) == []
+            again = store.commit(commit("main", lines[0].at))
+            assert again == Position(lines[0].number, head=4, move=5, last=4)
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_a_number_is_not_given_out_again_after_reopening(self, tmp_path: Path) -> None:
+        seen: list[int] = []
+        for _ in range(3):
+            with closing(self.open_store(tmp_path)) as store:
+                line = saved(store, "a", "x")
+                seen.append(line.number)
+                store.drop(line.number)
+        assert len(set(seen)) == 3
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_an_epoch_outlives_its_handle(self, tmp_path: Path) -> None:
+        with closing(self.open_store(tmp_path)) as store:
+            store.commit(commit("a", values=[PROMPT, IMAGE]))
+            epoch = store.mark_values()
+        with closing(self.open_store(tmp_path)) as store:
+            store.commit(commit("b", values=[PROMPT]))
+        with closing(self.open_store(tmp_path)) as store:
+            assert store.sweep_values([], epoch) == 1
+            assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+            assert store.mark_values() > epoch
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_what_was_removed_stays_removed(self, tmp_path: Path) -> None:
+        with closing(self.open_store(tmp_path)) as store:
+            line = saved(store, "a", *(f"{n}" for n in range(20)))
+            store.commit(commit("b", values=[PROMPT]))
+            store.sweep(line.number, line.live(line.span(5)))
+            store.compact(line.number, line.live(line.span(10)))
+            store.sweep_values([], store.mark_values())
+            store.reclaim()
+        with closing(self.open_store(tmp_path)) as store:
+            assert texts_of(store, line.span(10)) == [[f"{n}" for n in range(10, 20)]]
+            with pytest.raises(Damaged):
+                store.cells([line.span(0, 1)])
+            with pytest.raises(Damaged):
+                store.value(PROMPT.digest)
+
+    # -- two at once ------------------------------------------------------------------------------------------------
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_two_handles_see_each_others_commits(self, store: Store, tmp_path: Path) -> None:
+        with closing(self.open_store(tmp_path)) as second:
+            line = saved(store, "a", "x")
+            assert second.thread("a") == line.stored()
+            assert texts_of(second, line.span()) == [["x"]]
+            moved = second.commit(commit("a", line.at))
+            with pytest.raises(Conflict):
+                store.commit(commit("a", line.at))
+            assert line.stored().position == moved
+            second.drop(line.number)
+            assert store.thread("a") is None
+            fresh = saved(store, "a", "y")
+            assert fresh.number != line.number
+            assert texts_of(second, fresh.span()) == [["y"]]
+
+    # -- checking ---------------------------------------------------------------------------------------------------
+
+    def test_a_healthy_store_has_no_problems(self, store: Store) -> None:
+        assert list(store.check()) == []
+        lines = lived_in(store)
+        assert list(store.check()) == []
+        for line in lines:
+            live = line.live(line.span(0, 1))
+            store.compact(line.number, live)
+            store.sweep(line.number, live)
+        store.sweep_values([PROMPT.digest], store.mark_values())
+        store.reclaim()
+        assert list(store.check()) == []
+        for thread in store.threads(prefix="", after=None, limit=FAR):
+            store.drop(thread.position.thread)
+        for number in store.thread_numbers():
+            store.sweep(number, Live((), FAR))
+        assert store.thread_numbers() == []
+        assert list(store.check()) == []

@@ -1,0 +1,207 @@
+"""A thread's history: pages of it, rewinding it, deleting from it."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.errors import Conflict, NotFound, Protected
+from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Span, Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of
+
+
+def seqs(rows: list[CheckpointRow]) -> list[int]:
+    return [row.seq for row in rows]
+
+
+class HistoryContract(ContractBase):
+    # -- pages ------------------------------------------------------------------------------------------------------
+
+    def test_checkpoints_are_listed_newest_first(self, store: Store) -> None:
+        line = saved(store, "a", *"vwxyz")
+        assert seqs(store.checkpoints(line.number, before=None, limit=10)) == [5, 4, 3, 2, 1]
+
+    def test_pages_of_checkpoints(self, store: Store) -> None:
+        line = saved(store, "a", *"vwxyz")
+        assert seqs(store.checkpoints(line.number, before=None, limit=2)) == [5, 4]
+        assert seqs(store.checkpoints(line.number, before=4, limit=2)) == [3, 2]
+        assert seqs(store.checkpoints(line.number, before=2, limit=2)) == [1]
+        assert seqs(store.checkpoints(line.number, before=1, limit=2)) == []
+        assert seqs(store.checkpoints(line.number, before=FAR, limit=1)) == [5]
+
+    def test_a_listing_leaves_out_refs_and_skeletons(self, store: Store) -> None:
+        made = commit("a", refs=Refs(values=(b"d" * 32,)), meta=b'{"m":1}', skeleton=b"[2]", label="l", step=7)
+        position = store.commit(made)
+        assert store.checkpoints(position.thread, before=None, limit=1) == [
+            msgspec.structs.replace(made.row, refs=NO_REFS, skeleton=b"")
+        ]
+
+    def test_listing_by_label_and_step(self, store: Store) -> None:
+        line = Line(store, "a")
+        for label, step in [("x", 1), ("y", 1), ("x", 2), (None, 2), ("X", 2), ("x", 2)]:
+            line.save(label=label, step=step)
+
+        def listed(label: str | None, step: int | None, *, before: int | None = None, limit: int = 10) -> list[int]:
+            return seqs(store.checkpoints(line.number, before=before, limit=limit, label=label, step=step))
+
+        assert listed("x", None) == [6, 3, 1]
+        assert listed(None, 2) == [6, 5, 4, 3]
+        assert listed("x", 2) == [6, 3]
+        assert listed("x", None, limit=2) == [6, 3]
+        assert listed("x", None, before=6) == [3, 1]
+        assert listed(None, 1, before=2) == [1]
+        assert listed("z", None) == listed(None, 3) == listed("", None) == []
+
+    def test_pages_of_refs(self, store: Store) -> None:
+        line = saved(store, "a", *"vwxyz")
+        assert seqs(store.refs(line.number, after=0, limit=10)) == [1, 2, 3, 4, 5]
+        assert seqs(store.refs(line.number, after=0, limit=2)) == [1, 2]
+        assert seqs(store.refs(line.number, after=2, limit=2)) == [3, 4]
+        assert seqs(store.refs(line.number, after=4, limit=2)) == [5]
+        assert seqs(store.refs(line.number, after=5, limit=2)) == []
+
+    def test_refs_come_as_stored_and_without_meta_and_skeletons(self, store: Store) -> None:
+        refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), values=(b"d" * 32, b"e" * 32))
+        made = commit("a", refs=refs, meta=b'{"m":1}', skeleton=b"[2]", label="l", step=7)
+        position = store.commit(made)
+        assert store.refs(position.thread, after=0, limit=1) == [
+            msgspec.structs.replace(made.row, meta=b"", skeleton=b"")
+        ]
+
+    def test_a_thread_that_is_not_there_has_no_history(self, store: Store) -> None:
+        assert store.checkpoints(99, before=None, limit=10) == []
+        assert store.refs(99, after=0, limit=10) == []
+
+    def test_the_last_seq_given_out(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        assert store.last(line.number) == 3
+        line.rewind(1)
+        store.delete(line.number, [2, 3])
+        assert store.last(line.number) == 3
+        line.save("w")
+        assert store.last(line.number) == 4
+
+    def test_a_thread_that_is_not_there_gave_out_nothing(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        assert store.last(line.number + 100) == 0
+        store.drop(line.number)
+        assert store.last(line.number) == 0
+
+    # -- rewinding --------------------------------------------------------------------------------------------------
+
+    def test_a_rewind_is_a_move_of_its_own(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        before = store.checkpoint(line.number, 1)
+        shows = summary(1, status="halted", agent="b")
+        position = store.rewind(line.at, to=1, summary=shows)
+        assert position == Position(line.number, head=1, move=4, last=3)
+        stored = line.stored()
+        assert (stored.position, stored.summary, stored.count) == (position, shows, 3)
+        assert before is not None
+        assert stored.head_id == before.id
+        assert store.checkpoint(line.number, 1) == before
+        assert seqs(store.checkpoints(line.number, before=None, limit=10)) == [3, 2, 1]
+
+    def test_a_commit_after_a_rewind_takes_the_next_seq(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        line.rewind(1)
+        assert line.save("w") == Position(line.number, head=4, move=5, last=4)
+        made = store.checkpoint(line.number, 4)
+        assert made is not None
+        assert (made.parent, made.move) == ((0, 1), 5)
+        assert texts_of(store, line.span()) == [["x", "y", "z", "w"]]
+
+    def test_a_rewind_forward_again(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y")
+        line.rewind(1)
+        assert line.rewind(2) == Position(line.number, head=2, move=4, last=2)
+
+    @pytest.mark.parametrize("field", ["head", "move", "last"])
+    def test_a_rewind_of_a_thread_that_moved_conflicts(self, store: Store, field: str) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        stale = msgspec.structs.replace(line.at, **{field: getattr(line.at, field) - 1})
+        before = everything(store)
+        with pytest.raises(Conflict):
+            store.rewind(stale, to=1, summary=summary())
+        assert everything(store) == before
+
+    def test_a_rewind_to_what_is_not_there(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        store.delete(line.number, [1])
+        before = everything(store)
+        for to in (0, 1, 4):
+            with pytest.raises(NotFound):
+                store.rewind(line.at, to=to, summary=summary())
+        assert everything(store) == before
+
+    def test_a_rewind_of_a_dropped_thread(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y")
+        store.drop(line.number)
+        with pytest.raises((Conflict, NotFound)):
+            store.rewind(line.at, to=1, summary=summary())
+
+    # -- deleting ---------------------------------------------------------------------------------------------------
+
+    def test_a_deleted_checkpoint_leaves_a_tombstone(self, store: Store) -> None:
+        line = Line(store, "a")
+        line.save("x", label="l", step=7)
+        line.save("y", label="l", step=7)
+        line.save("z")
+        whole = store.checkpoint(line.number, 2)
+        assert whole is not None
+        assert store.delete(line.number, [2]) == 1
+        stone = store.checkpoint(line.number, 2)
+        assert stone is not None
+        assert stone.deleted
+        assert (stone.seq, stone.id, stone.parent, stone.digest) == (2, whole.id, (0, 1), whole.digest)
+        assert (stone.label, stone.meta, stone.refs, stone.skeleton) == (None, b"", NO_REFS, b"")
+
+    def test_tombstones_are_not_listed_and_take_no_room_in_a_page(self, store: Store) -> None:
+        line = Line(store, "a")
+        for _ in range(7):
+            line.save(label="l", step=3)
+        store.delete(line.number, [1, 2, 5, 6])
+        assert seqs(store.checkpoints(line.number, before=None, limit=2)) == [7, 4]
+        assert seqs(store.checkpoints(line.number, before=7, limit=2)) == [4, 3]
+        assert seqs(store.checkpoints(line.number, before=None, limit=10, label="l", step=3)) == [7, 4, 3]
+        assert seqs(store.refs(line.number, after=0, limit=2)) == [3, 4]
+        assert seqs(store.refs(line.number, after=4, limit=2)) == [7]
+
+    def test_delete_counts_what_it_deleted(self, store: Store) -> None:
+        line = saved(store, "a", *"uvwxyz")
+        assert store.delete(line.number, []) == 0
+        assert store.delete(line.number, [1, 2, 2]) == 2
+        assert store.delete(line.number, {2, 3}) == 1
+        assert store.delete(line.number, (1, 2, 3)) == 0
+        assert store.delete(line.number, range(1, 6)) == 2
+        stored = line.stored()
+        assert (stored.count, stored.position) == (1, line.at)
+
+    def test_the_head_is_protected_and_nothing_beside_it_is_deleted(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        before = everything(store)
+        with pytest.raises(Protected):
+            store.delete(line.number, [1, 3, 2])
+        assert everything(store) == before
+
+    def test_the_head_is_what_a_rewind_made_it(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y", "z")
+        line.rewind(2)
+        with pytest.raises(Protected):
+            store.delete(line.number, [2])
+        assert store.delete(line.number, [1, 3]) == 2
+
+    def test_a_seq_is_not_given_out_again(self, store: Store) -> None:
+        line = saved(store, "a", "x", "y")
+        line.rewind(1)
+        store.delete(line.number, [2])
+        assert line.stored().position.last == 2
+        assert line.save("z").head == 3
+
+    def test_deleting_hurts_no_other_checkpoint(self, store: Store) -> None:
+        line, other = saved(store, "a", "x", "y", "z"), saved(store, "b", "x", "y")
+        kept = store.checkpoint(line.number, 3), store.checkpoint(other.number, 1)
+        store.delete(line.number, [1, 2])
+        assert (store.checkpoint(line.number, 3), store.checkpoint(other.number, 1)) == kept
+        assert texts_of(store, line.span()) == [["x", "y", "z"]]

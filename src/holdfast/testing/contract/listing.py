@@ -1,0 +1,174 @@
+"""Names: pages of threads in the order of their bytes, and names nobody would choose."""
+
+from __future__ import annotations
+
+import pytest
+
+from holdfast.errors import InvalidArgument
+from holdfast.stores.contract import Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import commit, names_of, saved, texts_of
+
+HOSTILE = [
+    "a" * 10_000,
+    "a" * 9_999 + "b",
+    "a\0",
+    "a\0b",
+    "\0",
+    "a",
+    "A",
+    "a ",
+    " a",
+    "a\n",
+    "a\r\n",
+    "../a",
+    "../../etc/passwd",
+    "/a",
+    "a/",
+    "a/./b",
+    "a\\b",
+    ".",
+    "..",
+    "CON",
+    "con",
+    "nul.txt",
+    "NUL.txt",
+    "-rf",
+    "~",
+    "*",
+    "?",
+    "%",
+    "_",
+    "%00",
+    "'; DROP TABLE threads; --",
+    '"; DROP TABLE threads; --',
+    "$(touch x)",
+    "{0}",
+    "%s",
+    "\u202eevil\u202c",
+    "evil",
+    "\u200b",
+    "\ufeffa",
+    "\u00e9",
+    "e\u0301",
+    "\u00c9",
+    "\u212b",
+    "\u00c5",
+    "\u0131",
+    "i",
+    "\u0130",
+    "\u00df",
+    "ss",
+    "\ufb01",
+    "fi",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467",
+    "\U0001f468",
+    "\U0010ffff",
+    "\uffff",
+    "1",
+    "01",
+    "1.0",
+    "0x1",
+    "null",
+    "None",
+    "true",
+]
+
+
+def in_order(names: list[str]) -> list[str]:
+    return sorted(names, key=lambda name: name.encode())
+
+
+class ListingContract(ContractBase):
+    def test_an_empty_store_lists_nothing(self, store: Store) -> None:
+        assert names_of(store) == []
+        assert store.thread_numbers() == []
+
+    def test_threads_are_listed_as_they_stand(self, store: Store) -> None:
+        lines = [saved(store, name, "x", "y") for name in ("b", "c", "a")]
+        lines[0].rewind(1)
+        store.delete(lines[1].number, [1])
+        listed = store.threads(prefix="", after=None, limit=10)
+        assert listed == [store.thread(name) for name in ("a", "b", "c")]
+        assert [row.count for row in listed] == [2, 2, 1]
+        assert sorted(store.thread_numbers()) == sorted(line.number for line in lines)
+
+    def test_pages_of_threads(self, store: Store) -> None:
+        for n in reversed(range(7)):
+            saved(store, f"t{n}", "x")
+        assert names_of(store, limit=0) == []
+        assert names_of(store, limit=3) == ["t0", "t1", "t2"]
+        assert names_of(store, after="t2", limit=3) == ["t3", "t4", "t5"]
+        assert names_of(store, after="t5", limit=3) == ["t6"]
+        assert names_of(store, after="t6", limit=3) == []
+
+    def test_a_page_begins_after_a_name_that_need_not_be_there(self, store: Store) -> None:
+        for name in ("a", "c"):
+            saved(store, name, "x")
+        assert names_of(store, after="") == ["a", "c"]
+        assert names_of(store, after="b") == ["c"]
+        assert names_of(store, after="c") == []
+
+    def test_threads_by_prefix(self, store: Store) -> None:
+        names = [
+            "a",
+            "ab",
+            "abc",
+            "abd",
+            "aB",
+            "b",
+            "a%",
+            "a%b",
+            "a_",
+            "a_b",
+            "a\\",
+            "a\U0010ffff",
+            "a\U0010ffffz",
+            "aé",
+        ]
+        for name in names:
+            saved(store, name, "x")
+        for prefix in ["", "a", "ab", "aB", "a%", "a_", "a\\", "a\U0010ffff", "aé", "c", "abcd", "%", "_", "A"]:
+            expected = in_order([name for name in names if name.startswith(prefix)])
+            assert names_of(store, prefix=prefix) == expected
+            assert names_of(store, prefix=prefix, limit=2) == expected[:2]
+            for after in [*names, "0", "zz"]:
+                assert names_of(store, prefix=prefix, after=after) == [
+                    name for name in expected if name.encode() > after.encode()
+                ]
+
+    def test_names_are_ordered_by_their_utf_8_bytes(self, store: Store) -> None:
+        # Order by UTF-16, by locale or without case would each put these differently.
+        names = ["Z", "a", "z", "Ä", "ä", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "a\0", "a!"]
+        for name in reversed(names):
+            saved(store, name, "x")
+        assert names_of(store) == in_order(names)
+
+    def test_hostile_names_are_each_a_thread_of_their_own(self, store: Store) -> None:
+        lines = {name: saved(store, name, f"cell-{at}") for at, name in enumerate(HOSTILE)}
+        assert len({line.number for line in lines.values()}) == len(HOSTILE)
+        assert names_of(store) == in_order(HOSTILE)
+        for at, (name, line) in enumerate(lines.items()):
+            stored = line.stored()
+            assert (stored.name, stored.position) == (name, line.at)
+            assert texts_of(store, line.span()) == [[f"cell-{at}"]]
+            assert names_of(store, prefix=name, limit=1) == [name]
+        for line in list(lines.values())[::2]:
+            store.drop(line.number)
+        assert names_of(store) == in_order(HOSTILE[1::2])
+
+    @pytest.mark.parametrize("name", ["\ud800", "a\udfffb"])
+    def test_a_lone_surrogate_is_a_name_of_its_own_or_refused(self, store: Store, name: str) -> None:
+        saved(store, "?", "x")
+        saved(store, "\ufffd", "x")
+        try:
+            store.commit(commit(name))
+        except InvalidArgument:
+            assert names_of(store) == ["?", "\ufffd"]
+        else:
+            stored = store.thread(name)
+            assert stored is not None
+            assert stored.name == name
+            assert names_of(store, prefix=name) == [name]
+            store.drop(stored.position.thread)
+        assert names_of(store) == ["?", "\ufffd"]

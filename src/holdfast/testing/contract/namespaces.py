@@ -1,0 +1,114 @@
+"""Namespaces: two stores on the same data see nothing of each other."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Conflict, Damaged, NotFound
+from holdfast.stores.contract import Refs, Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import Line, commit, everything, names_of, saved, summary, texts_of, value
+
+PROMPT = value(b'"a long system prompt"')
+
+
+class NamespaceContract(ContractBase):
+    @pytest.fixture
+    def other(self, store: Store, tmp_path: Path) -> Iterator[Store]:
+        other = self.open_store(tmp_path, namespace="other")
+        yield other
+        other.close()
+
+    @pytest.fixture
+    def hidden(self, store: Store, other: Store) -> Line:
+        """A thread of the first namespace whose number the other has not given out."""
+        saved(other, "mine", "x")
+        names = (f"hidden-{n}" for n in range(3))
+        lines = [saved(store, name, "secret", "secret") for name in names]
+        return next(line for line in reversed(lines) if line.number not in other.thread_numbers())
+
+    def test_the_same_name_is_another_thread(self, store: Store, other: Store) -> None:
+        here, there = saved(store, "a", "x", "y"), saved(other, "a", "z")
+        assert (here.stored().count, there.stored().count) == (2, 1)
+        assert texts_of(store, here.span()) == [["x", "y"]]
+        assert texts_of(other, there.span()) == [["z"]]
+        store.drop(here.number)
+        assert store.thread("a") is None
+        assert there.stored().position == there.at
+
+    def test_names_and_numbers_are_not_seen(self, other: Store, hidden: Line) -> None:
+        assert other.thread(hidden.name) is None
+        assert names_of(other) == ["mine"]
+        assert len(other.thread_numbers()) == 1
+
+    def test_a_number_leads_nowhere(self, other: Store, hidden: Line) -> None:
+        assert other.checkpoint(hidden.number, 1) is None
+        assert other.checkpoints(hidden.number, before=None, limit=10) == []
+        assert other.refs(hidden.number, after=0, limit=10) == []
+        assert other.forks(hidden.number) == []
+        assert other.last(hidden.number) == 0
+        with pytest.raises(Damaged):
+            other.cells([hidden.span()])
+
+    def test_nothing_can_be_written_by_number(self, store: Store, other: Store, hidden: Line) -> None:
+        before = everything(store)
+        with pytest.raises(Conflict):
+            other.commit(commit(hidden.name, hidden.at))
+        with pytest.raises(Conflict):
+            other.commit(commit("new", bases=[(hidden.number, 1)]))
+        with pytest.raises((Conflict, NotFound)):
+            other.rewind(hidden.at, to=1, summary=summary())
+        with suppress(NotFound):
+            other.delete(hidden.number, [1])
+        with suppress(NotFound):
+            other.sweep(hidden.number, hidden.live())
+        with suppress(NotFound):
+            other.compact(hidden.number, hidden.live())
+        with suppress(NotFound):
+            other.drop(hidden.number)
+        assert everything(store) == before
+        assert texts_of(store, hidden.span()) == [["secret", "secret"]]
+
+    def test_a_fork_across_namespaces_registers_nothing(self, store: Store, other: Store, hidden: Line) -> None:
+        with suppress(Conflict):
+            other.commit(commit("fork", origins=[hidden.number], refs=Refs(spans=(hidden.span(),))))
+        assert store.forks(hidden.number) == []
+        store.drop(hidden.number)
+        assert hidden.number not in store.thread_numbers()
+
+    def test_values_are_not_seen(self, store: Store, other: Store) -> None:
+        store.commit(commit("a", values=[PROMPT]))
+        with pytest.raises(Damaged):
+            other.value(PROMPT.digest)
+        assert other.sweep_values([], other.mark_values()) == 0
+        assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+
+    def test_a_value_of_both_is_swept_in_one(self, store: Store, other: Store) -> None:
+        for each in (store, other):
+            each.commit(commit("a", values=[PROMPT]))
+        assert other.sweep_values([], other.mark_values()) == 1
+        assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+        with pytest.raises(Damaged):
+            other.value(PROMPT.digest)
+
+    def test_epochs_protect_in_their_own_namespace(self, store: Store, other: Store) -> None:
+        store.commit(commit("a", values=[PROMPT]))
+        epoch = store.mark_values()
+        other.mark_values()
+        other.commit(commit("a", values=[PROMPT]))
+        assert store.sweep_values([], epoch) == 1
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_namespaces_that_look_alike(self, tmp_path: Path) -> None:
+        spaces = ["a", "A", "a ", "../a", "a/b", "a\0", "é", "e\u0301", "%", "'; --", "default", "x" * 300]
+        for space in spaces:
+            with closing(self.open_store(tmp_path, namespace=space)) as opened:
+                assert names_of(opened) == []
+                saved(opened, f"in {space}", "x")
+        for space in spaces:
+            with closing(self.open_store(tmp_path, namespace=space)) as opened:
+                assert names_of(opened) == [f"in {space}"]

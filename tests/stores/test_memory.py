@@ -1,0 +1,121 @@
+"""The memory store where it goes beyond the contract: what it refuses, and what its own check finds."""
+
+from __future__ import annotations
+
+import msgspec
+import pytest
+
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
+from holdfast.stores.contract import Live, Run, SharedValue, Span, Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.testing.contract.build import cell, commit, run, saved, value
+
+
+@pytest.fixture
+def store() -> MemoryStore:
+    return MemoryStore(namespace="default")
+
+
+def test_it_is_a_store(store: MemoryStore) -> None:
+    typed: Store = store
+    assert typed.encoding == "packed"
+
+
+def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
+    large, shared = cell("x" * 1000), value(b"y" * 1000)
+    at = store.commit(commit("a", runs=[Run(1, 0, (large,))], values=[shared]))
+    assert store.cells([Span(at.thread, 1, 0, 1, 1, 1)])[0].cells[0] is large
+    assert store.value(shared.digest)[0] is shared.pieces[0]
+
+
+@pytest.mark.parametrize("start", [0, 1])
+def test_a_position_of_a_log_is_written_once(store: MemoryStore, start: int) -> None:
+    line = saved(store, "a", "x y")
+    with pytest.raises(InvalidArgument, match="already has cells"):
+        store.commit(commit("a", line.at, runs=[run("z", start=start)]))
+    assert line.stored().position == line.at
+
+
+def test_a_position_is_written_once_within_a_commit(store: MemoryStore) -> None:
+    with pytest.raises(InvalidArgument, match="already has cells"):
+        store.commit(commit("a", runs=[run("x", "y"), run("z", start=1)]))
+    at = store.commit(commit("a", runs=[run("x", "y"), run("z", start=2)]))
+    assert store.cells([Span(at.thread, 1, 0, 3, 1, 1)])[0].cells == [cell("x"), cell("y"), cell("z")]
+
+
+def test_a_tombstone_is_not_committed(store: MemoryStore) -> None:
+    made = commit("a")
+    with pytest.raises(InvalidArgument, match="deleted"):
+        store.commit(msgspec.structs.replace(made, row=msgspec.structs.replace(made.row, deleted=True)))
+
+
+def test_pieces_are_at_most_8_mib(store: MemoryStore) -> None:
+    store.commit(commit("a", values=[SharedValue(b"d" * 32, (bytes(8 * 2**20),))]))
+    with pytest.raises(InvalidArgument, match="8 MiB"):
+        store.commit(commit("b", values=[SharedValue(b"e" * 32, (bytes(8 * 2**20 + 1),))]))
+
+
+@pytest.mark.parametrize("kept_for_a_fork", [False, True])
+def test_a_thread_that_is_gone_is_not_found(store: MemoryStore, kept_for_a_fork: bool) -> None:
+    line = saved(store, "a", "x", "y")
+    if kept_for_a_fork:
+        saved(store, "fork").save(origins=[line.number])
+    store.drop(line.number)
+    with pytest.raises(NotFound, match="no thread number 1"):
+        store.drop(line.number)
+    with pytest.raises(NotFound, match="no thread number 1"):
+        store.delete(line.number, [1])
+
+
+def test_creating_a_thread_that_exists_says_so(store: MemoryStore) -> None:
+    saved(store, "a", "x")
+    with pytest.raises(AlreadyExists):
+        store.commit(commit("a"))
+
+
+def test_an_origin_that_is_gone_conflicts(store: MemoryStore) -> None:
+    line = saved(store, "a", "x")
+    store.drop(line.number)
+    with pytest.raises(Conflict, match="gone"):
+        store.commit(commit("b", origins=[line.number]))
+    assert store.thread("b") is None
+
+
+def test_a_thread_is_no_fork_of_itself(store: MemoryStore) -> None:
+    one, two = saved(store, "one", "x"), saved(store, "two", "y")
+    two.save(origins=[one.number])
+    one.save(origins=[one.number, two.number])
+    assert store.forks(one.number) == [two.number]
+    assert store.forks(two.number) == [one.number]
+    store.drop(one.number)
+    store.drop(two.number)
+    assert store.thread_numbers() == []
+
+
+@pytest.mark.parametrize("verb", ["sweep", "compact"])
+def test_live_spans_of_another_thread_are_refused(store: MemoryStore, verb: str) -> None:
+    line = saved(store, "a", "x")
+    own = msgspec.structs.replace(line.span(), thread=0)
+    with pytest.raises(InvalidArgument, match="names thread 0"):
+        getattr(store, verb)(line.number, Live((own,), 1))
+    assert store.cells([line.span()])[0].cells == [cell("x")]
+
+
+def test_check_finds_what_is_wrong(store: MemoryStore) -> None:
+    for name in "abcde":
+        saved(store, name, "x", "y")
+    store._names.reverse()
+    store._named["a"].count += 1
+    store._named["b"].head = 9
+    del store._named["c"].rows[0]
+    store._named["d"].number = 99
+    found = [(problem.thread, problem.what) for problem in store.check()]
+    assert found == [
+        (None, "The sorted names are not those of the threads."),
+        ("a", "The number of checkpoints is not what was counted."),
+        ("b", "The head is not among the checkpoints."),
+        ("c", "The checkpoints are not those that were numbered."),
+        ("c", "The head is not among the checkpoints."),
+        ("c", "The number of checkpoints is not what was counted."),
+        ("d", "The thread is not found by its number."),
+    ]
