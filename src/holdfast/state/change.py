@@ -1,0 +1,282 @@
+"""Finding what changed: the value now, against the part that was stored for its place.
+
+Sound first: every byte of the value is encoded anew and compared with the bytes last stored, so a change at any depth,
+of value or only of type, is seen. Cheap because encoding runs in C over chunks of items; Python looks at single items
+only in chunks that differ. `==` would miss `1` → `True`; object identity would miss mutation in place.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any
+
+from holdfast.codec import packed
+from holdfast.errors import Unsupported
+from holdfast.state.draft import Draft
+from holdfast.state.parts import (
+    CHUNK_ITEMS,
+    INLINE_MAX,
+    LARGE_MIN,
+    MAP_MAX,
+    SPLIT_ALWAYS,
+    SPLIT_MIN,
+    UNIT_MAX,
+    Chunk,
+    Ext,
+    Kind,
+    Large,
+    Map,
+    Part,
+    Series,
+    Split,
+    Unit,
+    digest_of,
+    flatten,
+    is_map,
+    join_spans,
+    refs_of,
+)
+from holdfast.state.tables import fold
+from holdfast.stores.contract import Span
+
+_KINDS: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, dict: Kind.DICT}
+
+
+def changed(state: Any, base: Part | None, draft: Draft) -> Part:
+    """The part for a whole state, what is new put into the draft. Raises Unsupported with the path of the culprit."""
+    try:
+        return _root(state, base, draft)
+    except Unsupported:
+        # Paths are not kept on the way down: only a state that is refused pays for finding where.
+        packed.check(state)
+        raise
+
+
+def _root(value: Any, base: Part | None, draft: Draft) -> Part:
+    """A dict's members go into the skeleton itself."""
+    if type(value) is dict and is_map(value):
+        return _map(value, base, draft, 0)
+    return _part(value, base, draft, 0)
+
+
+def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
+    """The part for a value: `base` itself if nothing in it changed."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        if len(value) >= LARGE_MIN:
+            return _large(value, base, draft)
+    elif (kind is dict or kind is list or kind is tuple) and value:
+        # What was big is big still: without this every level would be encoded once for itself and once per parent.
+        if isinstance(base, Map | Series) and base.size > 2 * UNIT_MAX:
+            return _structured(value, base, draft, depth)
+        plain = packed.encode(value)
+        if len(plain) > UNIT_MAX:
+            return _structured(value, base, draft, depth)
+        return _unit(value, plain, base, draft, depth)
+    return _unit(value, packed.encode(value), base, draft, depth)
+
+
+def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int) -> Part:
+    if isinstance(base, Unit) and base.plain == plain:
+        return base
+    packed.check(value, depth)
+    if len(plain) <= INLINE_MAX:
+        return Unit(plain, None)
+    if len(plain) >= LARGE_MIN:
+        return _shared(Ext.PACKED, plain, None, base, draft)
+    return draft.unit(plain)
+
+
+def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
+    if isinstance(base, Large) and base.value is value:
+        return base
+    if isinstance(value, bytes):
+        return _shared(Ext.BINARY, value, value, base, draft)
+    try:
+        return _shared(Ext.TEXT, value.encode(), value, base, draft)
+    except UnicodeEncodeError:  # lone surrogates: the codec knows how
+        return _shared(Ext.PACKED, packed.encode(value), value, base, draft)
+
+
+def _shared(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, draft: Draft) -> Part:
+    digest = hashlib.sha256(data).digest()
+    if isinstance(base, Large) and base.digest == digest and base.ext is ext:
+        base.value = value
+        return base
+    draft.value(digest, data)
+    return Large(ext, digest, len(data), value)
+
+
+def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
+    if type(value) is dict and is_map(value):
+        found = _map(value, base, draft, depth)
+        if found.span is None:
+            draft.place(found)
+        return found
+    return _series(value, base, draft, depth)
+
+
+def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> Map:
+    known = base.members if isinstance(base, Map) else {}
+    members = {key: _part(member, known.get(key), draft, depth + 1) for key, member in value.items()}
+    if (
+        isinstance(base, Map)
+        and len(known) == len(members)
+        and all(a is b for a, b in zip(known.values(), members.values(), strict=True))
+        and list(known) == list(members)
+    ):
+        return base
+    return Map(members)
+
+
+def _series(value: Any, base: Part | None, draft: Draft, depth: int) -> Series:
+    kind = _KINDS[type(value)]
+    known = base if isinstance(base, Series) and base.kind is kind else None
+    chunks, log = _SeriesChange(flatten(value), 2 if kind is Kind.DICT else 1, known, draft, depth).run()
+    if known is not None and len(chunks) == len(known.chunks) and all(map(_same, chunks, known.chunks)):
+        return known
+    spans = [run for chunk in chunks for run in chunk.runs]
+    level, named, tables = fold(spans, known.tables if known is not None else {}, draft)
+    return Series(kind, chunks, log, level, named, tables)
+
+
+def _same(a: object, b: object) -> bool:
+    return a is b
+
+
+class _SeriesChange:
+    """One pass over the items of a series.
+
+    As long as the chunks of the base lie where they are expected, each costs one encoding. Where one does not, items
+    are looked up by their bytes until one turns up that starts a chunk, or ends one, from where chunks match again.
+    """
+
+    def __init__(self, flat: list[Any], stride: int, base: Series | None, draft: Draft, depth: int) -> None:
+        self._flat = flat
+        self._stride = stride
+        self._base = base.chunks if base is not None else []
+        self._log = base.log if base is not None else None
+        self._draft = draft
+        self._depth = depth + 1
+        self._chunks: list[Chunk | Split] = []
+        self._plains: list[bytes] = []
+        self._digests: list[bytes] = []
+        self._spans: list[Span] = []
+        self._places: dict[int, int] | None = None
+
+    def run(self) -> tuple[list[Chunk | Split], int | None]:
+        count = len(self._flat) // self._stride
+        expected = 0
+        at = 0
+        while at < count:
+            chunk = self._base[expected] if expected < len(self._base) else None
+            if isinstance(chunk, Split):
+                self._flush()
+                self._chunks.append(self._split(at, chunk))
+                at += 1
+                expected += 1
+            elif chunk is not None and self._matches(at, chunk):
+                self._keep(chunk)
+                at += chunk.count
+                expected += 1
+            else:
+                at, expected = self._look_up(at, chunk)
+        self._flush()
+        return self._chunks, self._log
+
+    def _matches(self, at: int, chunk: Chunk) -> bool:
+        start = at * self._stride
+        end = start + chunk.count * self._stride
+        if end > len(self._flat):
+            return False
+        whole = packed.encode(self._flat[start:end])
+        # Not encode_items: comparing behind the header saves a copy of all that did not change.
+        header = len(packed.array_header(end - start))
+        return len(whole) == header + len(chunk.plain) and whole.endswith(chunk.plain)
+
+    def _keep(self, chunk: Chunk) -> None:
+        self._flush()
+        self._chunks.append(chunk)
+
+    def _look_up(self, at: int, missed: Chunk | None) -> tuple[int, int]:
+        """Take items one by one from `at` until chunks can be expected again; where, and which chunk."""
+        count = len(self._flat) // self._stride
+        while at < count:
+            start = at * self._stride
+            values = self._flat[start : start + self._stride]
+            plain = packed.encode_items(values)
+            digest = digest_of(plain)
+            owner = self._draft.index.owner(digest)
+            if isinstance(owner, Chunk):
+                place = owner.digests.index(digest)
+                if place == 0 and owner is not missed and self._matches(at, owner):
+                    self._keep(owner)
+                    return at + owner.count, self._place(owner) + 1
+                self._take(plain, digest, owner.item_spans()[place])
+                if place == owner.count - 1 and (found := self._place(owner)) < len(self._base):
+                    return at + 1, found + 1
+            elif len(plain) > SPLIT_MIN and (len(plain) > SPLIT_ALWAYS or any(map(_worth_splitting, values))):
+                self._flush()
+                self._chunks.append(self._split(at, None))
+            else:
+                span = self._draft.find(digest)
+                if span is None:
+                    for value in values:
+                        packed.check(value, self._depth)
+                    self._log = self._draft.items_log(self._log)
+                    span = self._draft.append(self._log, plain, digest)
+                self._take(plain, digest, span)
+            at += 1
+        return at, len(self._base)
+
+    def _take(self, plain: bytes, digest: bytes, span: Span) -> None:
+        if len(self._plains) == CHUNK_ITEMS:
+            self._flush()
+        self._plains.append(plain)
+        self._digests.append(digest)
+        self._spans.append(span)
+
+    def _flush(self) -> None:
+        """Make the items taken one by one a chunk, together with the chunk before if both are small."""
+        if not self._plains:
+            return
+        plains, digests, spans = self._plains, self._digests, self._spans
+        if self._chunks:
+            before = self._chunks[-1]
+            if isinstance(before, Chunk) and before.count + len(plains) <= CHUNK_ITEMS:
+                self._chunks.pop()
+                plains = before.items() + plains
+                digests = [*before.digests, *digests]
+                spans = [*before.runs, *spans]
+        chunk = Chunk(plains, join_spans(spans), tuple(digests))
+        self._draft.hold(chunk, digests)
+        self._chunks.append(chunk)
+        self._plains, self._digests, self._spans = [], [], []
+
+    def _split(self, at: int, base: Split | None) -> Split:
+        start = at * self._stride
+        values = self._flat[start : start + self._stride]
+        known = base.parts if base is not None else (None,) * self._stride
+        parts = [_part(value, old, self._draft, self._depth) for value, old in zip(values, known, strict=True)]
+        if base is not None and all(map(_same, parts, base.parts)):
+            return base
+        found = tuple(parts)
+        return self._draft.split(found, b"".join(p.embed for p in found), refs_of(found))
+
+    def _place(self, chunk: Chunk) -> int:
+        """Where a chunk lies in the base, or past its end if it belongs to another series."""
+        if self._places is None:
+            self._places = {id(known): i for i, known in enumerate(self._base)}
+        return self._places.get(id(chunk), len(self._base))
+
+
+def _worth_splitting(value: Any) -> bool:
+    """Whether a value holds a long list, a large dict or a large string: what may change, or repeat, by itself."""
+    kind = type(value)
+    if kind is str or kind is bytes:
+        return len(value) >= LARGE_MIN
+    if kind is dict:
+        return len(value) > MAP_MAX or any(map(_worth_splitting, value.values()))
+    if kind is list or kind is tuple:
+        return len(value) >= CHUNK_ITEMS // 2 or any(map(_worth_splitting, value))
+    return False

@@ -1,0 +1,231 @@
+"""Reading a checkpoint back: skeleton and cells → parts → value."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import msgspec
+
+from holdfast.codec import packed
+from holdfast.errors import Damaged
+from holdfast.state.base import Base
+from holdfast.state.draft import LogKind, Skeleton, log_branch, log_kind
+from holdfast.state.parts import (
+    CHUNK_ITEMS,
+    Chunk,
+    Ext,
+    Kind,
+    Large,
+    Map,
+    Part,
+    Series,
+    SeriesShape,
+    Split,
+    Unit,
+    cell_of,
+    is_map,
+    join_spans,
+    node_digest,
+)
+from holdfast.state.reach import holds_refs, reachable, rebased
+from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
+
+_skeletons = msgspec.msgpack.Decoder(Skeleton)
+_shapes = msgspec.msgpack.Decoder(SeriesShape)
+_sizes = msgspec.msgpack.Decoder(int)
+
+
+def read_skeleton(row: CheckpointRow) -> Skeleton:
+    """The skeleton a checkpoint was stored with."""
+    try:
+        return _skeletons.decode(row.skeleton)
+    except msgspec.DecodeError as cause:
+        raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
+
+
+def load_base(store: Store, thread: int, row: CheckpointRow) -> Base:
+    """The parts of a stored state. Shared values are not read before somebody asks for the state itself."""
+    skeleton = read_skeleton(row)
+    cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
+    try:
+        root = _Builder(thread, skeleton, cells).root(row.refs)
+    except (msgspec.DecodeError, StopIteration, ValueError, KeyError, IndexError) as cause:
+        raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
+    if root.size != skeleton.size:
+        raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
+    return Base(root, row.seq, skeleton.branch, skeleton.ends)
+
+
+def state_of(store: Store, base: Base) -> Any:
+    """The state as a value of its own: nothing mutable in it is shared with the base or an earlier result."""
+    return _value(store, base.root)
+
+
+def _value(store: Store, part: Part) -> Any:
+    match part:
+        case Unit():
+            return packed.decode(part.plain)
+        case Large():
+            return _large(store, part)
+        case Map():
+            return {key: _value(store, member) for key, member in part.members.items()}
+        case Series():
+            items: list[Any] = []
+            for chunk in part.chunks:
+                if isinstance(chunk, Chunk):
+                    items += packed.decode_items(chunk.plain, chunk.count * part.stride)
+                else:
+                    items += [_value(store, member) for member in chunk.parts]
+            if part.kind is Kind.DICT:
+                return dict(zip(items[::2], items[1::2], strict=True))
+            return items if part.kind is Kind.LIST else tuple(items)
+
+
+def _large(store: Store, part: Large) -> Any:
+    if part.value is not None:
+        return part.value
+    data = b"".join(store.value(part.digest))
+    if len(data) != part.size:
+        raise Damaged("a shared value has another size than was saved")
+    if part.ext is Ext.PACKED:
+        return packed.decode(data)
+    try:
+        part.value = data if part.ext is Ext.BINARY else data.decode()
+    except UnicodeDecodeError as cause:
+        raise Damaged("a shared value is not the text that was saved") from cause
+    return part.value
+
+
+class _Reference(msgspec.Struct, frozen=True):
+    """What stands in a decoded body for something stored elsewhere."""
+
+    ext: Ext
+    payload: bytes
+    spans: tuple[Span, ...]
+    value: bytes
+
+
+class _Builder:
+    """Builds parts from cells already read.
+
+    Bounded against crafted records by the size that the checkpoint says its state has: a body that refers to itself,
+    or to one cell many times over, runs out of it.
+    """
+
+    def __init__(self, thread: int, skeleton: Skeleton, cells: dict[Span, Cells]) -> None:
+        self._thread = thread
+        self._skeleton = skeleton
+        self._cells = cells
+        self._left = skeleton.size
+
+    def root(self, refs: Refs) -> Part:
+        content = self._decoded(self._skeleton.body, refs, 0)
+        if isinstance(content, dict) and is_map(content):
+            return Map({key: self._part(member) for key, member in content.items()})
+        return self._part(content)
+
+    def _decoded(self, body: bytes, refs: Refs, owner: int) -> Any:
+        spans = iter(refs.spans)
+        values = iter(refs.values)
+
+        def resolve(code: int, payload: bytes) -> _Reference:
+            ext = Ext(code)
+            match ext:
+                case Ext.UNIT | Ext.MAP:
+                    return _Reference(ext, payload, (rebased(next(spans), owner),), b"")
+                case Ext.SERIES:
+                    count = _shapes.decode(payload).spans
+                    return _Reference(ext, payload, tuple(rebased(next(spans), owner) for _ in range(count)), b"")
+                case Ext.TEXT | Ext.BINARY | Ext.PACKED:
+                    return _Reference(ext, payload, (), next(values))
+
+        return packed.decode_parts(body, resolve)
+
+    def _part(self, content: Any) -> Part:
+        if not isinstance(content, _Reference):
+            return self._counted(Unit(packed.encode(content), None))
+        match content.ext:
+            case Ext.UNIT:
+                (span,) = content.spans
+                return self._counted(Unit(self._read(span).cells[0], span))
+            case Ext.MAP:
+                (span,) = content.spans
+                read = self._read(span)
+                self._spend(1)
+                members = self._decoded(read.cells[0], read.refs[0], span.thread)
+                if not isinstance(members, dict):
+                    raise Damaged("a cell that should hold a dict does not")
+                part = Map({key: self._part(member) for key, member in members.items()})
+                part.place(span)
+                return part
+            case Ext.SERIES:
+                return self._series(_shapes.decode(content.payload), content.spans)
+            case _:
+                return self._counted(Large(content.ext, content.value, _sizes.decode(content.payload), None))
+
+    def _series(self, shape: SeriesShape, spans: Sequence[Span]) -> Series:
+        named = spans
+        tables: dict[bytes, Span] = {}
+        for _ in range(shape.level):
+            below: list[Span] = []
+            for span in spans:
+                for i, refs in enumerate(self._read(span).refs):
+                    tables[node_digest(b"", refs)] = cell_of(span, i)
+                    below.extend(rebased(s, span.thread) for s in refs.spans)
+            spans = join_spans(below)
+        kind = Kind(shape.kind)
+        stride = 2 if kind is Kind.DICT else 1
+        part = Series(kind, list(self._chunks(spans, stride)), self._log(spans), shape.level, named, tables)
+        if part.length != shape.length:
+            raise Damaged(f"a list of {shape.length} items has only {part.length} cells")
+        return part
+
+    def _chunks(self, spans: Sequence[Span], stride: int) -> Iterator[Chunk | Split]:
+        cells: list[bytes] = []
+        runs: list[Span] = []
+        for span in spans:
+            read = self._read(span)
+            if holds_refs(span):
+                if cells:
+                    yield self._chunk(cells, runs)
+                    cells, runs = [], []
+                for i, (body, refs) in enumerate(zip(read.cells, read.refs, strict=True)):
+                    members = self._decoded(packed.array_header(stride) + body, refs, span.thread)
+                    yield Split(tuple(self._part(member) for member in members), cell_of(span, i))
+                continue
+            at = 0
+            while at < span.count:
+                taken = min(CHUNK_ITEMS - len(cells), span.count - at)
+                cells += read.cells[at : at + taken]
+                runs.append(Span(span.thread, span.log, span.start + at, taken, span.first, span.last))
+                at += taken
+                if len(cells) == CHUNK_ITEMS:
+                    yield self._chunk(cells, runs)
+                    cells, runs = [], []
+        if cells:
+            yield self._chunk(cells, runs)
+
+    def _chunk(self, cells: list[bytes], runs: list[Span]) -> Chunk:
+        chunk = Chunk(cells, runs)
+        self._spend(chunk.size)
+        return chunk
+
+    def _log(self, spans: Sequence[Span]) -> int | None:
+        """The log a series goes on appending to, if its last items are in a log this branch may append to."""
+        if not spans or spans[-1].thread or log_branch(spans[-1].log) != self._skeleton.branch:
+            return None
+        kind = log_kind(spans[-1].log)
+        return kind if kind >= LogKind.ITEMS else None
+
+    def _read(self, span: Span) -> Cells:
+        return self._cells[rebased(span, self._thread)]
+
+    def _counted(self, part: Unit | Large) -> Part:
+        self._spend(part.size)
+        return part
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise Damaged("the cells of a checkpoint hold more than was saved")

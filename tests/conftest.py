@@ -1,0 +1,42 @@
+"""Fixtures that run a test on every store."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
+
+OpenHandle = Callable[..., Holdfast]
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    """Where to open a store; each kind in turn."""
+    return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
+
+
+@pytest.fixture
+def hf(url: str) -> Iterator[Holdfast]:
+    """An open handle on each kind of store. Durability is not what these tests are about."""
+    with holdfast.open(url, durability="off") as opened:
+        yield opened
+
+
+@pytest.fixture
+def open_file(tmp_path: Path) -> Iterator[OpenHandle]:
+    """Opens handles on one SQLite file, and closes them in the end."""
+    opened: list[Holdfast] = []
+
+    def open_handle(**options: Any) -> Holdfast:
+        handle = holdfast.open(tmp_path / "agent.db", **{"durability": "off", **options})
+        opened.append(handle)
+        return handle
+
+    yield open_handle
+    for handle in opened:
+        handle.close()
