@@ -1,0 +1,230 @@
+"""The async view of a handle: the same verbs, awaited. Each runs the sync verb in a thread: nothing is done twice."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import os
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from types import TracebackType
+from typing import Any, ParamSpec, Self, TypeVar
+
+from holdfast import handle
+from holdfast.codec import packed
+from holdfast.opening import Durability
+from holdfast.records import NOT_LOADED, Checkpoint, Status, ThreadInfo, Usage
+from holdfast.threads.diff import Diff
+from holdfast.threads.integrity import Report
+from holdfast.threads.maintenance import Optimized
+from holdfast.threads.retention import Pruned, Retention
+from holdfast.threads.saver import Expect
+from holdfast.threads.saving import Details
+from holdfast.threads.thread import Ref, Thread, saver_of
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+async def _in_thread(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Run a verb in a thread. A cancelled await leaves it to finish there: a commit is never torn."""
+    loop = asyncio.get_running_loop()
+    return await asyncio.shield(loop.run_in_executor(None, functools.partial(verb, *args, **kwargs)))
+
+
+_END: Any = object()
+
+
+async def _each(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    iterator = await _in_thread(items)
+    while (item := await _in_thread(next, iterator, _END)) is not _END:
+        yield item
+
+
+async def _after(before: asyncio.Task[T] | None, work: Callable[[], T]) -> T:
+    if before is not None:
+        await asyncio.wait([before])
+    return await _in_thread(work)
+
+
+def _retrieve(task: asyncio.Task[Any]) -> None:
+    """A caller that was cancelled does not hear of a failure; without this, asyncio would complain of that."""
+    if not task.cancelled():
+        task.exception()
+
+
+class AsyncThread:
+    """A handle on one thread, awaited. Get it from `hf.aio.thread(name)`; `Thread` says what each verb does."""
+
+    def __init__(self, thread: Thread) -> None:
+        self._thread = thread
+        self._saver = saver_of(thread)
+        self._last_save: asyncio.Task[Checkpoint] | None = None
+
+    @property
+    def name(self) -> str:
+        return self._thread.name
+
+    async def save(
+        self,
+        state: Any,
+        *,
+        step: int | None = None,
+        label: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: dict[str, Any] | None = None,
+        status: Status = "running",
+        reason: str | None = None,
+        trigger: str = "manual",
+        agent: str | None = None,
+        usage: Usage | dict[str, Any] | None = None,
+        resume_hint: str | None = None,
+        expect: Expect = None,
+    ) -> Checkpoint:
+        """As `Thread.save`. The state is encoded before the first await: what is done to it later does not count.
+
+        Saves of one AsyncThread are stored in the order of the calls. Cancelled, a save is stored whole or not at all.
+        """
+        given = {
+            "step": step,
+            "label": label,
+            "tags": tags,
+            "metadata": metadata,
+            "status": status,
+            "reason": reason,
+            "trigger": trigger,
+            "agent": agent,
+            "usage": usage,
+            "resume_hint": resume_hint,
+        }
+        plain, details = self._saver.request(state, given)
+        before = self._last_save if self._last_save is not None and not self._last_save.done() else None
+        if before is None and self._saver.is_warm(expect):
+            work = functools.partial(self._saver.commit, self._saver.prepare(plain, details, expect))
+        else:
+            # The head has to be read, or another save is under way: keep a copy of the state as it is now.
+            packed.check(plain)
+            work = functools.partial(self._save_frozen, packed.encode(plain), details, expect)
+        # A task of its own: a cancelled caller must not let the next save overtake this one.
+        self._last_save = asyncio.ensure_future(_after(before, work))
+        self._last_save.add_done_callback(_retrieve)
+        return await asyncio.shield(self._last_save)
+
+    def _save_frozen(self, frozen: bytes, details: Details, expect: Expect) -> Checkpoint:
+        return self._saver.save(packed.decode(frozen), details, expect)
+
+    async def latest(self, *, fallback: bool = False) -> Checkpoint | None:
+        return await _in_thread(self._thread.latest, fallback=fallback)
+
+    async def load(self, ref: Ref) -> Checkpoint:
+        return await _in_thread(self._thread.load, ref)
+
+    async def head(self) -> Checkpoint | None:
+        return await _in_thread(self._thread.head)
+
+    async def step(self) -> int:
+        return await _in_thread(self._thread.step)
+
+    async def count(self) -> int:
+        return await _in_thread(self._thread.count)
+
+    def history(
+        self,
+        limit: int | None = None,
+        before: Ref | None = None,
+        label: str | None = None,
+        tag: str | None = None,
+        status: Status | None = None,
+    ) -> AsyncIterator[Checkpoint]:
+        return _each(lambda: self._thread.history(limit, before, label, tag, status))
+
+    async def find(
+        self, label: str | None = None, tag: str | None = None, status: Status | None = None
+    ) -> Checkpoint | None:
+        return await _in_thread(self._thread.find, label, tag, status)
+
+    async def diff(self, a: Ref, b: Ref) -> Diff:
+        return await _in_thread(self._thread.diff, a, b)
+
+    async def rewind(self, ref: Ref) -> Checkpoint:
+        return await _in_thread(self._thread.rewind, ref)
+
+    async def fork(self, name: str, *, at: Ref = "@-1", state: Any = NOT_LOADED) -> AsyncThread:
+        return AsyncThread(await _in_thread(self._thread.fork, name, at=at, state=state))
+
+    async def delete(self, ref: Ref) -> None:
+        await _in_thread(self._thread.delete, ref)
+
+    async def drop(self) -> None:
+        await _in_thread(self._thread.drop)
+
+    async def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
+        return await _in_thread(self._thread.prune, retention, dry_run=dry_run)
+
+
+class AsyncHoldfast:
+    """The async view of a handle. Get it from `hf.aio` or `await holdfast.aopen(…)`."""
+
+    def __init__(self, hf: handle.Holdfast) -> None:
+        self._hf = hf
+
+    @property
+    def sync(self) -> handle.Holdfast:
+        """The handle this is a view of."""
+        return self._hf
+
+    def thread(self, name: str, type: Any = None, schema_version: int | None = None) -> AsyncThread:
+        return AsyncThread(self._hf.thread(name, type, schema_version))
+
+    def threads(
+        self,
+        prefix: str | None = None,
+        status: Status | None = None,
+        limit: int | None = None,
+        after: str | None = None,
+    ) -> AsyncIterator[ThreadInfo]:
+        return _each(lambda: self._hf.threads(prefix, status, limit, after))
+
+    async def diff(self, a: str, b: str) -> Diff:
+        return await _in_thread(self._hf.diff, a, b)
+
+    async def verify(self) -> Report:
+        return await _in_thread(self._hf.verify)
+
+    async def optimize(self) -> Optimized:
+        return await _in_thread(self._hf.optimize)
+
+    async def maintain(self) -> None:
+        await _in_thread(self._hf.maintain)
+
+    async def close(self) -> None:
+        await _in_thread(self._hf.close)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+
+async def aopen(
+    url: str | os.PathLike[str] | None = None,
+    *,
+    namespace: str = "default",
+    durability: Durability = "full",
+    retention: Retention | None = None,
+    max_state_bytes: int = handle.MAX_STATE_BYTES,
+    base_bytes: int = handle.BASE_BYTES,
+) -> AsyncHoldfast:
+    """`holdfast.open(…).aio`, awaited."""
+    hf = await _in_thread(
+        handle.open,
+        url,
+        namespace=namespace,
+        durability=durability,
+        retention=retention,
+        max_state_bytes=max_state_bytes,
+        base_bytes=base_bytes,
+    )
+    return hf.aio

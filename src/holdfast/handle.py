@@ -1,0 +1,193 @@
+"""The handle: an open store, and what can be done with all of it."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+from holdfast.errors import Closed, InvalidArgument
+from holdfast.identity import to_text
+from holdfast.opening import Durability, open_store
+from holdfast.records import ThreadInfo
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.threads import integrity, maintenance
+from holdfast.threads.diff import Diff, diff
+from holdfast.threads.integrity import Report
+from holdfast.threads.meta import checked_status, moment
+from holdfast.threads.references import split_reference
+from holdfast.threads.retention import Retention
+from holdfast.threads.session import Session
+from holdfast.threads.thread import Thread, checked_limit
+
+if TYPE_CHECKING:
+    from holdfast.aio import AsyncHoldfast
+
+MAX_STATE_BYTES = 1 << 30  # the largest state a save accepts
+BASE_BYTES = 256 << 20  # how many bytes of states a handle holds to find changes
+_PAGE = 200
+
+
+class Holdfast:
+    """An open store. Get it from `holdfast.open`; close it, or use it as a context manager. Any thread may use it."""
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        retention: Retention | None = None,
+        max_state_bytes: int = MAX_STATE_BYTES,
+        base_bytes: int = BASE_BYTES,
+    ) -> None:
+        if retention is not None and not isinstance(retention, Retention):
+            raise InvalidArgument("retention must be a holdfast.Retention")
+        for name, size in (("max_state_bytes", max_state_bytes), ("base_bytes", base_bytes)):
+            if type(size) is not int or size < 0:
+                raise InvalidArgument(f"{name} must be a whole number of bytes")
+        self._retention = retention
+        self._maintenance = maintenance.Maintenance(self._apply_retention)
+        self._session = Session(store, base_bytes=base_bytes, max_state_bytes=max_state_bytes, saved=self._saved)
+        self._aio: AsyncHoldfast | None = None
+
+    @property
+    def aio(self) -> AsyncHoldfast:
+        """The async view of this handle: the same verbs, awaited."""
+        if self._aio is None:
+            # asyncio takes longer to import than all of Holdfast: only those who use it pay for it.
+            from holdfast.aio import AsyncHoldfast  # noqa: PLC0415
+
+            self._aio = AsyncHoldfast(self)
+        return self._aio
+
+    def thread(self, name: str, type: Any = None, schema_version: int | None = None) -> Thread:
+        """A handle on a thread, which need not exist yet.
+
+        `type` says how states that are instances of a dataclass, a msgspec, attrs or pydantic class come back.
+        `schema_version` is kept with each checkpoint for the caller's own use.
+        """
+        self._session.check_open()
+        return Thread(self._session, name, type, schema_version)
+
+    def threads(
+        self, prefix: str | None = None, status: str | None = None, limit: int | None = None, after: str | None = None
+    ) -> Iterator[ThreadInfo]:
+        """The threads of this namespace by name, as their heads show them. `after` a name to get the next page."""
+        self._session.check_open()
+        checked_limit(limit)
+        for name, text in (("prefix", prefix), ("after", after)):
+            if text is not None and type(text) is not str:
+                raise InvalidArgument(f"{name} must be a str")
+        if status is not None:
+            checked_status(status)
+        return self._threads(prefix or "", status, limit, after)
+
+    def _threads(self, prefix: str, status: str | None, limit: int | None, after: str | None) -> Iterator[ThreadInfo]:
+        left = limit
+        while left is None or left > 0:
+            page = _PAGE if left is None or status is not None else min(left, _PAGE)
+            rows = self._session.store.threads(prefix=prefix, after=after, limit=page)
+            for row in rows:
+                if status is None or row.summary.status == status:
+                    yield _info(row)
+                    if left is not None:
+                        left -= 1
+                        if not left:
+                            return
+            if len(rows) < page:
+                return
+            after = rows[-1].name
+
+    def diff(self, a: str, b: str) -> Diff:
+        """What changed between two checkpoints of any threads, named like "thread@-1", "thread@label", "thread@12"."""
+        states = []
+        for text in (a, b):
+            name, ref = split_reference(text)
+            states.append(self.thread(name)._plain_state(ref))
+        return diff(*states)
+
+    def verify(self) -> Report:
+        """Check everything stored: structures, digests, chains, and that all that is named is there."""
+        self._session.check_open()
+        return integrity.verify(self._session.store)
+
+    def optimize(self) -> maintenance.Optimized:
+        """Merge small segments, drop what nothing names any more, give space back to the file system."""
+        self._session.check_open()
+        self._maintenance.run_now()
+        return maintenance.optimize(self._session.store)
+
+    def maintain(self) -> None:
+        """Apply the handle's retention now to the threads saved to since the last time, instead of soon."""
+        self._session.check_open()
+        self._maintenance.run_now()
+
+    def close(self) -> None:
+        """Finish maintenance and release everything. Closing again does nothing."""
+        try:
+            self._session.check_open()
+        except Closed:
+            return
+        try:
+            self._maintenance.stop()
+        finally:
+            self._session.close()
+
+    def __enter__(self) -> Self:
+        self._session.check_open()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def _saved(self, name: str) -> None:
+        if self._retention is not None:
+            self._maintenance.note(name)
+
+    def _apply_retention(self, name: str) -> None:
+        if self._retention is not None and self._session.store.thread(name) is not None:
+            Thread(self._session, name).prune(self._retention)
+
+
+def open(  # noqa: A001 - the firm name, as in gzip.open
+    url: str | os.PathLike[str] | None = None,
+    *,
+    namespace: str = "default",
+    durability: Durability = "full",
+    retention: Retention | None = None,
+    max_state_bytes: int = MAX_STATE_BYTES,
+    base_bytes: int = BASE_BYTES,
+) -> Holdfast:
+    """Open a store, creating it if it is not there.
+
+    `url` is a path, "sqlite:///path" or "memory:"; None means $HOLDFAST_STORE, else a file in the user's data folder.
+    `durability`: "full" survives power loss, "normal" may lose the last saves to it, "off" may lose the store to it;
+    none of them loses a save to a killed process. `retention` is applied in the background; by default nothing is
+    ever deleted. States over `max_state_bytes` are refused. `base_bytes` bounds the memory that finding changes takes.
+
+    >>> with open("memory:") as hf:
+    ...     hf.thread("greeting").save({"messages": ["hello"]}).step
+    1
+    """
+    store = open_store(url, namespace=namespace, durability=durability)
+    try:
+        return Holdfast(store, retention=retention, max_state_bytes=max_state_bytes, base_bytes=base_bytes)
+    except BaseException:
+        store.close()
+        raise
+
+
+def _info(row: ThreadRow) -> ThreadInfo:
+    return ThreadInfo(
+        name=row.name,
+        head=to_text(row.head_id),
+        seq=row.position.head,
+        step=row.summary.step,
+        status=checked_status(row.summary.status),
+        agent=row.summary.agent,
+        size=row.summary.size,
+        count=row.count,
+        updated_at=moment(row.summary.updated_at),
+    )

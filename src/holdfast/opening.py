@@ -1,0 +1,61 @@
+"""From what the caller writes to an open store."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal, get_args
+
+import platformdirs
+
+from holdfast.errors import InvalidArgument, StoreError
+from holdfast.stores.contract import Store
+
+Durability = Literal["full", "normal", "off"]
+
+_KNOWN = 'a path, "sqlite:///path" or "memory:"'
+
+
+def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
+    """Open the store a URL names; None means $HOLDFAST_STORE, else a file in the user's data folder."""
+    if type(namespace) is not str or not namespace:
+        raise InvalidArgument("a namespace is a text that is not empty")
+    if durability not in get_args(Durability):
+        raise InvalidArgument('durability must be "full", "normal" or "off"')
+    if url is None:
+        url = os.environ.get("HOLDFAST_STORE") or _default_path()
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidArgument(f"a store is named by {_KNOWN}")
+    text = os.fspath(url)
+    # A store is imported when it is opened: nobody pays for those he does not use.
+    if text == "memory:":
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore(namespace=namespace)
+    from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
+
+    return SQLiteStore(_path(text), namespace=namespace, durability=durability)
+
+
+def _path(text: str) -> Path:
+    scheme, separator, rest = text.partition(":")
+    if text in ("", ":memory:", "sqlite::memory:"):
+        raise InvalidArgument(f'a store is named by {_KNOWN}; for one that lives in memory write "memory:"')
+    if scheme == "sqlite" and separator:
+        if not rest.startswith("///") or rest == "///":
+            raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
+        return Path(rest[3:])
+    if "://" in text or text.startswith(("dir:", "postgres:", "postgresql:")):
+        raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
+    if "\0" in text:
+        raise InvalidArgument("a path cannot hold a NUL character")
+    return Path(text)
+
+
+def _default_path() -> str:
+    folder = platformdirs.user_data_path("holdfast")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as cause:
+        raise StoreError(f"cannot create {folder} for the default store; name a path or set HOLDFAST_STORE") from cause
+    return str(folder / "holdfast.db")

@@ -1,0 +1,101 @@
+"""Maintenance: what keeps a store small, in short pieces and never on the path of a save."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable
+
+import msgspec
+
+from holdfast.errors import HoldfastError
+from holdfast.stores.contract import Store
+from holdfast.threads.liveness import live_cells, live_values
+
+QUIET_SECONDS = 1.0  # how long after a save its thread is pruned; saves in between share one pruning
+
+
+class Optimized(msgspec.Struct, frozen=True):
+    """What `hf.optimize()` did. `damaged` segments were left as they are; `hf.verify()` says what they hurt."""
+
+    merged: int
+    damaged: int
+
+
+def optimize(store: Store) -> Optimized:
+    """Merge small segments, drop what nothing names, give space back. Readers and writers go on meanwhile."""
+    merged = damaged = 0
+    epoch = store.mark_values()
+    for number in store.thread_numbers():
+        live = live_cells(store, number)
+        store.sweep(number, live)
+        done = store.compact(number, live)
+        merged += done.merged
+        damaged += done.damaged
+    store.sweep_values(live_values(store), epoch)
+    store.reclaim()
+    return Optimized(merged, damaged)
+
+
+class Maintenance:
+    """Applies a retention to the threads that were saved to, on a thread of its own that ends when there is no work.
+
+    A failure is kept and raised by the next `run_now()`, which `hf.close()` calls: nothing is swallowed, and no save
+    fails because tidying up did.
+    """
+
+    def __init__(self, prune: Callable[[str], None], quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._prune = prune
+        self._quiet_seconds = quiet_seconds
+        self._lock = threading.Lock()
+        self._due: set[str] = set()
+        self._worker: threading.Thread | None = None
+        self._worker_pid = 0
+        self._stop = threading.Event()
+        self._failure: HoldfastError | None = None
+
+    def note(self, name: str) -> None:
+        """A thread was saved to: it is due."""
+        with self._lock:
+            self._due.add(name)
+            if self._stop.is_set() or (self._worker is not None and self._worker_pid == os.getpid()):
+                return
+            self._worker_pid = os.getpid()
+            self._worker = threading.Thread(target=self._work, name="holdfast-maintenance", daemon=True)
+            self._worker.start()
+
+    def run_now(self) -> None:
+        """Prune what is due, here and now. Raises what went wrong, here or earlier in the background."""
+        while (name := self._next()) is not None:
+            self._prune(name)
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def stop(self) -> None:
+        """Let the background thread end, then do what is left."""
+        self._stop.set()
+        with self._lock:
+            worker = self._worker if self._worker_pid == os.getpid() else None
+        if worker is not None:
+            worker.join()
+        self.run_now()
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._quiet_seconds):
+            name = self._next()
+            if name is None:
+                with self._lock:
+                    if not self._due:
+                        self._worker = None
+                        return
+                continue
+            try:
+                self._prune(name)
+            except HoldfastError as failure:
+                self._failure = failure
+
+    def _next(self) -> str | None:
+        with self._lock:
+            return self._due.pop() if self._due else None

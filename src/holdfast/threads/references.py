@@ -1,0 +1,98 @@
+"""References: how a caller names a checkpoint of a thread."""
+
+from __future__ import annotations
+
+from holdfast.errors import Ambiguous, InvalidArgument, NotFound
+from holdfast.identity import from_text, seq_of, to_text
+from holdfast.records import Checkpoint
+from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+
+_PAGE = 500
+_SHORT_MIN = 4
+
+
+def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> CheckpointRow:
+    """The checkpoint that a reference names, whole.
+
+    `@12` is the newest with step 12, `@-1` the head, `@-2` the one before it on its branch, `@label` the newest with
+    that label. Anything else is an id: in full, or enough of its beginning or of its end to be the only one.
+    """
+    text = ref.id if isinstance(ref, Checkpoint) else ref
+    if type(text) is not str or not text:
+        raise InvalidArgument('a reference is an id, "@12" for a step, "@-2" counted back from the head, or "@label"')
+    number = thread.position.thread
+    if not text.startswith("@"):
+        seq = _seq_of_id(store, thread, text)
+    elif _is_number(text[1:]):
+        seq = _ancestor(store, thread, -int(text[1:])) if text[1] == "-" else _first(store, thread, step=int(text[1:]))
+    else:
+        seq = _first(store, thread, label=text[1:])
+    row = None if seq is None else store.checkpoint(number, seq)
+    if row is None or row.deleted:
+        raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
+    return row
+
+
+def split_reference(text: str) -> tuple[str, str]:
+    """`thread@ref` as thread and reference; a thread alone means its head."""
+    if type(text) is not str:
+        raise InvalidArgument('a reference to a thread\'s checkpoint is a text like "thread@-1"')
+    name, at, ref = text.rpartition("@")
+    return (name, f"@{ref}") if at and name else (text, "@-1")
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal()
+
+
+def _first(store: Store, thread: ThreadRow, *, step: int | None = None, label: str | None = None) -> int | None:
+    rows = store.checkpoints(thread.position.thread, before=None, limit=1, step=step, label=label)
+    return rows[0].seq if rows else None
+
+
+def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
+    """The checkpoint `back` - 1 steps before the head on its branch; a deleted one does not count."""
+    if back < 1:
+        return None
+    seq = thread.position.head
+    while True:
+        row = store.checkpoint(thread.position.thread, seq)
+        if row is None:
+            return None
+        back -= not row.deleted
+        if not back:
+            return seq
+        if row.parent is None or row.parent[0]:
+            return None
+        seq = row.parent[1]
+
+
+def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
+    id = from_text(text)
+    number = thread.position.thread
+    if id is not None:
+        row = store.checkpoint(number, seq_of(id))
+        return seq_of(id) if row is not None and row.id == id else None
+    wanted = text.lower()
+    if len(wanted) < _SHORT_MIN:
+        raise NotFound(f"{shown(text)} is too short for an id: give {_SHORT_MIN} characters or more")
+    matches: list[int] = []
+    before: int | None = None
+    while rows := store.checkpoints(number, before=before, limit=_PAGE):
+        for row in rows:
+            spelled = to_text(row.id)
+            if spelled.startswith(wanted) or spelled.endswith(wanted):
+                matches.append(row.seq)
+        before = rows[-1].seq
+    if len(matches) > 1:
+        raise Ambiguous(
+            f"{shown(text)} is the beginning or end of {len(matches)} ids of thread {shown(thread.name)}; "
+            "give more of it (the last 8 characters are unique within a thread)"
+        )
+    return matches[0] if matches else None
+
+
+def shown(name: str) -> str:
+    """A name for a message: quoted, control and bidi characters escaped, not endless."""
+    return ascii(name if len(name) <= 80 else f"{name[:77]}...")

@@ -1,0 +1,88 @@
+"""Retention: which checkpoints may go is a value; pruning carries it out."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+
+import msgspec
+
+from holdfast.errors import InvalidArgument
+from holdfast.records import Checkpoint
+from holdfast.stores.contract import Store
+from holdfast.threads.liveness import live_cells
+
+_BATCH = 200  # checkpoints deleted in one transaction: short enough for writers not to notice
+
+
+class Retention(msgspec.Struct, frozen=True, kw_only=True):
+    """What to keep. A checkpoint goes when it is not among the newest `keep_last` and is older than `older_than`.
+
+    A limit that is not given does not hold anything back; giving neither is refused, so that nothing is deleted by an
+    empty policy. The head, and every checkpoint a fork began at, always stay.
+
+    >>> Retention(keep_last=50)
+    Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)
+    """
+
+    keep_last: int | None = None
+    older_than: timedelta | float | None = None
+    keep_newest_completed: bool = True
+    keep_labelled: bool = True
+
+    def __post_init__(self) -> None:
+        keep, older = self.keep_last, self.older_than
+        if keep is None and older is None:
+            raise InvalidArgument("an empty retention would delete everything: give keep_last, older_than or both")
+        if keep is not None and (type(keep) is not int or keep < 0):
+            raise InvalidArgument("keep_last must be a whole number, 0 or more")
+        if older is not None:
+            seconds = older.total_seconds() if isinstance(older, timedelta) else older
+            if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
+                raise InvalidArgument("older_than must be a timedelta or seconds, 0 or more")
+
+    def removable(
+        self, history: Iterable[Checkpoint], *, head: int, origins: set[int], now: datetime
+    ) -> list[Checkpoint]:
+        """The checkpoints of a history, newest first, that need not stay. `origins` are the seqs forks began at."""
+        older = self.older_than
+        cutoff = None
+        if older is not None:
+            cutoff = now - (older if isinstance(older, timedelta) else timedelta(seconds=older))
+        removable = []
+        completed_seen = False
+        for place, checkpoint in enumerate(history):
+            newest_completed = checkpoint.status == "completed" and not completed_seen
+            completed_seen = completed_seen or newest_completed
+            if (
+                checkpoint.seq == head
+                or checkpoint.seq in origins
+                or (self.keep_last is not None and place < self.keep_last)
+                or (cutoff is not None and checkpoint.created_at > cutoff)
+                or (self.keep_newest_completed and newest_completed)
+                or (self.keep_labelled and checkpoint.label is not None)
+            ):
+                continue
+            removable.append(checkpoint)
+        return removable
+
+
+class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prune did, or with `dry_run` would do."""
+
+    thread: str
+    removed: tuple[Checkpoint, ...]
+    kept: int
+    dry_run: bool
+
+
+def remove(store: Store, thread: int, seqs: list[int]) -> None:
+    """Delete checkpoints and then the cells nobody names any more, in short transactions, oldest first.
+
+    Killed at any point it leaves tombstones whose cells the next prune or `optimize()` sweeps.
+    """
+    seqs = sorted(seqs)
+    for at in range(0, len(seqs), _BATCH):
+        store.delete(thread, seqs[at : at + _BATCH])
+    store.sweep(thread, live_cells(store, thread))

@@ -1,0 +1,160 @@
+"""Saving to one thread: what a handle has seen of it, and the way from a state to an acknowledged checkpoint."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, TypeAlias, final
+
+from holdfast.errors import Conflict, Damaged, InvalidArgument, OutcomeUnknown
+from holdfast.identity import to_text
+from holdfast.records import Checkpoint
+from holdfast.state.base import Base
+from holdfast.state.loading import load_base
+from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.threads import meta as metas
+from holdfast.threads.references import shown
+from holdfast.threads.saving import Details, Head, Save, checked_details, save_of
+from holdfast.threads.session import Conversion, Session
+
+RACES_MAX = 50  # times a verb tries again because another writer was faster
+
+
+@final
+class Expectation:
+    """A value for `expect=` that is not a checkpoint id."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+
+    def __repr__(self) -> str:
+        return f"holdfast.{self._name}"
+
+
+NEW: Final = Expectation("NEW")
+"""Expect that the thread does not exist yet."""
+ANY: Final = Expectation("ANY")
+"""Expect nothing: save on top of whatever the head is."""
+
+Expect: TypeAlias = str | Checkpoint | Expectation | None
+
+
+class Saver:
+    """One handle's side of the compare-and-set: it saves on top of the head it last saw."""
+
+    def __init__(self, session: Session, name: str, conversion: Conversion, schema_version: int | None) -> None:
+        self._session = session
+        self._name = name
+        self._conversion = conversion
+        self._schema_version = schema_version
+        self.line: Final = session.line(name)
+        self._seen = False
+        self._head: Head | None = None
+
+    @property
+    def head(self) -> Head | None:
+        """The head last seen; looks if none was yet."""
+        return self._head if self._seen else self.look()
+
+    def see(self, head: Head | None) -> None:
+        self._head = head
+        self._seen = True
+
+    def look(self) -> Head | None:
+        """See where the thread is now."""
+        thread = self._session.store.thread(self._name)
+        self.see(None if thread is None else Head.of(thread.position, self.head_row(thread)))
+        return self._head
+
+    def head_row(self, thread: ThreadRow) -> CheckpointRow:
+        row = self._session.store.checkpoint(thread.position.thread, thread.position.head)
+        if row is None or row.deleted:
+            raise Damaged(f"thread {shown(self._name)}: checkpoint {thread.position.head}, its head, is missing")
+        return row
+
+    def is_warm(self, expect: Expect) -> bool:
+        """Whether `prepare` would need nothing from the store."""
+        if not self._seen or not (expect is None or expect is NEW):
+            return False
+        return self._head is None or self._held(self._head) is not None
+
+    def request(self, state: Any, given: Mapping[str, object]) -> tuple[Any, Details]:
+        """The state as plain values, and what is said about it, both checked."""
+        self._session.check_open()
+        details = checked_details(**given, schema_version=self._schema_version)
+        return self._conversion.to_plain(state), details
+
+    def save(self, plain: Any, details: Details, expect: Expect) -> Checkpoint:
+        """Store a plain state as the thread's new head."""
+        with self.line:
+            for _ in range(RACES_MAX):
+                try:
+                    return self.commit(self.prepare(plain, details, expect))
+                except Conflict:
+                    if expect is not ANY:
+                        raise
+        raise Conflict(f"thread {shown(self._name)}: other writers were faster {RACES_MAX} times in a row")
+
+    def prepare(self, plain: Any, details: Details, expect: Expect) -> Save:
+        """Find what is new in a state and lay it out. Nothing is stored."""
+        head = self._expected(expect)
+        return save_of(
+            self._name,
+            plain,
+            details,
+            expect=None if head is None else head.position,
+            parent=None if head is None else head.parent,
+            base=None if head is None else self._base(head),
+            size_limit=self._session.max_state_bytes,
+        )
+
+    def commit(self, save: Save) -> Checkpoint:
+        """Store a prepared save; when it returns, the checkpoint is durable and the head."""
+        checkpoint = metas.checkpoint_of(self._name, save.commit.row)
+        with self.line:
+            try:
+                position = self._session.store.commit(save.commit)
+            except OutcomeUnknown as error:
+                error.checkpoint = checkpoint
+                raise
+            except Conflict as conflict:
+                raise Conflict(
+                    f"thread {shown(self._name)} is not where this handle last saw it, and nothing was stored; "
+                    "latest() shows where it is now"
+                ) from conflict
+            self.see(Head.of(position, save.commit.row))
+            self._session.bases.put(position.thread, save.base())
+        self._session.saved(self._name)
+        return checkpoint
+
+    def _expected(self, expect: Expect) -> Head | None:
+        """The head a save builds on; None for a thread to be created."""
+        if expect is None:
+            return self.head
+        if expect is NEW:
+            return None
+        if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
+            raise InvalidArgument("expect must be a checkpoint's id, holdfast.NEW or holdfast.ANY")
+        head = self.look()
+        if expect is ANY:
+            return head
+        wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
+        if head is None or to_text(head.parent.id) != wanted:
+            found = "does not exist" if head is None else f"has the head {to_text(head.parent.id)}"
+            raise Conflict(f"thread {shown(self._name)} {found}, not {shown(wanted)}; nothing was stored")
+        return head
+
+    def _held(self, head: Head) -> Base | None:
+        return self._session.bases.get(head.position.thread, head.position.head)
+
+    def _base(self, head: Head) -> Base | None:
+        """What the handle holds of the head, loading it if need be. None if it is damaged: then all is stored anew."""
+        base = self._held(head)
+        if base is not None:
+            return base
+        thread, seq = head.position.thread, head.position.head
+        try:
+            row = self._session.store.checkpoint(thread, seq)
+            # Gone only if somebody moved the head and deleted it since: the commit will say Conflict.
+            return None if row is None or row.deleted else load_base(self._session.store, thread, row)
+        except Damaged:
+            return None

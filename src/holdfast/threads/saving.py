@@ -1,0 +1,203 @@
+"""One save: from a state and what is said about it to a commit."""
+
+from __future__ import annotations
+
+import time
+from typing import Any
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import InvalidArgument, TooLarge
+from holdfast.identity import SEQ_MAX, new_id
+from holdfast.state.base import Base
+from holdfast.state.change import changed
+from holdfast.state.draft import Draft, Skeleton
+from holdfast.state.loading import read_skeleton
+from holdfast.state.parts import Map, Part, refs_of
+from holdfast.state.reach import rebased
+from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary
+from holdfast.threads import meta as metas
+from holdfast.threads.meta import Meta
+
+_skeletons = msgspec.msgpack.Encoder()
+
+
+class Parent(msgspec.Struct, frozen=True):
+    """What a new checkpoint needs to know of the one it follows. `thread` is 0 within the same thread."""
+
+    thread: int
+    seq: int
+    id: bytes
+    digest: bytes
+    step: int
+
+
+class Head(msgspec.Struct, frozen=True):
+    """Where a thread stands, as a handle last saw it."""
+
+    position: Position
+    parent: Parent
+
+    @classmethod
+    def of(cls, position: Position, row: CheckpointRow) -> Head:
+        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step))
+
+
+class Details(msgspec.Struct, frozen=True):
+    """What a save says besides the state, checked. `meta` lacks size and parent, known only later."""
+
+    step: int | None
+    label: str | None
+    meta: Meta
+
+
+class Save(msgspec.Struct, frozen=True):
+    """A save ready to be committed, and what the handle will hold once it is."""
+
+    commit: Commit
+    draft: Draft
+    root: Part
+
+    def base(self) -> Base:
+        return self.draft.base(self.root)
+
+
+def checked_details(
+    *,
+    step: object = None,
+    label: object = None,
+    tags: object = (),
+    metadata: object = None,
+    status: object = "running",
+    reason: object = None,
+    trigger: object = "manual",
+    agent: object = None,
+    usage: object = None,
+    resume_hint: object = None,
+    schema_version: int | None = None,
+) -> Details:
+    """What the caller says about a save. InvalidArgument before anything is touched."""
+    if step is not None and (type(step) is not int or not 0 <= step < 2**63):
+        raise InvalidArgument("step must be a whole number, 0 or more")
+    meta = Meta(
+        created_at=time.time_ns() // 1000,
+        size=0,
+        status=metas.checked_status(status),
+        reason=metas.checked_text("reason", reason),
+        tags=metas.checked_tags(tags),
+        metadata=metas.checked_metadata(metadata),
+        agent=metas.checked_text("agent", agent),
+        trigger=metas.checked_text("trigger", trigger) or "manual",
+        usage=metas.checked_usage(usage),
+        resume_hint=metas.checked_text("resume_hint", resume_hint),
+        schema_version=schema_version,
+    )
+    return Details(step, metas.checked_text("label", label, empty=False), meta)
+
+
+def save_of(
+    name: str,
+    state: Any,
+    details: Details,
+    *,
+    expect: Position | None,
+    parent: Parent | None,
+    base: Base | None,
+    size_limit: int,
+) -> Save:
+    """The save of a plain state, storing what `base` does not have. Unsupported or TooLarge if it cannot be."""
+    seq = _next_seq(expect)
+    linear = base is not None and expect is not None and base.seq == expect.last
+    draft = Draft(seq, base, linear=linear)
+    root = changed(state, None if base is None else base.root, draft)
+    if root.size > size_limit:
+        raise TooLarge(
+            f"the state takes {root.size} bytes and the limit is {size_limit}; "
+            "keep less in it, or open the store with a larger max_state_bytes"
+        )
+    refs = root.refs if isinstance(root, Map) else refs_of((root,))
+    commit = _commit(
+        name,
+        details,
+        draft.skeleton(root),
+        refs,
+        expect=expect,
+        parent=parent,
+        runs=draft.runs(),
+        values=tuple(draft.values.values()),
+    )
+    return Save(commit, draft, root)
+
+
+def fork_of(name: str, source: CheckpointRow, origin: int, meta: Meta) -> Commit:
+    """The commit that begins a thread at another's checkpoint: it names the same cells and stores none."""
+    skeleton = replace(read_skeleton(source), branch=1, ends=(0, 0), wrote=())
+    parent = Parent(origin, source.seq, source.id, source.digest, source.step)
+    details = Details(source.step, source.label, replace(meta, created_at=time.time_ns() // 1000, trigger="fork"))
+    return _commit(name, details, skeleton, seen_from_fork(source, origin).refs, expect=None, parent=parent)
+
+
+def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
+    """A checkpoint with its references as another thread has to write them."""
+    spans = tuple(rebased(span, origin) for span in source.refs.spans)
+    return replace(source, refs=Refs(spans, source.refs.values))
+
+
+def summary_of(row: CheckpointRow, meta: Meta) -> Summary:
+    return Summary(step=row.step, status=meta.status, agent=meta.agent, size=meta.size, updated_at=meta.created_at)
+
+
+def _next_seq(expect: Position | None) -> int:
+    if expect is None:
+        return 1
+    if expect.last >= SEQ_MAX:
+        raise InvalidArgument(f"a thread holds at most {SEQ_MAX} checkpoints; fork it to go on")
+    return expect.last + 1
+
+
+def _commit(
+    name: str,
+    details: Details,
+    skeleton: Skeleton,
+    refs: Refs,
+    *,
+    expect: Position | None,
+    parent: Parent | None,
+    runs: tuple[Run, ...] = (),
+    values: tuple[SharedValue, ...] = (),
+) -> Commit:
+    seq = _next_seq(expect)
+    step = details.step
+    if step is None:
+        step = 1 if parent is None else parent.step + 1
+    foreign = parent if parent is not None and parent.thread else None
+    meta = replace(
+        details.meta,
+        size=skeleton.size,
+        parent=None if parent is None else parent.id,
+        parent_digest=b"" if foreign is None else foreign.digest,
+    )
+    row = CheckpointRow(
+        seq=seq,
+        id=new_id(seq, meta.created_at // 1000),
+        parent=None if parent is None else (parent.thread, parent.seq),
+        step=step,
+        move=1 if expect is None else expect.move + 1,
+        digest=b"",
+        label=details.label,
+        meta=metas.encode(meta),
+        refs=refs,
+        skeleton=_skeletons.encode(skeleton),
+    )
+    digest = metas.digest_of(row, runs, b"" if parent is None else parent.digest)
+    return Commit(
+        name=name,
+        expect=expect,
+        row=replace(row, digest=digest),
+        runs=runs,
+        values=values,
+        summary=summary_of(row, meta),
+        bases=() if foreign is None else ((foreign.thread, foreign.seq),),
+        origins=() if foreign is None else (foreign.thread,),
+    )

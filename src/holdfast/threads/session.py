@@ -1,0 +1,93 @@
+"""What the threads of one open handle share: the store, the bases, and one lock per thread."""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Callable
+from types import TracebackType
+from typing import Any, Protocol
+
+from holdfast.codec.typed import StateType
+from holdfast.errors import Closed
+from holdfast.state.base import Bases
+from holdfast.stores.contract import Store
+
+
+class Conversion(Protocol):
+    """How the states of a thread become plain values and come back."""
+
+    def to_plain(self, state: Any) -> Any: ...
+
+    def from_plain(self, plain: Any) -> Any: ...
+
+
+class _AsIs:
+    """States that are plain values already; the codec refuses what is not."""
+
+    def to_plain(self, state: Any) -> Any:
+        return state
+
+    def from_plain(self, plain: Any) -> Any:
+        return plain
+
+
+class Line:
+    """Lets one save at a time of a thread through, however many handles on it a process has."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        _lines.add(self)
+
+    def __enter__(self) -> None:
+        self._lock.acquire()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._lock.release()
+
+    def renew(self) -> None:
+        """After fork(), in the child: whoever held the lock is not here to release it."""
+        self._lock = threading.RLock()
+
+
+_lines: weakref.WeakSet[Line] = weakref.WeakSet()
+
+
+def _renew_lines() -> None:
+    for line in list(_lines):
+        line.renew()
+
+
+os.register_at_fork(after_in_child=_renew_lines)
+
+
+class Session:
+    """Shared by the threads of one handle."""
+
+    def __init__(self, store: Store, *, base_bytes: int, max_state_bytes: int, saved: Callable[[str], None]) -> None:
+        self.store = store
+        self.bases = Bases(base_bytes)
+        self.max_state_bytes = max_state_bytes
+        self.saved = saved
+        self._lines: weakref.WeakValueDictionary[str, Line] = weakref.WeakValueDictionary()
+        self._closed = False
+
+    def check_open(self) -> None:
+        if self._closed:
+            raise Closed("this handle was closed; open the store again")
+
+    def close(self) -> None:
+        self._closed = True
+        self.bases.clear()
+        self.store.close()
+
+    def line(self, name: str) -> Line:
+        line = self._lines.get(name)
+        # setdefault decides between two threads that ask at once.
+        return self._lines.setdefault(name, Line()) if line is None else line
+
+    def conversion(self, type: Any) -> Conversion:
+        return _AsIs() if type is None else StateType(type)

@@ -1,0 +1,356 @@
+"""A thread: a named line of work of one agent, and every verb on its checkpoints."""
+
+from __future__ import annotations
+
+import builtins
+from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime
+from typing import Any, Final, TypeAlias
+
+from msgspec.structs import replace
+
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound
+from holdfast.identity import to_text
+from holdfast.records import NOT_LOADED, Checkpoint, Skipped, Status, Usage
+from holdfast.state.loading import load_base, state_of
+from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.threads import meta as metas
+from holdfast.threads.diff import Diff, diff
+from holdfast.threads.references import find_row, shown
+from holdfast.threads.retention import Pruned, Retention, remove
+from holdfast.threads.saver import RACES_MAX, Expect, Saver
+from holdfast.threads.saving import Details, Head, Parent, fork_of, save_of, seen_from_fork, summary_of
+from holdfast.threads.session import Session
+
+_PAGE = 200
+
+
+Ref: TypeAlias = str | Checkpoint
+
+
+class Thread:
+    """A handle on one thread. Get it from `hf.thread(name)`.
+
+    It remembers the head it last saw. A save expects the thread to be there still, and raises Conflict if somebody
+    else has saved or rewound it since. `latest()` looks anew.
+    """
+
+    def __init__(self, session: Session, name: str, type: Any = None, schema_version: int | None = None) -> None:
+        if builtins.type(name) is not str or not name:
+            raise InvalidArgument("a thread's name is a text that is not empty")
+        if schema_version is not None and (builtins.type(schema_version) is not int or schema_version < 0):
+            raise InvalidArgument("schema_version must be a whole number, 0 or more")
+        self.name: Final = name
+        self._session = session
+        self._type = type
+        self._conversion = session.conversion(type)
+        self._schema_version = schema_version
+        self._saver = Saver(session, name, self._conversion, schema_version)
+
+    def __repr__(self) -> str:
+        return f"Thread({shown(self.name)})"
+
+    # -- saving -----------------------------------------------------------------------------------------------------
+
+    def save(
+        self,
+        state: Any,
+        *,
+        step: int | None = None,
+        label: str | None = None,
+        tags: Iterable[str] = (),
+        metadata: dict[str, Any] | None = None,
+        status: Status = "running",
+        reason: str | None = None,
+        trigger: str = "manual",
+        agent: str | None = None,
+        usage: Usage | dict[str, Any] | None = None,
+        resume_hint: str | None = None,
+        expect: Expect = None,
+    ) -> Checkpoint:
+        """Store `state` as the thread's new head and return its checkpoint, without the state.
+
+        When it returns, the checkpoint is durable. `step` goes on from the head if not given. Raises Unsupported or
+        TooLarge for a state that cannot be stored, Conflict if the thread is not where it is expected to be: nothing
+        is stored then, and the head stays what it was. OutcomeUnknown if the store failed in the middle.
+        """
+        given = {
+            "step": step,
+            "label": label,
+            "tags": tags,
+            "metadata": metadata,
+            "status": status,
+            "reason": reason,
+            "trigger": trigger,
+            "agent": agent,
+            "usage": usage,
+            "resume_hint": resume_hint,
+        }
+        plain, details = self._saver.request(state, given)
+        return self._saver.save(plain, details, expect)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def latest(self, *, fallback: bool = False) -> Checkpoint | None:
+        """The head with its state, or None if the thread was never saved.
+
+        Damaged if its bytes are not what was saved. With `fallback` the newest undamaged ancestor is returned instead;
+        its `skipped` says what was passed over and why.
+        """
+        with self._saver.line:
+            for _ in range(RACES_MAX):
+                thread = self._session.store.thread(self.name)
+                if thread is None:
+                    self._saver.see(None)
+                    return None
+                try:
+                    return self._load_head(thread)
+                except Damaged:
+                    now = self._session.store.thread(self.name)
+                    if now is not None and now.position == thread.position:
+                        if not fallback:
+                            raise
+                        return self._newest_undamaged(thread)
+        raise Conflict(f"thread {shown(self.name)}: it moved {RACES_MAX} times while it was being read")
+
+    def _load_head(self, thread: ThreadRow) -> Checkpoint:
+        number, seq = thread.position.thread, thread.position.head
+        row = self._saver.head_row(thread)
+        base = self._session.bases.get(number, seq)
+        if base is None:
+            base = load_base(self._session.store, number, row)
+            self._session.bases.put(number, base)
+        self._saver.see(Head.of(thread.position, row))
+        return metas.checkpoint_of(self.name, row, self._typed(state_of(self._session.store, base)))
+
+    def _newest_undamaged(self, thread: ThreadRow) -> Checkpoint:
+        """Walk back from the head along parents; where one cannot be read, to the checkpoint stored before it."""
+        number, seq = thread.position.thread, thread.position.head
+        skipped: list[Skipped] = []
+        while seq:
+            row: CheckpointRow | None = None
+            try:
+                row = self._session.store.checkpoint(number, seq)
+                if row is not None and not row.deleted:
+                    return replace(self._checkpoint(number, row), skipped=tuple(skipped))
+            except Damaged as damage:
+                id, step = ("", 0) if row is None else (to_text(row.id), row.step)
+                skipped.append(Skipped(id, seq, step, str(damage)))
+            if row is None:
+                seq -= 1
+            elif row.parent is None:
+                break
+            else:
+                number, seq = row.parent[0] or number, row.parent[1]
+        raise Damaged(f"thread {shown(self.name)}: no checkpoint from the head back can be read; verify() says more")
+
+    def load(self, ref: Ref) -> Checkpoint:
+        """The checkpoint that `ref` names, with its state. NotFound if there is none.
+
+        A reference is an id or enough of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one before
+        it), "@label", or a Checkpoint.
+        """
+        thread = self._thread()
+        return self._checkpoint(thread.position.thread, find_row(self._session.store, thread, ref))
+
+    def head(self) -> Checkpoint | None:
+        """The head without its state, or None."""
+        thread = self._session.store.thread(self.name)
+        if thread is None:
+            return None
+        return metas.checkpoint_of(self.name, self._saver.head_row(thread))
+
+    def step(self) -> int:
+        """The head's step; 0 if the thread was never saved."""
+        thread = self._session.store.thread(self.name)
+        return 0 if thread is None else thread.summary.step
+
+    def count(self) -> int:
+        """How many checkpoints the thread has."""
+        thread = self._session.store.thread(self.name)
+        return 0 if thread is None else thread.count
+
+    def history(
+        self,
+        limit: int | None = None,
+        before: Ref | None = None,
+        label: str | None = None,
+        tag: str | None = None,
+        status: str | None = None,
+    ) -> Iterator[Checkpoint]:
+        """The thread's checkpoints, newest first, without states; `before` a checkpoint to get the next page.
+
+        Reads page by page and holds nothing open in between. A thread never saved has an empty history.
+        """
+        checked_limit(limit)
+        thread = self._session.store.thread(self.name)
+        if thread is None:
+            if before is not None:
+                raise _no_thread(self.name)
+            return iter(())
+        at = None if before is None else find_row(self._session.store, thread, before).seq
+        if status is not None:
+            metas.checked_status(status)
+        return self._history(thread.position.thread, limit, at, label, tag, status)
+
+    def _history(
+        self, number: int, limit: int | None, before: int | None, label: str | None, tag: str | None, status: str | None
+    ) -> Iterator[Checkpoint]:
+        left = limit
+        while left is None or left > 0:
+            page = _PAGE if left is None or tag is not None or status is not None else min(left, _PAGE)
+            rows = self._session.store.checkpoints(number, before=before, limit=page, label=label)
+            for row in rows:
+                checkpoint = metas.checkpoint_of(self.name, row)
+                if (tag is None or tag in checkpoint.tags) and (status is None or status == checkpoint.status):
+                    yield checkpoint
+                    if left is not None:
+                        left -= 1
+                        if not left:
+                            return
+            if len(rows) < page:
+                return
+            before = rows[-1].seq
+
+    def find(self, label: str | None = None, tag: str | None = None, status: str | None = None) -> Checkpoint | None:
+        """The newest checkpoint that matches all that is given, without its state, or None."""
+        if label is None and tag is None and status is None:
+            raise InvalidArgument("find needs a label, a tag or a status")
+        return next(self.history(1, None, label, tag, status), None)
+
+    def diff(self, a: Ref, b: Ref) -> Diff:
+        """What changed from checkpoint `a` to `b`: paths added, removed, changed."""
+        return diff(self._plain_state(a), self._plain_state(b))
+
+    def _plain_state(self, ref: Ref) -> Any:
+        """The state of a checkpoint as it is stored, without the thread's type."""
+        thread = self._thread()
+        row = find_row(self._session.store, thread, ref)
+        return self._plain(thread.position.thread, row)
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def rewind(self, ref: Ref) -> Checkpoint:
+        """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
+
+        Conflict if the thread is not where this handle last saw it.
+        """
+        with self._saver.line:
+            thread = self._thread()
+            row = find_row(self._session.store, thread, ref)
+            head = self._saver.head
+            expect = thread.position if head is None else head.position
+            meta = metas.decode(row)
+            position = self._session.store.rewind(expect, to=row.seq, summary=summary_of(row, meta))
+            self._saver.see(Head.of(position, row))
+            return metas.checkpoint_of(self.name, row)
+
+    def fork(self, name: str, *, at: Ref = "@-1", state: Any = NOT_LOADED) -> Thread:
+        """Begin a thread at a checkpoint of this one; nothing is copied. `state` begins it at an edited state instead.
+
+        AlreadyExists if there is a thread of that name.
+        """
+        forked = Thread(self._session, name, self._type, self._schema_version)
+        thread = self._thread()
+        row = find_row(self._session.store, thread, at)
+        origin = thread.position.thread
+        commit = fork_of(name, row, origin, metas.decode(row))
+        if state is not NOT_LOADED:
+            save = save_of(
+                name,
+                self._conversion.to_plain(state),
+                Details(row.step, row.label, replace(metas.decode(row), trigger="fork")),
+                expect=None,
+                parent=Parent(origin, row.seq, row.id, row.digest, row.step),
+                base=load_base(self._session.store, 0, seen_from_fork(row, origin)),
+                size_limit=self._session.max_state_bytes,
+            )
+            commit = save.commit
+        try:
+            position = self._session.store.commit(commit)
+        except Conflict as conflict:
+            if self._session.store.thread(name) is not None:
+                raise AlreadyExists(f"there is a thread {shown(name)}; fork under another name") from conflict
+            raise
+        forked._saver.see(Head.of(position, commit.row))
+        return forked
+
+    # -- removing ---------------------------------------------------------------------------------------------------
+
+    def delete(self, ref: Ref) -> None:
+        """Delete one checkpoint; others keep everything they need. Protected if it is the head.
+
+        Its space is given back by the next `prune` or `hf.optimize()`.
+        """
+        thread = self._thread()
+        row = find_row(self._session.store, thread, ref)
+        self._session.store.delete(thread.position.thread, (row.seq,))
+
+    def drop(self) -> None:
+        """Delete the whole thread. Its forks keep what they share with it."""
+        with self._saver.line:
+            thread = self._thread()
+            self._session.store.drop(thread.position.thread)
+            self._session.bases.forget(thread.position.thread)
+            self._saver.see(None)
+
+    def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
+        """Delete the checkpoints that `retention` does not keep, and what only they used; says which."""
+        if not isinstance(retention, Retention):
+            raise InvalidArgument("prune takes a holdfast.Retention")
+        thread = self._thread()
+        number = thread.position.thread
+        removable = retention.removable(
+            self._history(number, None, None, None, None, None),
+            head=thread.position.head,
+            origins=self._fork_origins(number),
+            now=datetime.now(UTC),
+        )
+        if removable and not dry_run:
+            remove(self._session.store, number, [checkpoint.seq for checkpoint in removable])
+        return Pruned(thread=self.name, removed=tuple(removable), kept=thread.count - len(removable), dry_run=dry_run)
+
+    def _fork_origins(self, number: int) -> set[int]:
+        firsts = (self._session.store.checkpoint(fork, 1) for fork in self._session.store.forks(number))
+        return {
+            row.parent[1] for row in firsts if row is not None and row.parent is not None and row.parent[0] == number
+        }
+
+    # -- inside -----------------------------------------------------------------------------------------------------
+
+    def _thread(self) -> ThreadRow:
+        thread = self._session.store.thread(self.name)
+        if thread is None:
+            raise _no_thread(self.name)
+        return thread
+
+    def _checkpoint(self, number: int, row: CheckpointRow) -> Checkpoint:
+        return metas.checkpoint_of(self.name, row, self._typed(self._plain(number, row)))
+
+    def _plain(self, number: int, row: CheckpointRow) -> Any:
+        store = self._session.store
+        base = self._session.bases.get(number, row.seq)
+        try:
+            return state_of(store, base or load_base(store, number, row))
+        except Damaged:
+            now = store.checkpoint(number, row.seq)
+            if now is None or now.deleted:
+                raise NotFound(f"checkpoint {to_text(row.id)} was deleted while it was being read") from None
+            raise
+
+    def _typed(self, plain: Any) -> Any:
+        return self._conversion.from_plain(plain)
+
+
+def checked_limit(limit: int | None) -> None:
+    if limit is not None and (type(limit) is not int or limit < 0):
+        raise InvalidArgument("limit must be a whole number, 0 or more")
+
+
+def _no_thread(name: str) -> NotFound:
+    return NotFound(f"there is no thread {shown(name)}; hf.threads() lists what there is")
+
+
+def saver_of(thread: Thread) -> Saver:
+    """For the async view, which saves in two halves."""
+    return thread._saver

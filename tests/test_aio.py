@@ -1,0 +1,151 @@
+"""The async view: the same verbs, awaited, and what only concerns async code."""
+
+from __future__ import annotations
+
+import asyncio
+import inspect
+import threading
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, Thread
+from holdfast.stores.contract import Commit, Position
+from holdfast.stores.memory import MemoryStore
+
+
+def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(main())
+
+
+def test_every_verb_is_there_with_the_same_arguments() -> None:
+    for sync, view in ((Thread, AsyncThread), (Holdfast, AsyncHoldfast)):
+        for name, verb in inspect.getmembers(sync, inspect.isfunction):
+            if not name.startswith("_"):
+                awaited = getattr(view, name)
+                assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
+
+
+def test_a_tour(url: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(url, durability="off") as ahf:
+            thread = ahf.thread("t")
+            assert await thread.latest() is None
+            first = await thread.save({"messages": ["a"]}, label="first")
+            await thread.save({"messages": ["a", "b"]})
+            latest = await thread.latest()
+            assert latest is not None
+            assert latest.state == {"messages": ["a", "b"]}
+            assert [c.seq async for c in thread.history()] == [2, 1]
+            assert [c.seq async for c in thread.history(limit=1, before="@2")] == [1]
+            assert await thread.find(label="first") == first
+            fork = await thread.fork("f", at="@first")
+            assert [c.path for c in (await ahf.diff("f", "t")).changes] == ["$.messages[1]"]
+            await fork.drop()
+            await thread.rewind(first.id)
+            assert (await thread.load("@-1")).id == first.id
+            head = await thread.head()
+            assert head is not None
+            assert (head.id, await thread.step(), await thread.count()) == (first.id, 1, 2)
+            await thread.prune(Retention(keep_last=0))
+            assert [info.name async for info in ahf.threads()] == ["t"]
+            await ahf.optimize()
+            await ahf.maintain()
+            assert (await ahf.verify()).ok
+            assert await ahf.sync.aio.thread("t").count() == 1
+        with pytest.raises(holdfast.Closed):
+            await ahf.thread("t").latest()
+
+    run(main)
+
+
+def test_what_happens_to_the_state_after_the_call_does_not_count(url: str) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(url, durability="off") as ahf:
+            thread = ahf.thread("t")
+            state = {"messages": [{"n": n, "text": "x" * 50} for n in range(100)]}
+            saves = []
+            for n in range(5):
+                state["messages"].append({"n": 100 + n, "text": "y"})
+                saves.append(asyncio.ensure_future(thread.save(state)))
+                await asyncio.sleep(0)  # the save runs to its first await
+            state["messages"].clear()
+            checkpoints = await asyncio.gather(*saves)
+            assert [c.seq for c in checkpoints] == [1, 2, 3, 4, 5]
+            for n, checkpoint in enumerate(checkpoints):
+                assert len((await thread.load(checkpoint)).state["messages"]) == 101 + n
+
+    run(main)
+
+
+class SlowStore(MemoryStore):
+    """Holds every commit until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__(namespace="default")
+        self.go_on = threading.Event()
+        self.entered = threading.Event()
+
+    def commit(self, commit: Commit) -> Position:
+        self.entered.set()
+        assert self.go_on.wait(20)
+        return super().commit(commit)
+
+
+@pytest.mark.parametrize("warm", [False, True])
+def test_a_cancelled_save_is_stored_whole_and_the_thread_goes_on(warm: bool) -> None:
+    async def main() -> None:
+        store = SlowStore()
+        ahf = Holdfast(store).aio
+        thread = ahf.thread("t")
+        if warm:
+            store.go_on.set()
+            await thread.save({"n": 0})
+            store.go_on.clear()
+            store.entered.clear()
+        before = await thread.count()
+        task = asyncio.ensure_future(thread.save({"n": 1}))
+        await asyncio.to_thread(store.entered.wait, 20)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        store.go_on.set()
+        following = await thread.save({"n": 2})
+        assert following.seq == before + 2
+        assert (await thread.load("@-2")).state == {"n": 1}
+        await ahf.close()
+
+    run(main)
+
+
+def test_the_loop_goes_on_while_a_save_waits_for_the_disk() -> None:
+    async def main() -> None:
+        store = SlowStore()
+        ahf = Holdfast(store).aio
+        task = asyncio.ensure_future(ahf.thread("t").save({"n": 1}))
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not task.done()
+        store.go_on.set()
+        assert (await task).seq == 1
+        await ahf.close()
+
+    run(main)
+
+
+def test_conflicts_reach_the_caller(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with await holdfast.aopen(tmp_path / "a.db", durability="off") as ahf:
+            mine, other = ahf.thread("t"), ahf.thread("t")
+            await mine.save({"n": 1})
+            await other.save({"n": 2})
+            with pytest.raises(Conflict):
+                await mine.save({"n": 3})
+            with pytest.raises(holdfast.Unsupported):
+                await mine.save({"n": object()})
+            assert await mine.count() == 2
+
+    run(main)

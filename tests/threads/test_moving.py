@@ -1,0 +1,258 @@
+"""Forking, rewinding, referring, comparing, removing."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
+
+
+def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
+    """A thread of `count` checkpoints, each with one more message."""
+    thread = hf.thread(name)
+    messages: list[str] = []
+    made = []
+    for n in range(count):
+        messages.append(f"message {n} " * 20)
+        made.append(thread.save({"messages": messages}, label=f"l{n}"))
+    return made
+
+
+def state_of(thread: holdfast.Thread) -> Any:
+    latest = thread.latest()
+    assert latest is not None
+    return latest.state
+
+
+class TestFork:
+    def test_a_fork_begins_at_the_head_or_at_any_checkpoint(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        assert state_of(thread.fork("whole")) == state_of(thread)
+        fork = thread.fork("early", at=made[1].id)
+        assert len(state_of(fork)["messages"]) == 2
+        head = fork.head()
+        assert head is not None
+        assert (head.parent, head.step, head.label, head.seq, head.trigger) == (made[1].id, 2, "l1", 1, "fork")
+
+    def test_a_fork_and_its_origin_go_separate_ways(self, hf: Holdfast) -> None:
+        grown(hf)
+        thread = hf.thread("t")
+        fork = thread.fork("f", at="@3")
+        forked = state_of(fork)
+        forked["messages"].append("only in the fork")
+        fork.save(forked)
+        original = state_of(thread)
+        original["messages"].append("only in the origin")
+        thread.save(original)
+        assert state_of(fork)["messages"][3:] == ["only in the fork"]
+        assert len(state_of(thread)["messages"]) == 6
+
+    def test_a_fork_may_begin_at_an_edited_state(self, hf: Holdfast) -> None:
+        grown(hf)
+        edited = state_of(hf.thread("t"))
+        edited["messages"][0] = "another beginning"
+        fork = hf.thread("t").fork("f", state=edited)
+        assert state_of(fork) == edited
+        assert state_of(hf.thread("t"))["messages"][0] != "another beginning"
+        assert hf.thread("t").fork("none", state=None).latest().state is None  # type: ignore[union-attr]
+
+    def test_a_name_that_exists_is_refused(self, hf: Holdfast) -> None:
+        grown(hf)
+        hf.thread("taken").save({"mine": True})
+        with pytest.raises(AlreadyExists, match="taken"):
+            hf.thread("t").fork("taken")
+        with pytest.raises(AlreadyExists):
+            hf.thread("t").fork("t")
+        assert state_of(hf.thread("taken")) == {"mine": True}
+
+    def test_a_fork_outlives_its_origin(self, hf: Holdfast) -> None:
+        grown(hf, count=50)
+        fork = hf.thread("t").fork("f", at="@40")
+        second = fork.fork("f2")
+        hf.thread("t").drop()
+        hf.optimize()
+        assert len(state_of(fork)["messages"]) == 40
+        fork.drop()
+        hf.optimize()
+        assert len(state_of(hf.thread("f2"))["messages"]) == 40
+        assert hf.verify().ok
+        second.save({"small": True})
+        second.prune(Retention(keep_last=1, keep_labelled=False))
+        hf.optimize()
+        assert state_of(second) == {"small": True}
+        assert hf.verify().ok
+
+
+class TestRewind:
+    def test_the_head_moves_and_history_stays(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        head = thread.rewind("@2")
+        assert head.id == made[1].id
+        assert len(state_of(thread)["messages"]) == 2
+        assert thread.step() == 2
+        assert [c.seq for c in thread.history()] == [5, 4, 3, 2, 1]
+        info = next(hf.threads())
+        assert (info.step, info.seq, info.head) == (2, 2, made[1].id)
+        assert thread.load(made[4].id).state["messages"][4]
+        assert thread.rewind(made[4].id).seq == 5
+
+    def test_a_stale_handle_does_not_rewind(self, hf: Holdfast) -> None:
+        mine, other = hf.thread("t"), hf.thread("t")
+        first = mine.save({"n": 1})
+        other.save({"n": 2})
+        with pytest.raises(Conflict):
+            mine.rewind(first.id)
+        assert state_of(other) == {"n": 2}
+
+    def test_what_is_saved_after_a_rewind_is_a_branch(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        thread.rewind("@2")
+        state = state_of(thread)
+        state["messages"].append("instead")
+        branch = thread.save(state)
+        assert (branch.seq, branch.step, branch.parent) == (6, 3, made[1].id)
+        assert thread.load("@-2").id == made[1].id
+        assert thread.load("@3").id == branch.id
+        assert state_of(hf.thread("t"))["messages"][2] == "instead"
+
+
+class TestReferences:
+    def test_ways_to_name_a_checkpoint(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        for ref in (made[2].id, made[2], made[2].id.upper(), "@3", "@-3", "@l2", made[2].id[-8:], made[2].id[:-1]):
+            assert thread.load(ref).seq == 3, ref
+        assert thread.load("@-1").seq == 5
+
+    @pytest.mark.parametrize("ref", ["@-6", "@-0", "@99", "@no such label", "@", "ffff", "0" * 36, "x", "abc"])
+    def test_what_does_not_exist_is_not_found(self, hf: Holdfast, ref: str) -> None:
+        grown(hf)
+        with pytest.raises(NotFound):
+            hf.thread("t").load(ref)
+
+    @pytest.mark.parametrize("ref", ["", None, 3, b"@1"])
+    def test_what_is_no_reference_is_refused(self, hf: Holdfast, ref: Any) -> None:
+        grown(hf)
+        with pytest.raises(InvalidArgument):
+            hf.thread("t").load(ref)
+
+    def test_a_short_id_must_be_the_only_one(self, hf: Holdfast) -> None:
+        made = grown(hf, count=3)
+        with pytest.raises(Ambiguous, match="3 ids"):
+            hf.thread("t").load(made[0].id[:6])
+
+    def test_an_id_of_another_thread_is_not_found(self, hf: Holdfast) -> None:
+        mine, other = grown(hf), grown(hf, "other")
+        assert mine[0].id != other[0].id
+        with pytest.raises(NotFound):
+            hf.thread("t").load(other[0].id)
+
+
+class TestDiff:
+    def test_between_checkpoints_and_threads(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        diff = hf.thread("t").diff(made[0], made[1])
+        assert [(c.kind, c.path) for c in diff.changes] == [("added", "$.messages[1]")]
+        hf.thread("t").fork("f", at="@2")
+        assert not hf.diff("t@2", "f")
+        assert [c.path for c in hf.diff("f@-1", "t@3").changes] == ["$.messages[2]"]
+        with pytest.raises(NotFound):
+            hf.diff("t@1", "nobody@1")
+        with pytest.raises(InvalidArgument):
+            hf.diff("t", 5)  # type: ignore[arg-type]
+
+
+class TestRemoving:
+    def test_deleting_one_leaves_the_others(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        thread.delete(made[2].id)
+        with pytest.raises(NotFound):
+            thread.load(made[2].id)
+        with pytest.raises(NotFound):
+            thread.delete(made[2].id)
+        assert thread.count() == 4
+        assert [c.seq for c in thread.history()] == [5, 4, 2, 1]
+        assert len(thread.load("@4").state["messages"]) == 4
+        assert thread.load("@-3").seq == 2
+        assert hf.verify().ok
+
+    def test_the_head_is_protected(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        with pytest.raises(Protected, match="head"):
+            hf.thread("t").delete(made[4])
+        assert hf.thread("t").count() == 5
+
+    def test_a_dropped_name_begins_anew(self, hf: Holdfast) -> None:
+        grown(hf)
+        thread = hf.thread("t")
+        thread.drop()
+        assert thread.latest() is None
+        assert thread.save({"again": True}).seq == 1
+
+    def test_prune_keeps_what_must_stay(self, hf: Holdfast) -> None:
+        thread = hf.thread("t")
+        made = [
+            thread.save({"n": n}, status="completed" if n in (2, 4) else "running", label="keep" if n == 1 else None)
+            for n in range(10)
+        ]
+        thread.fork("f", at=made[3])
+        plan = thread.prune(Retention(keep_last=2), dry_run=True)
+        assert plan.dry_run
+        assert [c.seq for c in plan.removed] == [8, 7, 6, 3, 1]
+        assert thread.count() == 10
+        done = thread.prune(Retention(keep_last=2))
+        assert done.removed == plan.removed
+        assert (done.kept, thread.count()) == (5, 5)
+        assert [c.seq for c in thread.history()] == [10, 9, 5, 4, 2]
+        assert thread.prune(Retention(keep_last=2)).removed == ()
+        assert hf.verify().ok
+
+    def test_prune_keeps_a_head_that_was_rewound_to(self, hf: Holdfast) -> None:
+        grown(hf)
+        thread = hf.thread("t")
+        thread.rewind("@1")
+        thread.prune(Retention(keep_last=0, keep_labelled=False))
+        assert [c.seq for c in thread.history()] == [1]
+        assert thread.save({"goes": "on"}).seq == 6
+
+    def test_prune_by_age(self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+        made = grown(hf)
+        thread = hf.thread("t")
+        assert not thread.prune(Retention(older_than=3_600, keep_labelled=False)).removed
+        later = Retention(older_than=timedelta(days=1), keep_labelled=False).removable(
+            list(thread.history()), head=5, origins=set(), now=datetime.now(UTC) + timedelta(days=2)
+        )
+        assert [c.id for c in later] == [c.id for c in made[3::-1]]
+        assert len(thread.prune(Retention(older_than=0, keep_labelled=False)).removed) == 4
+
+    @pytest.mark.parametrize(
+        "policy",
+        [
+            {},
+            {"keep_last": -1},
+            {"keep_last": True},
+            {"keep_last": 1.5},
+            {"older_than": -1},
+            {"older_than": float("inf")},
+            {"older_than": float("nan")},
+            {"older_than": timedelta(days=-1)},
+            {"older_than": "1d"},
+        ],
+        ids=str,
+    )
+    def test_an_empty_or_impossible_retention_is_refused(self, policy: dict[str, Any]) -> None:
+        with pytest.raises(InvalidArgument):
+            Retention(**policy)
+
+    def test_prune_takes_a_retention(self, hf: Holdfast) -> None:
+        grown(hf)
+        with pytest.raises(InvalidArgument):
+            hf.thread("t").prune(3)  # type: ignore[arg-type]
