@@ -50,6 +50,9 @@ class Holdfast:
         self._session = Session(store, base_bytes=base_bytes, max_state_bytes=max_state_bytes, saved=self._saved)
         self._aio: AsyncHoldfast | None = None
 
+    def __repr__(self) -> str:
+        return f"Holdfast({self._session.store!r})"
+
     @property
     def aio(self) -> AsyncHoldfast:
         """The async view of this handle: the same verbs, awaited."""

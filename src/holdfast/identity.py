@@ -24,7 +24,9 @@ def seq_of(id: bytes) -> int:
 
 
 def to_text(id: bytes) -> str:
-    return str(uuid.UUID(bytes=id))
+    """As `str(uuid.UUID(bytes=id))`, in a third of the time: every save pays for it."""
+    digits = id.hex()
+    return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def from_text(text: str) -> bytes | None:

@@ -6,8 +6,6 @@ import os
 from pathlib import Path
 from typing import Literal, get_args
 
-import platformdirs
-
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.stores.contract import Store
 
@@ -44,15 +42,17 @@ def _path(text: str) -> Path:
     if scheme == "sqlite" and separator:
         if not rest.startswith("///") or rest == "///":
             raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
-        return Path(rest[3:])
+        return Path(rest[3:]).expanduser()
     if "://" in text or text.startswith(("dir:", "postgres:", "postgresql:")):
         raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
     if "\0" in text:
         raise InvalidArgument("a path cannot hold a NUL character")
-    return Path(text)
+    return Path(text).expanduser()
 
 
 def _default_path() -> str:
+    import platformdirs  # noqa: PLC0415 - as above; most callers name their store
+
     folder = platformdirs.user_data_path("holdfast")
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from datetime import datetime
 from typing import Any, Final, Literal, final
 
 import msgspec
+
+from holdfast.errors import InvalidArgument
 
 Status = Literal["queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead"]
 
@@ -30,6 +33,11 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     total: int = 0
     cost: float = 0.0
     currency: str = "USD"
+
+    def __post_init__(self) -> None:
+        for name in ("input", "output", "cached", "total", "cost"):
+            if not 0 <= getattr(self, name) < math.inf:
+                raise InvalidArgument(f"usage: {name} must be 0 or more")
 
 
 class Skipped(msgspec.Struct, frozen=True):

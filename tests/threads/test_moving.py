@@ -9,6 +9,7 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
+from holdfast.threads.retention import removable
 
 
 def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
@@ -131,7 +132,9 @@ class TestReferences:
             assert thread.load(ref).seq == 3, ref
         assert thread.load("@-1").seq == 5
 
-    @pytest.mark.parametrize("ref", ["@-6", "@-0", "@99", "@no such label", "@", "ffff", "0" * 36, "x", "abc"])
+    @pytest.mark.parametrize(
+        "ref", ["@-6", "@-0", "@" + "9" * 5_000, "@99", "@no such label", "@", "ffff", "0" * 36, "x", "abc"]
+    )
     def test_what_does_not_exist_is_not_found(self, hf: Holdfast, ref: str) -> None:
         grown(hf)
         with pytest.raises(NotFound):
@@ -142,6 +145,13 @@ class TestReferences:
         grown(hf)
         with pytest.raises(InvalidArgument):
             hf.thread("t").load(ref)
+
+    def test_a_label_that_is_a_number_is_found_where_there_is_no_such_step(self, hf: Holdfast) -> None:
+        thread = hf.thread("t")
+        thread.save({"n": 1}, label="2026")
+        thread.save({"n": 2}, label="1")
+        assert thread.load("@2026").state == {"n": 1}
+        assert thread.load("@1").state == {"n": 1}
 
     def test_a_short_id_must_be_the_only_one(self, hf: Holdfast) -> None:
         made = grown(hf, count=3)
@@ -223,14 +233,15 @@ class TestRemoving:
         assert [c.seq for c in thread.history()] == [1]
         assert thread.save({"goes": "on"}).seq == 6
 
-    def test_prune_by_age(self, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    def test_prune_by_age(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
         assert not thread.prune(Retention(older_than=3_600, keep_labelled=False)).removed
-        later = Retention(older_than=timedelta(days=1), keep_labelled=False).removable(
-            list(thread.history()), head=5, origins=set(), now=datetime.now(UTC) + timedelta(days=2)
-        )
+        policy = Retention(older_than=timedelta(days=1), keep_labelled=False)
+        tomorrow = datetime.now(UTC) + timedelta(days=2)
+        later = removable(policy, thread.history(), head=5, origins=set(), now=tomorrow)
         assert [c.id for c in later] == [c.id for c in made[3::-1]]
+        assert not thread.prune(Retention(older_than=1e300, keep_labelled=False)).removed
         assert len(thread.prune(Retention(older_than=0, keep_labelled=False)).removed) == 4
 
     @pytest.mark.parametrize(

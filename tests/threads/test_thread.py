@@ -130,6 +130,8 @@ class TestSave:
             {"metadata": {"x": 1j}},
             {"metadata": [1]},
             {"usage": {"inputs": 1}},
+            {"usage": {"input": -1}},
+            {"usage": {"cost": float("nan")}},
             {"usage": 5},
             {"reason": 5},
             {"agent": b"x"},
@@ -201,7 +203,7 @@ class TestExpect:
 
     def test_new_expects_no_thread(self, hf: Holdfast) -> None:
         hf.thread("t").save({}, expect=NEW)
-        with pytest.raises(Conflict):
+        with pytest.raises(holdfast.AlreadyExists, match="'t'"):
             hf.thread("t").save({}, expect=NEW)
         assert hf.thread("t").count() == 1
 
@@ -281,7 +283,7 @@ class TestReading:
         assert [c.seq for c in thread.history(limit=3, tag="odd")] == [450, 448, 446]
         assert [c.seq for c in thread.history(label="five")] == [6]
         assert list(thread.history(status="failed")) == []
-        for bad in ({"limit": -1}, {"limit": True}, {"status": "odd"}):
+        for bad in ({"limit": -1}, {"limit": True}, {"status": "odd"}, {"label": 5}, {"tag": 5}):
             with pytest.raises(InvalidArgument):
                 thread.history(**bad)
 

@@ -32,6 +32,7 @@ _SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
 _STR: Final[frozenset[type]] = frozenset({str})
 _ACCEPTED: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
 _LONGEST_KEY: Final = 40
+_LONGEST_PATH: Final = 120
 
 
 def check(value: Any, depth: int = 0) -> None:
@@ -78,14 +79,14 @@ def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
     if kind in _CLOCKS:
         problem = zone_problem(value.tzinfo)
         if problem is not None:
-            raise Unsupported(path, f"a {kind.__name__} cannot be stored: {problem}")
+            raise Unsupported(path, f"this {kind.__name__} cannot be stored: {problem}")
         return
     if kind is not dict and kind not in _SEQUENCES:
         raise Unsupported(path, refusal(kind))
     if id(value) in around:
-        raise Unsupported(path, f"a {kind.__name__} that holds itself cannot be stored")
+        raise Unsupported(path, f"this {kind.__name__} holds itself and cannot be stored")
     if room <= 0:
-        raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
+        raise Unsupported(_beginning(path), f"nested more than {MAX_DEPTH} deep; store a flatter state")
     around.append(id(value))
     for step, child in _children(value, kind):
         _explain(child, path + step, room - 1, around)
@@ -105,6 +106,10 @@ def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
     else:
         for item in value:
             yield f"[<{type_name(type(item))} element>]", item
+
+
+def _beginning(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
 
 
 def key_step(key: Any) -> str:
@@ -130,13 +135,13 @@ def refusal(kind: type[Any]) -> str:
         or hasattr(kind, "__attrs_attrs__")
         or hasattr(kind, "__pydantic_validator__")
     ):
-        return f"a {name} can be stored only where type= says how it comes back; pass type= or convert it"
+        return f"type {name} can be stored only where type= says how it comes back; pass type= or convert it"
     if kind is bytearray or kind is memoryview:
-        return f"a {name} would come back as bytes; convert it with bytes()"
+        return f"type {name} would come back as bytes; convert it with bytes()"
     for base in kind.__mro__[1:]:
         if base in _ACCEPTED:
-            return f"a {name} would come back as {type_name(base)}; convert it before saving"
+            return f"type {name} would come back as {type_name(base)}; convert it before saving"
     return (
-        f"a {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
+        f"type {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
         "frozenset, datetime, date, time, timedelta, UUID or Decimal"
     )

@@ -136,13 +136,16 @@ class Draft:
         self._owners.append((owner, digests))
 
     def runs(self) -> tuple[Run, ...]:
+        """The new cells, by log."""
         return tuple(
-            Run(log_number(self.branch, kind), start, tuple(cells), tuple(refs))
-            for kind, (start, cells, refs) in sorted(self._cells.items())
+            [
+                Run(log_number(self.branch, kind), start, tuple(cells), tuple(refs))
+                for kind, (start, cells, refs) in sorted(self._cells.items())
+            ]
         )
 
-    def skeleton(self, root: Part) -> Skeleton:
-        wrote = tuple((run.log, run.start, len(run.cells)) for run in self.runs())
+    def skeleton(self, root: Part, runs: Sequence[Run]) -> Skeleton:
+        wrote = tuple([(run.log, run.start, len(run.cells)) for run in runs])
         body = root.body if isinstance(root, Map) else root.embed
         return Skeleton(self.branch, tuple(self._ends), wrote, root.size, body)
 

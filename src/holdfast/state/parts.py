@@ -173,33 +173,48 @@ class Map:
 
 
 class Chunk:
-    """Up to `CHUNK_ITEMS` neighbouring plain items of a series: compared by one encoding, then one by one."""
+    """Up to `CHUNK_ITEMS` neighbouring plain items of a series: compared by one encoding, then one by one.
 
-    __slots__ = ("__weakref__", "_digests", "count", "lengths", "plain", "runs")
+    Made of the items as they were stored or read, and joined when first compared or decoded: until then a large state
+    is not held a second time.
+    """
 
-    def __init__(self, items: Sequence[bytes], runs: Sequence[Span], digests: tuple[bytes, ...] | None = None) -> None:
-        self.plain = b"".join(items)
+    __slots__ = ("__weakref__", "_digests", "_items", "_plain", "count", "lengths", "runs", "size")
+
+    def __init__(self, items: list[bytes], runs: Sequence[Span], digests: tuple[bytes, ...] | None = None) -> None:
+        self._items: list[bytes] | None = items
+        self._plain = b""
         self.lengths = tuple(map(len, items))
+        self.size = sum(self.lengths)
         self.count = len(items)
         self.runs = tuple(runs)
         self._digests = digests
 
     @property
-    def size(self) -> int:
-        return len(self.plain)
+    def plain(self) -> bytes:
+        """The items' bytes, one after the other."""
+        items = self._items
+        if items is not None:
+            # In this order: another thread that reads the same part sees the items or the bytes.
+            self._plain = b"".join(items)
+            self._items = None
+        return self._plain
 
     @property
     def digests(self) -> tuple[bytes, ...]:
         """One per item; computed when first needed: loading a state should not pay for it."""
         if self._digests is None:
-            self._digests = tuple(digest_of(item) for item in self.items())
+            self._digests = tuple([digest_of(item) for item in self.items()])
         return self._digests
 
     def items(self) -> list[bytes]:
+        items = self._items
+        if items is not None:
+            return items
         bounds = [0]
         for length in self.lengths:
             bounds.append(bounds[-1] + length)
-        return [self.plain[start:end] for start, end in pairwise(bounds)]
+        return [self._plain[start:end] for start, end in pairwise(bounds)]
 
     def item_spans(self) -> list[Span]:
         return [cell_of(run, i) for run in self.runs for i in range(run.count)]

@@ -9,13 +9,15 @@ from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 
 _PAGE = 500
 _SHORT_MIN = 4
+_DIGITS_MAX = 19  # more do not fit a step
 
 
 def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> CheckpointRow:
     """The checkpoint that a reference names, whole.
 
     `@12` is the newest with step 12, `@-1` the head, `@-2` the one before it on its branch, `@label` the newest with
-    that label. Anything else is an id: in full, or enough of its beginning or of its end to be the only one.
+    that label (also where the label is a number that is no step). Anything else is an id: in full, or enough of its
+    beginning or of its end to be the only one.
     """
     text = ref.id if isinstance(ref, Checkpoint) else ref
     if type(text) is not str or not text:
@@ -23,10 +25,9 @@ def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> Checkpoi
     number = thread.position.thread
     if not text.startswith("@"):
         seq = _seq_of_id(store, thread, text)
-    elif _is_number(text[1:]):
-        seq = _ancestor(store, thread, -int(text[1:])) if text[1] == "-" else _first(store, thread, step=int(text[1:]))
     else:
-        seq = _first(store, thread, label=text[1:])
+        seq = _counted(store, thread, text[1:]) if _is_number(text[1:]) else None
+        seq = _first(store, thread, label=text[1:]) if seq is None else seq
     row = None if seq is None else store.checkpoint(number, seq)
     if row is None or row.deleted:
         raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
@@ -43,7 +44,12 @@ def split_reference(text: str) -> tuple[str, str]:
 
 def _is_number(text: str) -> bool:
     digits = text.removeprefix("-")
-    return digits.isascii() and digits.isdecimal()
+    return digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS_MAX
+
+
+def _counted(store: Store, thread: ThreadRow, text: str) -> int | None:
+    number = int(text)
+    return _ancestor(store, thread, -number) if text.startswith("-") else _first(store, thread, step=number)
 
 
 def _first(store: Store, thread: ThreadRow, *, step: int | None = None, label: str | None = None) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 import msgspec
 
@@ -42,31 +42,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
                 raise InvalidArgument("older_than must be a timedelta or seconds, 0 or more")
 
-    def removable(
-        self, history: Iterable[Checkpoint], *, head: int, origins: set[int], now: datetime
-    ) -> list[Checkpoint]:
-        """The checkpoints of a history, newest first, that need not stay. `origins` are the seqs forks began at."""
-        older = self.older_than
-        cutoff = None
-        if older is not None:
-            cutoff = now - (older if isinstance(older, timedelta) else timedelta(seconds=older))
-        removable = []
-        completed_seen = False
-        for place, checkpoint in enumerate(history):
-            newest_completed = checkpoint.status == "completed" and not completed_seen
-            completed_seen = completed_seen or newest_completed
-            if (
-                checkpoint.seq == head
-                or checkpoint.seq in origins
-                or (self.keep_last is not None and place < self.keep_last)
-                or (cutoff is not None and checkpoint.created_at > cutoff)
-                or (self.keep_newest_completed and newest_completed)
-                or (self.keep_labelled and checkpoint.label is not None)
-            ):
-                continue
-            removable.append(checkpoint)
-        return removable
-
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     """What a prune did, or with `dry_run` would do."""
@@ -75,6 +50,36 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
     removed: tuple[Checkpoint, ...]
     kept: int
     dry_run: bool
+
+
+def removable(
+    retention: Retention, history: Iterable[Checkpoint], *, head: int, origins: set[int], now: datetime
+) -> list[Checkpoint]:
+    """The checkpoints of a history, newest first, that need not stay. `origins` are the seqs that forks began at."""
+    cutoff = None if retention.older_than is None else _moment_before(now, retention.older_than)
+    found = []
+    completed_seen = False
+    for place, checkpoint in enumerate(history):
+        newest_completed = checkpoint.status == "completed" and not completed_seen
+        completed_seen = completed_seen or newest_completed
+        if (
+            checkpoint.seq == head
+            or checkpoint.seq in origins
+            or (retention.keep_last is not None and place < retention.keep_last)
+            or (cutoff is not None and checkpoint.created_at > cutoff)
+            or (retention.keep_newest_completed and newest_completed)
+            or (retention.keep_labelled and checkpoint.label is not None)
+        ):
+            continue
+        found.append(checkpoint)
+    return found
+
+
+def _moment_before(now: datetime, age: timedelta | float) -> datetime:
+    try:
+        return now - (age if isinstance(age, timedelta) else timedelta(seconds=age))
+    except OverflowError:
+        return datetime.min.replace(tzinfo=UTC)
 
 
 def remove(store: Store, thread: int, seqs: list[int]) -> None:

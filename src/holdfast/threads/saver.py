@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, final
 
-from holdfast.errors import Conflict, Damaged, InvalidArgument, OutcomeUnknown
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, OutcomeUnknown
 from holdfast.identity import to_text
 from holdfast.records import Checkpoint
 from holdfast.state.base import Base
@@ -117,6 +117,10 @@ class Saver:
                 error.checkpoint = checkpoint
                 raise
             except Conflict as conflict:
+                if save.commit.expect is None:
+                    raise AlreadyExists(
+                        f"there is a thread {shown(self._name)} already, and nothing was stored; latest() shows it"
+                    ) from conflict
                 raise Conflict(
                     f"thread {shown(self._name)} is not where this handle last saw it, and nothing was stored; "
                     "latest() shows where it is now"

@@ -117,14 +117,15 @@ def save_of(
             "keep less in it, or open the store with a larger max_state_bytes"
         )
     refs = root.refs if isinstance(root, Map) else refs_of((root,))
+    runs = draft.runs()
     commit = _commit(
         name,
         details,
-        draft.skeleton(root),
+        draft.skeleton(root, runs),
         refs,
         expect=expect,
         parent=parent,
-        runs=draft.runs(),
+        runs=runs,
         values=tuple(draft.values.values()),
     )
     return Save(commit, draft, root)

@@ -17,7 +17,7 @@ from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.references import find_row, shown
-from holdfast.threads.retention import Pruned, Retention, remove
+from holdfast.threads.retention import Pruned, Retention, removable, remove
 from holdfast.threads.saver import RACES_MAX, Expect, Saver
 from holdfast.threads.saving import Details, Head, Parent, fork_of, save_of, seen_from_fork, summary_of
 from holdfast.threads.session import Session
@@ -183,14 +183,16 @@ class Thread:
         Reads page by page and holds nothing open in between. A thread never saved has an empty history.
         """
         checked_limit(limit)
+        metas.checked_text("label", label)
+        metas.checked_text("tag", tag)
+        if status is not None:
+            metas.checked_status(status)
         thread = self._session.store.thread(self.name)
         if thread is None:
             if before is not None:
                 raise _no_thread(self.name)
             return iter(())
         at = None if before is None else find_row(self._session.store, thread, before).seq
-        if status is not None:
-            metas.checked_status(status)
         return self._history(thread.position.thread, limit, at, label, tag, status)
 
     def _history(
@@ -300,15 +302,16 @@ class Thread:
             raise InvalidArgument("prune takes a holdfast.Retention")
         thread = self._thread()
         number = thread.position.thread
-        removable = retention.removable(
+        found = removable(
+            retention,
             self._history(number, None, None, None, None, None),
             head=thread.position.head,
             origins=self._fork_origins(number),
             now=datetime.now(UTC),
         )
-        if removable and not dry_run:
-            remove(self._session.store, number, [checkpoint.seq for checkpoint in removable])
-        return Pruned(thread=self.name, removed=tuple(removable), kept=thread.count - len(removable), dry_run=dry_run)
+        if found and not dry_run:
+            remove(self._session.store, number, [checkpoint.seq for checkpoint in found])
+        return Pruned(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _fork_origins(self, number: int) -> set[int]:
         firsts = (self._session.store.checkpoint(fork, 1) for fork in self._session.store.forks(number))
