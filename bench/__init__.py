@@ -1,0 +1,1 @@
+"""What the engine promises in numbers, measured: `python -m bench.engine`."""
