@@ -74,7 +74,7 @@ def _owned(part: Part) -> Iterator[tuple[Owner, Iterable[bytes]]]:
         case Map():
             if part.span is not None:
                 yield part, (node_digest(part.body, part.refs),)
-            for member in part.members.values():
+            for member in part.parts:
                 yield from _owned(member)
         case Series():
             for chunk in part.chunks:

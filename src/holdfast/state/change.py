@@ -39,6 +39,7 @@ from holdfast.state.parts import (
 from holdfast.state.tables import fold
 from holdfast.stores.contract import Span
 
+_STRUCTURED = (Map, Series)
 _KINDS: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, dict: Kind.DICT}
 
 
@@ -62,23 +63,22 @@ def _root(value: Any, base: Part | None, draft: Draft) -> Part:
 def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     """The part for a value: `base` itself if nothing in it changed."""
     kind = type(value)
-    if kind is str or kind is bytes:
-        if len(value) >= LARGE_MIN:
-            return _large(value, base, draft)
-    elif (kind is dict or kind is list or kind is tuple) and value:
+    container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
+    if container:
         # What was big is big still: without this every level would be encoded once for itself and once per parent.
-        if isinstance(base, Map | Series) and base.size > 2 * UNIT_MAX:
+        if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX:
             return _structured(value, base, draft, depth)
-        plain = packed.encode(value)
-        if len(plain) > UNIT_MAX:
-            return _structured(value, base, draft, depth)
-        return _unit(value, plain, base, draft, depth)
-    return _unit(value, packed.encode(value), base, draft, depth)
+    elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:
+        return _large(value, base, draft)
+    plain = packed.encode(value)
+    if isinstance(base, Unit) and base.plain == plain:
+        return base
+    if container and len(plain) > UNIT_MAX:
+        return _structured(value, base, draft, depth)
+    return _unit(value, plain, base, draft, depth)
 
 
 def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int) -> Part:
-    if isinstance(base, Unit) and base.plain == plain:
-        return base
     packed.check(value, depth)
     if len(plain) <= INLINE_MAX:
         return Unit(plain, None)
@@ -117,16 +117,13 @@ def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part
 
 
 def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> Map:
-    known = base.members if isinstance(base, Map) else {}
-    members = {key: _part(member, known.get(key), draft, depth + 1) for key, member in value.items()}
-    if (
-        isinstance(base, Map)
-        and len(known) == len(members)
-        and all(a is b for a, b in zip(known.values(), members.values(), strict=True))
-        and list(known) == list(members)
-    ):
-        return base
-    return Map(members)
+    keys = list(value)
+    if not isinstance(base, Map) or base.keys != keys:
+        known = dict(zip(base.keys, base.parts, strict=True)) if isinstance(base, Map) else {}
+        return Map(keys, [_part(member, known.get(key), draft, depth + 1) for key, member in value.items()])
+    parts = base.parts
+    found = [_part(member, old, draft, depth + 1) for member, old in zip(value.values(), parts, strict=True)]
+    return base if all(map(_same, found, parts)) else base.with_parts(found)
 
 
 def _series(value: Any, base: Part | None, draft: Draft, depth: int) -> Series:
@@ -240,16 +237,13 @@ class _SeriesChange:
         """Make the items taken one by one a chunk, together with the chunk before if both are small."""
         if not self._plains:
             return
-        plains, digests, spans = self._plains, self._digests, self._spans
-        if self._chunks:
-            before = self._chunks[-1]
-            if isinstance(before, Chunk) and before.count + len(plains) <= CHUNK_ITEMS:
-                self._chunks.pop()
-                plains = before.items() + plains
-                digests = [*before.digests, *digests]
-                spans = [*before.runs, *spans]
-        chunk = Chunk(plains, join_spans(spans), tuple(digests))
-        self._draft.hold(chunk, digests)
+        before = self._chunks[-1] if self._chunks else None
+        if isinstance(before, Chunk) and before.count + len(self._plains) <= CHUNK_ITEMS:
+            self._chunks.pop()
+            chunk = before.extended(self._plains, self._spans, self._digests)
+        else:
+            chunk = Chunk(self._plains, join_spans(self._spans), tuple(self._digests))
+        self._draft.hold(chunk, chunk.digests)
         self._chunks.append(chunk)
         self._plains, self._digests, self._spans = [], [], []
 

@@ -69,7 +69,7 @@ def _value(store: Store, part: Part) -> Any:
         case Large():
             return _large(store, part)
         case Map():
-            return {key: _value(store, member) for key, member in part.members.items()}
+            return {key: _value(store, member) for key, member in zip(part.keys, part.parts, strict=True)}
         case Series():
             items: list[Any] = []
             for chunk in part.chunks:
@@ -122,7 +122,7 @@ class _Builder:
     def root(self, refs: Refs) -> Part:
         content = self._decoded(self._skeleton.body, refs, 0)
         if isinstance(content, dict) and is_map(content):
-            return Map({key: self._part(member) for key, member in content.items()})
+            return Map(list(content), [self._part(member) for member in content.values()])
         return self._part(content)
 
     def _decoded(self, body: bytes, refs: Refs, owner: int) -> Any:
@@ -156,7 +156,7 @@ class _Builder:
                 members = self._decoded(read.cells[0], read.refs[0], span.thread)
                 if not isinstance(members, dict):
                     raise Damaged("a cell that should hold a dict does not")
-                part = Map({key: self._part(member) for key, member in members.items()})
+                part = Map(list(members), [self._part(member) for member in members.values()])
                 part.place(span)
                 return part
             case Ext.SERIES:

@@ -48,6 +48,10 @@ class Ext(IntEnum):
     PACKED = 69  # one shared value: any other value, encoded
 
 
+_UNIT_EMBED = packed.extension(Ext.UNIT, b"\0")
+_MAP_EMBED = packed.extension(Ext.MAP, b"\0")
+
+
 class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
     """The payload of Ext.SERIES: `level` tables lie between the `spans` spans and the `length` items."""
 
@@ -109,7 +113,7 @@ class Unit:
 
     def __init__(self, plain: bytes, span: Span | None) -> None:
         self.plain = plain
-        self.embed = plain if span is None else packed.extension(Ext.UNIT, b"\0")
+        self.embed = plain if span is None else _UNIT_EMBED
         self.spans: tuple[Span, ...] = () if span is None else (span,)
 
     @property
@@ -145,24 +149,31 @@ class Large:
 class Map:
     """A dict with string keys whose members are parts. `span` is its node cell; the root has none."""
 
-    __slots__ = ("__weakref__", "body", "embed", "members", "refs", "size", "span", "spans")
+    __slots__ = ("__weakref__", "_encoded_keys", "body", "embed", "keys", "parts", "refs", "size", "span", "spans")
 
     embed: bytes
     size: int
     values: tuple[bytes, ...] = ()
 
-    def __init__(self, members: dict[str, Part]) -> None:
-        self.members = members
-        pieces = [packed.map_header(len(members))]
-        for key, part in members.items():
-            pieces.append(packed.encode(key))
-            pieces.append(part.embed)
+    def __init__(self, keys: list[str], parts: list[Part], encoded_keys: list[bytes] | None = None) -> None:
+        self.keys = keys
+        self.parts = parts
+        self._encoded_keys = [packed.encode(key) for key in keys] if encoded_keys is None else encoded_keys
+        pieces = [packed.map_header(len(keys))]
+        size = len(pieces[0])
+        for key, part in zip(self._encoded_keys, parts, strict=True):
+            pieces += (key, part.embed)
+            size += len(key) + part.size
         self.body = b"".join(pieces)
-        self.refs = refs_of(members.values())
-        self.size = sum(map(len, pieces[1::2])) + len(pieces[0]) + size_of(members.values())
-        self.embed = packed.extension(Ext.MAP, b"\0")
+        self.refs = refs_of(parts)
+        self.size = size
+        self.embed = _MAP_EMBED
         self.span: Span | None = None
         self.spans: tuple[Span, ...] = ()
+
+    def with_parts(self, parts: list[Part]) -> Map:
+        """The same keys with other members; a Map that stays is often saved with one member changed."""
+        return Map(self.keys, parts, self._encoded_keys)
 
     def place(self, span: Span) -> None:
         self.span = span
@@ -189,6 +200,16 @@ class Chunk:
         self.count = len(items)
         self.runs = tuple(runs)
         self._digests = digests
+
+    def extended(self, items: list[bytes], runs: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
+        """This chunk and more items after it; `runs` and `digests` are those of the items."""
+        longer = Chunk(items, join_spans((*self.runs, *runs)), (*self.digests, *digests))
+        longer._plain = b"".join((self.plain, *items))
+        longer._items = None
+        longer.lengths = self.lengths + longer.lengths
+        longer.size += self.size
+        longer.count += self.count
+        return longer
 
     @property
     def plain(self) -> bytes:
