@@ -33,7 +33,6 @@ LAYERS = {
 PRAGMAS = {
     ("stores.sqlite.connection", "f'PRAGMA {name} = {value}'"),  # a table of settings in the module
     ("stores.sqlite.connection", "f'PRAGMA {name}'"),  # the same table, and literals
-    ("stores.sqlite.store", "f'PRAGMA wal_checkpoint({mode})'"),  # literals
 }
 
 

@@ -1,0 +1,218 @@
+"""Segments: runs of cells packed into one checksummed blob.
+
+Layout, little-endian: version (1 byte), encoding (1 byte), length of the header (4 bytes), the header in clear, the
+body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which cells are inside, how long the body is
+unpacked, and what the cells point at, so that sweeping decodes no body. The body is the cells' lengths (4 bytes each)
+followed by the cells, compressed where that helps.
+
+The checksum covers the stored bytes and a context that says where the segment belongs, so a flipped bit is noticed
+before anything is decompressed, and so is a segment that was put in another one's place.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from collections.abc import Iterable
+from typing import Annotated, Final
+from zlib import crc32
+
+import msgspec
+import zstandard
+
+from holdfast.errors import Damaged, NewerFormat, TooLarge
+from holdfast.stores.contract import Refs, Run
+
+VERSION: Final = 1
+RAW: Final = 0
+ZSTD: Final = 1
+
+# Below this zstd's own frame eats what it saves.
+_WORTH_COMPRESSING: Final = 128
+# A body is at most 1 GiB, and beyond 16 MiB at most 1024 times its stored size: what a few damaged or hostile bytes
+# can make a reader allocate is bounded. `draft` keeps to the same rule by storing such bodies raw.
+_MAX_BODY: Final = 1 << 30
+_FREE_BODY: Final = 1 << 24
+_MAX_RATIO: Final = 1024
+
+_PREFIX: Final = struct.Struct("<BBI")
+_CHECKSUM: Final = struct.Struct("<I")
+_LENGTH: Final = 4
+_END: Final = -_CHECKSUM.size
+_SHORTEST: Final = _PREFIX.size + _CHECKSUM.size
+
+_prefix_of = _PREFIX.unpack_from
+
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """What a segment says of itself: (log, start, count) ranges in stored order, size of the body, refs by range.
+
+    `refs` is empty if no cell has any; otherwise it has an entry per range, itself empty or with one per cell.
+    """
+
+    ranges: tuple[tuple[_Natural, _Natural, _Natural], ...]
+    size: _Natural
+    refs: tuple[tuple[Refs, ...], ...] = ()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Header).decode
+
+
+class _Codecs(threading.local):
+    """zstd contexts are costly to make and not thread-safe: one set per thread."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        found = self.compressors.get(level)
+        if found is None:
+            found = zstandard.ZstdCompressor(level=level, write_content_size=False)
+            self.compressors[level] = found
+        return found
+
+
+_codecs = _Codecs()
+
+
+def deflate(plain: bytes, *, level: int = 3) -> bytes | None:
+    """The bytes compressed, or None where that does not pay or would look like a bomb to `inflate`."""
+    if len(plain) < _WORTH_COMPRESSING:
+        return None
+    stored = _codecs.compressor(level).compress(plain)
+    if len(stored) >= len(plain) or _is_bomb(len(plain), len(stored)):
+        return None
+    return stored
+
+
+def inflate(stored: bytes | memoryview, size: int) -> bytes:
+    """What `deflate` was given. `Damaged` unless it is exactly `size` bytes, checked before they are allocated."""
+    if not 0 < size <= _FREE_BODY and (not 0 < size <= _MAX_BODY or _is_bomb(size, len(stored))):
+        raise Damaged("a compressed record declares an impossible size")
+    try:
+        # A size that the frame names itself would be believed, and allocated, whatever limit is given.
+        if zstandard.frame_content_size(stored) not in (-1, size):
+            raise Damaged("a compressed record contradicts its declared size")
+        plain = _codecs.decompressor.decompress(stored, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise Damaged("a compressed record cannot be decompressed") from error
+    if len(plain) != size:
+        raise Damaged("a compressed record is shorter than its declared size")
+    return plain
+
+
+def draft(runs: Iterable[Run], *, level: int = 3) -> bytes:
+    """A segment without its checksum: the costly part, which needs no context yet."""
+    ranges: list[tuple[int, int, int]] = []
+    refs: list[tuple[Refs, ...]] = []
+    cells: list[bytes] = []
+    for run in runs:
+        ranges.append((run.log, run.start, len(run.cells)))
+        refs.append(run.refs)
+        cells += run.cells
+    try:
+        body = b"".join([struct.pack(f"<{len(cells)}I", *map(len, cells)), *cells])
+    except struct.error as error:
+        raise TooLarge("a cell is larger than a segment can hold") from error
+    if len(body) > _MAX_BODY:
+        raise TooLarge(f"the new cells of one commit take {len(body)} bytes; {_MAX_BODY} is the most")
+    stored = deflate(body, level=level)
+    header = _encode(Header(tuple(ranges), len(body), tuple(refs) if any(refs) else ()))
+    if stored is None:
+        return b"".join((_PREFIX.pack(VERSION, RAW, len(header)), header, body))
+    return b"".join((_PREFIX.pack(VERSION, ZSTD, len(header)), header, stored))
+
+
+def seal(drafted: bytes, context: bytes) -> bytes:
+    """Complete a draft with the checksum that binds it to its context."""
+    return drafted + _CHECKSUM.pack(crc32(context, crc32(drafted)))
+
+
+def pack(runs: Iterable[Run], context: bytes, *, level: int = 3) -> bytes:
+    """Runs as a segment."""
+    return seal(draft(runs, level=level), context)
+
+
+# A segment whose header was read, unverified: header, encoding, where the body starts, the whole blob. A plain tuple,
+# as a load opens one for every save that was not merged yet.
+Opened = tuple[Header, int, int, bytes]
+
+
+def open_(blob: bytes | None, context: bytes) -> Opened:
+    """Read the header, unverified. `Damaged` if it makes no sense, `NewerFormat` if it is of a later version."""
+    # What a database gives back need not be what its schema promises once it is damaged.
+    if not isinstance(blob, bytes) or len(blob) < _SHORTEST:
+        raise Damaged("a segment is cut short")
+    version, encoding, length = _prefix_of(blob)
+    if version > VERSION:
+        _verify(blob, context)  # of every version the last bytes are the checksum: a damaged segment is not a newer one
+        raise NewerFormat(f"a segment has format {version}, this Holdfast reads up to {VERSION}; upgrade to read it")
+    body = _PREFIX.size + length
+    if version < 1 or encoding > ZSTD or body > len(blob) - _CHECKSUM.size:
+        raise Damaged("a segment's header makes no sense")
+    try:
+        return _decode(blob[_PREFIX.size : body]), encoding, body, blob
+    except msgspec.MsgspecError as error:
+        raise Damaged("a segment's header cannot be read") from error
+
+
+def verify(opened: Opened, context: bytes) -> None:
+    """`Damaged` if the stored bytes are not those that were sealed for this context."""
+    _verify(opened[3], context)
+
+
+def unpack(blob: bytes | None, context: bytes) -> list[Run]:
+    """The runs of a segment, verified. `Damaged` if anything is not as it was packed."""
+    return runs(open_(blob, context), context)
+
+
+def runs(opened: Opened, context: bytes) -> list[Run]:
+    """The runs of a segment whose header was read, verified."""
+    header, encoding, start, blob = opened
+    _verify(blob, context)
+    if encoding == ZSTD:
+        body = inflate(memoryview(blob)[start:_END], header.size)
+    else:
+        body = blob[start:_END]
+        if len(body) != header.size:
+            raise Damaged("a segment's body is not of its declared size")
+    ranges = header.ranges
+    count = ranges[0][2] if len(ranges) == 1 else sum([entry[2] for entry in ranges])
+    at = count * _LENGTH
+    if at > len(body):
+        raise Damaged("a segment is too short for its cells")
+    cells: list[bytes] = []
+    for length in struct.unpack_from(f"<{count}I", body):
+        cells.append(body[at : at + length])
+        at += length
+    if at != len(body):
+        raise Damaged("the cells of a segment do not fill it")
+    refs = header.refs
+    if not refs:
+        if len(ranges) == 1:
+            return [Run(ranges[0][0], ranges[0][1], tuple(cells))]
+        refs = ((),) * len(ranges)
+    elif len(refs) != len(ranges):
+        raise Damaged("a segment's references do not match its cells")
+    found: list[Run] = []
+    taken = 0
+    for (log, begin, length), entry in zip(ranges, refs, strict=True):
+        if entry and len(entry) != length:
+            raise Damaged("a segment's references do not match its cells")
+        found.append(Run(log, begin, tuple(cells[taken : taken + length]), entry))
+        taken += length
+    return found
+
+
+def _verify(blob: bytes, context: bytes) -> None:
+    if crc32(context, crc32(memoryview(blob)[:_END])).to_bytes(_CHECKSUM.size, "little") != blob[_END:]:
+        raise Damaged("a segment does not match its checksum")
+
+
+def _is_bomb(size: int, stored: int) -> bool:
+    return size > _FREE_BODY and size > stored * _MAX_RATIO

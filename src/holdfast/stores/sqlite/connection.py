@@ -1,0 +1,252 @@
+"""Connections: opening a store's file, settings that are read back, and a pool of readers."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import stat
+import threading
+import time
+from typing import Final, Literal
+from urllib.parse import quote
+
+from holdfast.errors import Closed, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.errors import FAILURES, primary, translate
+from holdfast.stores.sqlite.gate import Gate
+
+Durability = Literal["full", "normal", "off"]
+
+# STRICT tables; RETURNING came earlier.
+OLDEST_SQLITE: Final = (3, 37, 0)
+
+_PAGE_SIZE: Final = 2048
+_SYNCHRONOUS: Final[dict[Durability, int]] = {"full": 2, "normal": 1, "off": 0}
+_SETTINGS: Final = {
+    "wal_autocheckpoint": 0,  # checkpoints run under the gate, when the store says so
+    "trusted_schema": 0,
+    "cell_size_check": 1,
+    "fullfsync": 1,  # macOS: fsync alone leaves the bytes in the drive's cache
+    "checkpoint_fullfsync": 1,
+    "temp_store": 2,  # memory
+}
+_IDLE_READERS: Final = 8
+
+# Creating a file means closing a descriptor of it, which would drop the locks that another thread's connection to it
+# had just taken: within the process, files are opened one at a time.
+opening = threading.Lock()
+
+
+def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
+    """A connection to the store at `path`, which is created or upgraded if need be."""
+    with opening:
+        try:
+            if _inspect(path) < schema.VERSION:
+                _prepare(path, gate, timeout)
+            return connect(path, durability, timeout)
+        except FAILURES as error:
+            if primary(error) == sqlite3.SQLITE_READONLY:
+                raise ReadOnly(
+                    f"{path}: to read a store, SQLite needs its -wal and -shm files; nobody has it open, and this "
+                    "process may not create them in its folder. Open it as its owner, or read a copy"
+                ) from error
+            raise translate(error, path) from error
+
+
+def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> sqlite3.Connection:
+    """A connection with every setting read back; `StoreError` if one did not take."""
+    connection = _connect(path, "rw", timeout)
+    try:
+        settings = {**_SETTINGS, "synchronous": _SYNCHRONOUS[durability], "query_only": int(reading)}
+        for name, value in settings.items():
+            # PRAGMA takes no bound parameters; names and values are constants of this module.
+            connection.execute(f"PRAGMA {name} = {value}")
+        expected = {
+            **settings,
+            "journal_mode": b"wal",
+            "page_size": _PAGE_SIZE,
+            "auto_vacuum": schema.INCREMENTAL,
+            "application_id": schema.APPLICATION_ID,
+            "user_version": schema.VERSION,
+        }
+        for name, wanted in expected.items():
+            found = _pragma(connection, name)
+            if found != wanted:
+                raise StoreError(f"{path}: SQLite's setting {name} is {found!r} instead of {wanted!r}; cannot use it")
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def sync_folder(path: str) -> None:
+    """Make the name of a new file durable."""
+    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+class Readers:
+    """Connections for reading, reused. As many as are needed at once, a few kept when idle."""
+
+    def __init__(self, path: str, durability: Durability, timeout: float) -> None:
+        self._arguments = (path, durability, timeout)
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._taken = 0
+        self._closed = False
+
+    def take(self) -> sqlite3.Connection:
+        """A connection for the caller alone, to be given back."""
+        with self._door, self._lock:
+            if self._closed:
+                raise Closed("the store was closed; open it again")
+            self._taken += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return connect(*self._arguments, reading=True)
+        except BaseException:
+            with self._lock:
+                self._taken -= 1
+            raise
+
+    def give(self, connection: sqlite3.Connection) -> None:
+        """Give a connection back. One that is still in a transaction is not fit for reuse."""
+        fit = not connection.in_transaction
+        with self._lock:
+            self._taken -= 1
+            if fit and not self._closed and len(self._idle) < _IDLE_READERS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close what is idle now, and the rest when it is given back."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def pause(self, deadline: float) -> bool:
+        """Let nobody take a connection until `resume`, and wait for those taken. False if that takes too long."""
+        if not self._door.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        while self._taken:
+            if time.monotonic() >= deadline:
+                self._door.release()
+                return False
+            time.sleep(0.0002)
+        return True
+
+    def resume(self) -> None:
+        self._door.release()
+
+    def restart(self) -> None:
+        """In a forked child, paused: close what was inherited, begin anew."""
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+
+def _connect(path: str, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Connection:
+    # A URI, since only its mode keeps SQLite from creating a file of its own where one has vanished.
+    connection = sqlite3.connect(
+        f"file:{quote(os.fsencode(path))}?mode={mode}",
+        uri=True,
+        timeout=timeout,
+        isolation_level=None,
+        check_same_thread=False,
+    )
+    # A blob whose type code was damaged into that of text still gives its bytes, to be checked like any others.
+    connection.text_factory = bytes
+    return connection
+
+
+def _pragma(connection: sqlite3.Connection, name: str) -> object:
+    row = connection.execute(f"PRAGMA {name}").fetchone()
+    return None if row is None else row[0]
+
+
+def _inspect(path: str) -> int:
+    """The schema version of the store at `path`, 0 if it has yet to be created. Changes nothing, whatever is there."""
+    folder = os.path.dirname(path)
+    if not os.path.isdir(folder):
+        raise StoreError(f"{path}: the folder {folder} does not exist; create it first")
+    try:
+        found = os.stat(path)
+    except FileNotFoundError:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise ReadOnly(
+                f"{path}: there is no such store, and its folder may not be written by this process"
+            ) from None
+        return 0
+    except OSError as error:
+        raise StoreError(f"{path}: the store cannot be reached") from error
+    if not stat.S_ISREG(found.st_mode):
+        raise NotAStore(f"{path}: not a file; it was left as it was")
+    if found.st_size == 0:
+        return 0
+    # A reader leaves -wal and -shm files of its own behind; a writer cleans up after itself, but would move what it
+    # finds in a -wal into the database, which may be somebody else's.
+    if os.path.exists(f"{path}-wal"):
+        try:
+            return _version(path, "ro")
+        except sqlite3.Error as error:
+            if primary(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
+                raise
+    return _version(path, "rw")
+
+
+def _version(path: str, mode: Literal["ro", "rw"]) -> int:
+    connection = _connect(path, mode, 1.0)
+    try:
+        identity = _pragma(connection, "application_id")
+        version = _pragma(connection, "user_version")
+        pages = _pragma(connection, "page_count")
+        journal = _pragma(connection, "journal_mode")
+    finally:
+        connection.close()
+    if pages == 0 and os.stat(path).st_size == 0:
+        return 0  # a creation that was cut off, and has just been rolled back
+    if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
+        raise NotAStore(f"{path}: a SQLite database of another program; it was left as it was")
+    if version > schema.VERSION:
+        raise NewerFormat(
+            f"{path}: written by a newer Holdfast (format {version}, this one reads up to {schema.VERSION}); "
+            "it was left as it was. Upgrade to read it"
+        )
+    # A store whose creation was cut off just before the switch to WAL is not finished yet.
+    return version if journal == b"wal" else 0
+
+
+def _prepare(path: str, gate: Gate, timeout: float) -> None:
+    """Create or upgrade the store, unless somebody else just did."""
+    try:
+        gate.enter()
+        if not os.path.exists(path):
+            os.close(os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        if _inspect(path) == schema.VERSION:
+            return
+        connection = _connect(path, "rw", timeout)
+        try:
+            version = _pragma(connection, "user_version")
+            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+            connection.execute("PRAGMA synchronous = FULL")
+            if isinstance(version, int) and version < schema.VERSION:
+                schema.upgrade(connection, version)
+            # Last, so that there is never a database of ours without its schema: before, a crash rolls back to nothing.
+            connection.execute("PRAGMA journal_mode = WAL")
+        finally:
+            connection.close()
+        sync_folder(path)
+    except OSError as error:
+        raise StoreError(f"{path}: the store cannot be created") from error
+    finally:
+        gate.leave()

@@ -1,0 +1,172 @@
+"""Reading verbs: functions of a connection that is inside a read transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from typing import Final
+
+from holdfast.errors import Damaged
+from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.stores.sqlite import rows, schema
+from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD, StoredThread
+
+_SQL: Final = schema.statements("reading.sql")
+
+# Rows fetched at once where tombstones have to be passed over.
+_CHUNK: Final = 256
+
+
+def find_thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> StoredThread | None:
+    """The thread of that name, verified; None if both indexes say there is none. `Damaged` if they disagree."""
+    row = connection.execute(_SQL["thread_by_name"], (namespace, name)).fetchone()
+    # Different names may share a hash: what counts is whether one of those rows is the one.
+    same = [
+        candidate
+        for candidate in connection.execute(_SQL["threads_by_hash"], (rows.name_hash(namespace, name),))
+        if (candidate[1], candidate[2]) == (namespace, name)
+    ]
+    if ([] if row is None else [row]) != same:
+        raise Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+    return None if row is None else rows.stored_thread(row)
+
+
+def find_number(connection: sqlite3.Connection, namespace: bytes, thread: int) -> StoredThread | None:
+    """The thread of that number, verified; None if this namespace has none. A dropped one has no name."""
+    if not 1 <= thread <= MAX_THREAD:
+        return None
+    row = connection.execute(_SQL["thread_by_number"], (thread,)).fetchone()
+    if row is None:
+        # As with names, "there is none" takes two witnesses.
+        if connection.execute(_SQL["rows_of"], (thread,)).fetchone() != (0, 0):
+            raise Damaged(
+                f"thread number {thread} is missing, but not its checkpoints; run a check to see what is hurt"
+            )
+        return None
+    found = rows.stored_thread(row)
+    return found if found.namespace == namespace else None
+
+
+def thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> ThreadRow | None:
+    found = find_thread(connection, namespace, name)
+    if found is None:
+        return None
+    # The third witness: the thread's own row must agree with the tree its checkpoints are in.
+    newest, head = connection.execute(_SQL["newest_and_head"], (found.thread_no, found.head)).fetchone()
+    if newest != rows.key(found.thread_no, found.last) or head is None:
+        raise Damaged(f"thread number {found.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+    return found.record()
+
+
+def threads(
+    connection: sqlite3.Connection, namespace: bytes, prefix: bytes, after: bytes | None, limit: int
+) -> list[ThreadRow]:
+    if after is None:
+        found = connection.execute(_SQL["threads_from_start"], (namespace, prefix, limit))
+    else:
+        found = connection.execute(_SQL["threads"], (namespace, prefix, after, limit))
+    page: list[ThreadRow] = []
+    for row in found:
+        stored = rows.stored_thread(row)
+        # Names are in the order of their bytes, so the first without the prefix ends them.
+        if stored.name is None or not stored.name.startswith(prefix):
+            break
+        page.append(stored.record())
+    return page
+
+
+def numbers(connection: sqlite3.Connection, namespace: bytes) -> list[int]:
+    return [number for (number,) in connection.execute(_SQL["thread_numbers"], (namespace,))]
+
+
+def checkpoint(connection: sqlite3.Connection, namespace: bytes, thread: int, seq: int) -> CheckpointRow | None:
+    found = find_number(connection, namespace, thread)
+    if found is None or found.name is None or not 1 <= seq <= MAX_SEQ:
+        return None
+    row = connection.execute(_SQL["checkpoint"], (rows.key(thread, seq),)).fetchone()
+    if row is not None:
+        return rows.decode(*row)
+    if seq <= found.last:
+        raise Damaged(f"checkpoint {seq} of thread number {thread} is missing")
+    return None
+
+
+def checkpoints(
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    thread: int,
+    before: int | None,
+    limit: int,
+    label: bytes | None,
+    step: int | None,
+) -> list[CheckpointRow]:
+    found = find_number(connection, namespace, thread)
+    if found is None or found.name is None:
+        return []
+    top = found.last if before is None else min(before - 1, found.last)
+    low, high = rows.key(thread, 1), rows.key(thread, max(top, 0))
+    expected: int | None = None
+    if label is not None:
+        cursor = connection.execute(_SQL["checkpoints_by_label"], (thread, label, high))
+    else:
+        # Steps are compared below, once a row is verified: a damaged step would hide it.
+        cursor = connection.execute(_SQL["checkpoints"], (low, high))
+        expected = top
+    page: list[CheckpointRow] = []
+    while limit > 0:
+        chunk = cursor.fetchmany(_CHUNK if step is not None else min(limit - len(page), _CHUNK))
+        if not chunk:
+            break
+        for fields in chunk:
+            row = rows.decode(*fields)
+            # Tombstones keep their rows: a gap can only be damage.
+            if expected is not None:
+                _expect(thread, row.seq, expected)
+                expected -= 1
+            if not row.deleted and (step is None or row.step == step):
+                page.append(row)
+                if len(page) == limit:
+                    return page
+    if expected is not None and limit > 0:
+        _expect(thread, 0, expected)
+    return page
+
+
+def refs(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[CheckpointRow]:
+    """Sweeping trusts this page: a checkpoint missing from it would lose its cells, so a gap is `Damaged`."""
+    found = find_number(connection, namespace, thread)
+    if found is None or found.name is None:
+        return []
+    expected = max(after, 0) + 1
+    cursor = connection.execute(_SQL["refs"], (rows.key(thread, min(expected, MAX_SEQ)), rows.key(thread, MAX_SEQ)))
+    page: list[CheckpointRow] = []
+    while len(page) < limit:
+        chunk = cursor.fetchmany(min(limit - len(page), _CHUNK))
+        if not chunk:
+            break
+        for fields in chunk:
+            row = rows.decode(*fields, keep_meta=False)
+            _expect(thread, row.seq, expected)
+            expected += 1
+            if not row.deleted:
+                page.append(row)
+    else:
+        return page
+    if expected <= found.last:
+        _expect(thread, 0, expected)
+    return page
+
+
+def last(connection: sqlite3.Connection, namespace: bytes, thread: int) -> int:
+    found = find_number(connection, namespace, thread)
+    return 0 if found is None else found.last
+
+
+def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list[int]:
+    if find_number(connection, namespace, thread) is None:
+        return []
+    return [number for (number,) in connection.execute(_SQL["forks"], (thread,))]
+
+
+def _expect(thread: int, seq: int, expected: int) -> None:
+    if seq != expected:
+        raise Damaged(f"checkpoint {expected} of thread number {thread} is missing")

@@ -1,0 +1,62 @@
+"""The schema, its versions, and the statements by name."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from collections.abc import Mapping
+from importlib import resources
+from typing import Final
+
+# "hldf": how `file` and other programs tell a Holdfast store from any other SQLite database.
+APPLICATION_ID: Final = 0x686C6466
+VERSION: Final = 1
+
+# auto_vacuum: pages that were freed can be given back a few at a time.
+INCREMENTAL: Final = 2
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def statements(file: str) -> Mapping[str, str]:
+    """The statements of a file under `sql/`, each introduced by a line `-- name: …`."""
+    parts = _NAME.split(_text(file))
+    return {name: _COMMENT.sub("", text).strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def upgrade(connection: sqlite3.Connection, version: int) -> None:
+    """Bring the schema from `version` (0: none yet) to `VERSION`, in one transaction."""
+    connection.execute("BEGIN")
+    try:
+        if version == 0:
+            # It is written into the first page, so it must come before anything else and in the same transaction:
+            # a creation that is cut off must leave nothing.
+            connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
+        for number in range(version + 1, VERSION + 1):
+            for statement in _split(_text(f"schema_{number:04}.sql")):
+                connection.execute(statement)
+        # PRAGMA takes no bound parameters; both are constants of this module.
+        connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+        raise
+
+
+def _split(script: str) -> list[str]:
+    """One statement per item: `executescript` would commit the transaction it is called in."""
+    found: list[str] = []
+    pending = ""
+    for line in script.splitlines(keepends=True):
+        pending += line
+        if sqlite3.complete_statement(pending):
+            found.append(pending)
+            pending = ""
+    return found
+
+
+def _text(file: str) -> str:
+    return resources.files("holdfast.stores.sqlite").joinpath("sql", file).read_text(encoding="utf-8")

@@ -1,0 +1,50 @@
+-- name: threads
+SELECT * FROM thread NOT INDEXED
+
+-- name: numbers
+SELECT thread_no FROM thread NOT INDEXED WHERE namespace = ?1 ORDER BY thread_no
+
+-- name: named_in_table
+SELECT count(*) FROM thread NOT INDEXED WHERE name IS NOT NULL
+
+-- name: named_in_name_index
+SELECT count(*) FROM thread INDEXED BY thread_by_name WHERE namespace >= x'' AND name IS NOT NULL
+
+-- name: named_in_hash_index
+SELECT count(*) FROM thread INDEXED BY thread_by_hash WHERE name_hash IS NOT NULL
+
+-- name: labels_in_table
+SELECT count(*) FROM checkpoint NOT INDEXED WHERE label IS NOT NULL
+
+-- name: labels_in_index
+SELECT count(*) FROM checkpoint INDEXED BY checkpoint_by_label WHERE label IS NOT NULL
+
+-- name: orphans
+SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'segments', row_key >> 32 FROM segment WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'moves', row_key >> 32 FROM move WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a fork entry', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+
+-- name: values_in_pieces
+SELECT digest FROM value
+WHERE namespace = ?1
+  AND pieces <> (SELECT count(*) FROM value_piece WHERE piece_key BETWEEN value_no << 24 AND value_no << 24 | 0xffffff)
+
+-- name: orphan_pieces
+SELECT count(*) FROM value_piece WHERE piece_key >> 24 NOT IN (SELECT value_no FROM value)
+
+-- name: checkpoints
+SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
+WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: moves
+SELECT row_key & 0xffffffff, head FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: segments
+SELECT row_key & 0xffffffff, first_seq FROM segment
+WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key

@@ -1,0 +1,38 @@
+-- name: cells_of
+SELECT cells FROM checkpoint WHERE row_key = ?1 AND cells IS NOT NULL
+
+-- name: segment_of
+SELECT cells FROM segment WHERE row_key = ?1
+
+-- name: segments_until
+SELECT row_key, first_seq, cells FROM segment WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
+
+-- name: checkpoint_of
+SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint WHERE row_key = ?1
+
+-- name: delete_segment
+DELETE FROM segment WHERE row_key = ?1
+
+-- name: insert_segment
+INSERT INTO segment (row_key, first_seq, cells) VALUES (?1, ?2, ?3)
+
+-- name: oldest_checkpoints
+SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2
+
+-- name: move_cells
+-- The row key stays, and with it what binds a segment to its row: the bytes need no second look.
+INSERT INTO segment (row_key, first_seq, cells)
+SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint
+WHERE row_key BETWEEN ?1 AND ?2 AND cells IS NOT NULL
+
+-- name: delete_checkpoints
+DELETE FROM checkpoint WHERE row_key BETWEEN ?1 AND ?2
+
+-- name: oldest_segments
+SELECT row_key FROM segment WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2
+
+-- name: delete_segments
+DELETE FROM segment WHERE row_key BETWEEN ?1 AND ?2
+
+-- name: is_used
+SELECT EXISTS (SELECT 1 FROM fork JOIN thread ON thread_no = thread WHERE origin = ?1 AND name IS NOT NULL)

@@ -1,0 +1,279 @@
+"""`SQLiteStore`: the verbs of the contract over one writer, a pool of readers and the gate."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from holdfast.errors import InvalidArgument, StoreError
+from holdfast.stores.contract import (
+    Cells,
+    CheckpointRow,
+    Commit,
+    Compacted,
+    Live,
+    Position,
+    Problem,
+    Span,
+    Summary,
+    ThreadRow,
+)
+from holdfast.stores.sqlite import cells as reading_cells
+from holdfast.stores.sqlite import check, maintenance, reading, rows, values, writing
+from holdfast.stores.sqlite.connection import OLDEST_SQLITE, Durability, Readers, opening
+from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.writer import PAGE, Work, Writer
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_VACUUM_PAGES: Final = 256
+_VALUES_AT_ONCE: Final = 64
+# Seconds that fork() waits for calls in flight.
+_FORK_PATIENCE: Final = 5.0
+
+
+class SQLiteStore:
+    """One SQLite file, opened on one namespace. Any number of threads and processes may use it.
+
+    Raises `StoreError` if the folder does not exist or the file cannot be opened, `NotAStore` or `NewerFormat`
+    (leaving the file as it was) if it is something else.
+    """
+
+    encoding: Literal["packed", "text"] = "packed"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        namespace: str,
+        durability: Durability,
+        busy_timeout: float = 10.0,
+    ) -> None:
+        if sqlite3.sqlite_version_info < OLDEST_SQLITE:
+            oldest = ".".join(map(str, OLDEST_SQLITE))
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; Holdfast needs {oldest} or later")
+        if durability not in ("full", "normal", "off"):
+            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
+        self._path = os.path.abspath(path)
+        self._namespace = rows.to_bytes(namespace)
+        self._readers = Readers(self._path, durability, busy_timeout)
+        self._writer = Writer(self._path, durability, busy_timeout)
+        self._paused = False
+        _stores.add(self)  # before there is a connection that a fork would have to wait for
+        try:
+            self._writer.open()
+        except BaseException:
+            _stores.discard(self)
+            raise
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> ThreadRow | None:
+        return self._read(reading.thread, rows.to_bytes(name))
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        last = None if after is None else rows.to_bytes(after)
+        return self._read(reading.threads, rows.to_bytes(prefix), last, max(limit, 0))
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        return self._read(reading.checkpoint, thread, seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[CheckpointRow]:
+        wanted = None if label is None else rows.to_bytes(label)
+        return self._read(reading.checkpoints, thread, before, limit, wanted, step)
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
+        return self._read(reading.refs, thread, after, limit)
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        return self._read(reading_cells.cells, spans)
+
+    def value(self, digest: bytes) -> list[bytes]:
+        return self._read(values.read, digest)
+
+    def last(self, thread: int) -> int:
+        return self._read(reading.last, thread)
+
+    def forks(self, thread: int) -> list[int]:
+        return self._read(reading.forks, thread)
+
+    def thread_numbers(self) -> list[int]:
+        return self._read(reading.numbers)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Position:
+        packed: tuple[list[values.Packed] | None, ...] = ()
+        if commit.values:
+            packed = tuple([None if self._read(values.known, value) else values.pack(value) for value in commit.values])
+        prepared = writing.prepare(commit, packed)
+        return self._write(prepared.weight, writing.commit, prepared)
+
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        return self._write(0, writing.rewind, expect, to, summary)
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        return self._write(len(seqs) * PAGE, writing.delete, thread, seqs)
+
+    def drop(self, thread: int) -> None:
+        origins = self._write(0, writing.forget, thread)
+        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it.
+        for number in (thread, *origins):
+            self._clear(number)
+
+    def mark_values(self) -> int:
+        return self._write(0, values.advance)
+
+    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+        keep = frozenset(live)
+        removed = after = 0
+        while page := self._read(values.stale, epoch, after, _VALUES_AT_ONCE):
+            after = page[-1][0]
+            dead = [number for number, digest in page if digest not in keep]
+            if dead:
+                removed += self._write(len(dead) * PAGE, values.remove, dead, epoch)
+        return removed
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def sweep(self, thread: int, live: Live) -> int:
+        dropped = 0
+        for dead in self._read(maintenance.find_dead, thread, live):
+            dropped += self._write(len(dead) * PAGE, maintenance.drop_dead, thread, live, dead)
+        self._clear(thread)
+        return dropped
+
+    def compact(self, thread: int, live: Live) -> Compacted:
+        plan = self._read(maintenance.plan, thread, live)
+        merged = dropped = 0
+        damaged = plan.damaged
+        for group in plan.groups:
+            done = self._write(maintenance.TARGET, maintenance.merge, thread, live, group)
+            merged += done.merged
+            dropped += done.dropped
+            damaged += done.damaged
+        return Compacted(merged=merged, damaged=damaged, dropped=dropped)
+
+    def reclaim(self) -> None:
+        while self._write(_VACUUM_PAGES * PAGE, maintenance.vacuum, _VACUUM_PAGES):
+            continue
+        self._writer.truncate_wal()
+
+    def check(self) -> Iterator[Problem]:
+        yield from self._read(check.database)
+        for thread in self._read(check.numbers):
+            yield from self._read(check.thread, thread)
+
+    def close(self) -> None:
+        self._readers.close()
+        if self._writer.close():
+            _stores.discard(self)
+
+    # -- how a verb runs --------------------------------------------------------------------------------------------
+
+    def _read(
+        self, verb: Callable[Concatenate[sqlite3.Connection, bytes, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a reading verb in a transaction of its own: one snapshot."""
+        self._writer.ready()
+        try:
+            reader = self._readers.take()
+            try:
+                reader.execute("BEGIN")
+                try:
+                    return verb(reader, self._namespace, *args, **kwargs)
+                finally:
+                    _end(reader)
+            finally:
+                self._readers.give(reader)
+        except FAILURES as error:
+            raise translate(error, self._path) from error
+
+    def _write(
+        self,
+        weight: int,
+        verb: Callable[Concatenate[sqlite3.Connection, bytes, P], T],
+        *args: P.args,
+        **kwargs: P.kwargs,
+    ) -> T:
+        """Run a writing verb in a durable transaction, its own or one shared with others that wait."""
+
+        def run(writer: sqlite3.Connection) -> T:
+            return verb(writer, self._namespace, *args, **kwargs)
+
+        answer: T = self._writer.write(Work(run, weight))
+        return answer
+
+    def _clear(self, thread: int) -> None:
+        while self._write(PAGE, maintenance.clear, thread):
+            continue
+
+    # -- fork() -----------------------------------------------------------------------------------------------------
+    # SQLite keeps its file locks per process in memory that a child inherits: a connection the child opens beside an
+    # inherited one takes no locks of its own, and the parent, closing last as it believes, deletes the WAL under it.
+    # So calls in flight are let out before the fork, and the child closes what it inherited before it opens anything.
+
+    def pause(self, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        self._paused = False
+        if self._writer.lock.acquire(timeout=patience):
+            if self._readers.pause(deadline):
+                self._paused = True
+            else:
+                self._writer.lock.release()
+
+    def resume(self) -> None:
+        if self._paused:
+            self._readers.resume()
+            self._writer.lock.release()
+
+    def restart(self) -> None:
+        if self._paused:
+            self._readers.restart()
+        self._writer.restart(paused=self._paused)
+
+
+def _end(reader: sqlite3.Connection) -> None:
+    """End a read transaction. The pool does not reuse a connection on which that fails."""
+    try:
+        reader.execute("COMMIT")
+    except FAILURES:
+        # It fails after a page that could not be read, even if the verb has coped; nothing was written either way.
+        return
+
+
+_stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
+_forking: list[SQLiteStore] = []
+
+
+def _before_fork() -> None:
+    for store in list(_stores):
+        _forking.append(store)
+        store.pause(_FORK_PATIENCE)
+    opening.acquire()
+    # Stores that were opened meanwhile; one that has yet to be opened has no connection to lose.
+    for store in _stores.difference(_forking):
+        _forking.append(store)
+        store.pause(0.0)
+
+
+def _after_fork_in_parent() -> None:
+    while _forking:
+        _forking.pop().resume()
+    opening.release()
+
+
+def _after_fork_in_child() -> None:
+    opening.release()
+    while _forking:
+        _forking.pop().restart()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

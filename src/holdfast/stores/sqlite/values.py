@@ -1,0 +1,110 @@
+"""Shared values: stored once per namespace, stamped by every commit that brings or finds them."""
+
+from __future__ import annotations
+
+import hashlib
+import sqlite3
+from collections.abc import Collection, Sequence
+from typing import Final, NamedTuple
+
+from holdfast.errors import Damaged, InvalidArgument
+from holdfast.stores import segment
+from holdfast.stores.contract import SharedValue
+from holdfast.stores.sqlite import schema
+
+_READING: Final = schema.statements("reading.sql")
+_WRITING: Final = schema.statements("writing.sql")
+
+MAX_PIECE: Final = 8 << 20
+_PIECE_BITS: Final = 24
+
+
+class Packed(NamedTuple):
+    """A piece as stored: its size before compression, 0 if it is raw, and its bytes."""
+
+    size: int
+    data: bytes
+
+
+def pack(value: SharedValue) -> list[Packed]:
+    """The pieces of a value as they are stored."""
+    packed: list[Packed] = []
+    for piece in value.pieces:
+        if len(piece) > MAX_PIECE:
+            raise InvalidArgument(f"a piece of a shared value has {len(piece)} bytes; {MAX_PIECE} is the most")
+        stored = segment.deflate(piece)
+        packed.append(Packed(0, piece) if stored is None else Packed(len(piece), stored))
+    return packed
+
+
+def known(connection: sqlite3.Connection, namespace: bytes, value: SharedValue) -> bool:
+    """Whether the value is stored already, so that packing it would most likely be in vain."""
+    return connection.execute(_READING["value"], (namespace, value.digest)).fetchone() is not None
+
+
+def keep(
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    values: Sequence[SharedValue],
+    packed: Sequence[list[Packed] | None],
+) -> None:
+    """Store each value, or stamp the one that is there, inside a write transaction."""
+    (epoch,) = connection.execute(_WRITING["epoch"]).fetchone()
+    for value, ready in zip(values, packed, strict=True):
+        row = connection.execute(_WRITING["find_value"], (namespace, value.digest)).fetchone()
+        if row is not None:
+            number, stamp = row
+            if stamp < epoch:
+                connection.execute(_WRITING["stamp_value"], (number, epoch))
+            continue
+        pieces = pack(value) if ready is None else ready  # None: it was there before, and has been swept since
+        (number,) = connection.execute(
+            _WRITING["insert_value"], (namespace, value.digest, len(pieces), epoch)
+        ).fetchone()
+        connection.executemany(
+            _WRITING["insert_piece"],
+            [(number << _PIECE_BITS | index, piece.size, piece.data) for index, piece in enumerate(pieces)],
+        )
+
+
+def read(connection: sqlite3.Connection, namespace: bytes, digest: bytes) -> list[bytes]:
+    """The pieces of a value, checked against its digest."""
+    row = connection.execute(_READING["value"], (namespace, digest)).fetchone()
+    if row is None:
+        raise Damaged(f"shared value {digest.hex()} is missing")
+    number, count = row
+    whole = hashlib.sha256()
+    pieces: list[bytes] = []
+    try:
+        for _, size, data in connection.execute(_READING["value_pieces"], (number,)):
+            piece = segment.inflate(data, size) if size else data
+            whole.update(piece)
+            pieces.append(piece)
+    except TypeError as error:  # the type code of a column is damaged
+        raise Damaged(f"shared value {digest.hex()} cannot be read") from error
+    if len(pieces) != count or whole.digest() != digest:
+        raise Damaged(f"shared value {digest.hex()} does not match its digest")
+    return pieces
+
+
+def advance(connection: sqlite3.Connection, _namespace: bytes) -> int:
+    """Begin a new epoch."""
+    (epoch,) = connection.execute(_WRITING["advance_epoch"]).fetchone()
+    return int(epoch)
+
+
+def stale(
+    connection: sqlite3.Connection, namespace: bytes, epoch: int, after: int, limit: int
+) -> list[tuple[int, bytes]]:
+    """A page of values stamped before `epoch`: their numbers and digests."""
+    return connection.execute(_WRITING["stale_values"], (namespace, epoch, after, limit)).fetchall()
+
+
+def remove(connection: sqlite3.Connection, _namespace: bytes, numbers: Collection[int], epoch: int) -> int:
+    """Drop those of the values that are still stamped before `epoch`; how many."""
+    removed = 0
+    for number in numbers:
+        if connection.execute(_WRITING["delete_value"], (number, epoch)).rowcount:
+            connection.execute(_WRITING["delete_pieces"], (number,))
+            removed += 1
+    return removed

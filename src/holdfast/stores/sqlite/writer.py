@@ -1,0 +1,260 @@
+"""The writer: one connection, used by one caller at a time, for all who wait. Poison, and the size of the WAL."""
+
+from __future__ import annotations
+
+import copy
+import os
+import sqlite3
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
+
+from holdfast.errors import Closed, HoldfastError, StoreError
+from holdfast.stores.group import Entry, GroupCommit
+from holdfast.stores.sqlite.connection import Durability, open_writer
+from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
+from holdfast.stores.sqlite.gate import Gate
+
+T = TypeVar("T")
+
+PAGE: Final = 4096
+# What a save writes to the WAL besides its own bytes, on average: the pages around them.
+_PAGES: Final = 3 * PAGE
+# Bytes written between two checkpoints of the WAL: SQLite's own default, in pages of 4 kB.
+_CHECKPOINT_AFTER: Final = 4 << 20
+# A WAL of this size is not being emptied because there is always a reader in it: wait for a moment without.
+_TOO_LONG: Final = 64 << 20
+# Milliseconds.
+_READERS_LEAVE: Final = 50
+
+
+class Work(NamedTuple):
+    """Something to do inside a write transaction, and about how many bytes it will write."""
+
+    run: Callable[[sqlite3.Connection], Any]
+    weight: int
+
+
+class Writer:
+    """Runs work in durable transactions, under the gate, in groups."""
+
+    def __init__(self, path: str, durability: Durability, timeout: float) -> None:
+        self.lock = threading.Lock()
+        self.connection: sqlite3.Connection | None = None
+        self.group: GroupCommit[Work, Any] = GroupCommit(self._run_batch)
+        self._path = path
+        self._durability: Durability = durability
+        self._timeout = timeout
+        self._gate = Gate(path, timeout)
+        self._written = 0
+        self._closed = False
+        self._poisoned = False
+        self._torn = False
+
+    def open(self) -> None:
+        """Open or create the store's file."""
+        with self.lock:
+            try:
+                self._connected()
+            except BaseException:
+                self._gate.close()
+                raise
+
+    def write(self, work: Work) -> Any:
+        """Do the work in a transaction, its own or one shared with others that wait; returns when it is durable."""
+        return self.group.submit(work)
+
+    def truncate_wal(self) -> None:
+        """Empty the WAL and give its space back, if no reader is in it."""
+        self._exclusively(self._truncate)
+
+    def ready(self) -> None:
+        """Raise unless the store can be used."""
+        if self._closed:
+            raise Closed(f"{self._path}: the store was closed; open it again")
+        if self._poisoned:
+            raise unknown(self._path)
+        if self._torn:
+            raise StoreError(
+                f"{self._path}: the process was forked in the middle of a call; use the store in its parent"
+            )
+
+    def close(self) -> bool:
+        """Close; whether it was open."""
+        with self.lock:
+            if self._closed:
+                return False
+            self._closed = True
+            connection, self.connection = self.connection, None
+            if connection is not None:
+                try:
+                    if not self._poisoned:
+                        self._last_checkpoint(connection)
+                finally:
+                    connection.close()
+            self._gate.close()
+        return True
+
+    def restart(self, *, paused: bool) -> None:
+        """In a forked child: let go of what was inherited. What was in use at the time cannot even be closed."""
+        self.lock = threading.Lock()
+        self.group = GroupCommit(self._run_batch)
+        if not paused:
+            self._torn = True
+            return
+        connection, self.connection = self.connection, None
+        if connection is not None:
+            connection.close()
+        self._gate.close()
+
+    # -- transactions -----------------------------------------------------------------------------------------------
+
+    def _connected(self) -> sqlite3.Connection:
+        if self.connection is None:
+            self.connection = open_writer(self._path, self._durability, self._timeout, self._gate)
+            # What an earlier process left behind counts as written since the last checkpoint.
+            self._written = self._wal_size()
+        return self.connection
+
+    def _exclusively(self, run: Callable[[sqlite3.Connection], T]) -> T:
+        """Run something while neither this process nor another writes."""
+        with self.lock:
+            self.ready()
+            connection = self._connected()
+            try:
+                self._gate.enter()
+                return run(connection)
+            finally:
+                self._gate.leave()
+
+    def _run_batch(self, entries: Sequence[Entry[Work, Any]]) -> None:
+        try:
+            self._exclusively(lambda connection: self._run(connection, entries))
+        except HoldfastError as error:
+            for entry in entries:
+                if not entry.settled:
+                    entry.fail(_again(error))
+
+    def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> None:
+        if not self._transact(connection, entries):
+            # Some failures end the transaction for all. Apart, each gets the answer it deserves.
+            for entry in entries:
+                self.ready()
+                self._transact(connection, [entry])
+        if self._written >= _CHECKPOINT_AFTER:
+            self._empty_wal(connection)
+
+    def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> bool:
+        """Run the entries in one transaction and answer them. False, with nothing done, if they must be run apart."""
+        outcomes: list[tuple[Any, Exception | None]] = []
+        committing = False
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            outcomes += [self._member(connection, entry.item, alone=len(entries) == 1) for entry in entries]
+            committing = True
+            connection.execute("COMMIT")
+        except BaseException as error:
+            if committing and not isinstance(error, FAILURES) and not connection.in_transaction:
+                # The commit went through; an interrupt came before anybody was told.
+                self._answer(entries, outcomes)
+                raise
+            self._roll_back(connection)
+            if not isinstance(error, Exception):
+                raise
+            if isinstance(error, FAILURES) and is_input_output(error):
+                self._poisoned = True
+            if len(entries) > 1 and not self._poisoned:
+                return False
+            for entry in entries:
+                entry.fail(self._failure(error))
+            return True
+        self._answer(entries, outcomes)
+        return True
+
+    def _member(self, connection: sqlite3.Connection, work: Work, *, alone: bool) -> tuple[Any, Exception | None]:
+        """One entry's answer, or its error: then nothing of it is left in the transaction."""
+        if alone:
+            return work.run(connection), None
+        connection.execute("SAVEPOINT member")
+        try:
+            outcome: tuple[Any, Exception | None] = work.run(connection), None
+        except HoldfastError as error:
+            connection.execute("ROLLBACK TO member")
+            outcome = None, error
+        connection.execute("RELEASE member")
+        return outcome
+
+    def _answer(self, entries: Sequence[Entry[Work, Any]], outcomes: Sequence[tuple[Any, Exception | None]]) -> None:
+        # Refusals wait for the commit, too: what they were refused for may have been written in the same transaction.
+        for entry, (answer, error) in zip(entries, outcomes, strict=True):
+            if error is None:
+                self._written += entry.item.weight + _PAGES
+                entry.settle(answer)
+            else:
+                entry.fail(error)
+
+    def _failure(self, error: Exception) -> Exception:
+        """The error to raise in one caller: an instance of its own, as each has its own traceback."""
+        if self._poisoned:
+            failure: Exception = unknown(self._path)
+        elif isinstance(error, FAILURES):
+            failure = translate(error, self._path)
+        else:
+            return error
+        failure.__cause__ = error
+        return failure
+
+    def _roll_back(self, connection: sqlite3.Connection) -> None:
+        if connection.in_transaction:
+            try:
+                connection.execute("ROLLBACK")
+            except sqlite3.Error:
+                # What cannot be rolled back cannot be trusted to be gone.
+                self._poisoned = True
+
+    # -- the WAL ----------------------------------------------------------------------------------------------------
+
+    def _empty_wal(self, connection: sqlite3.Connection, *, truncate: bool = False) -> None:
+        """Move the WAL's pages into the database. Failing to is no failure of the commits, which are durable in it."""
+        self._written = 0
+        try:
+            _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
+            if truncate or frames * PAGE > _TOO_LONG:
+                # These wait for readers to leave, and everybody's writes wait meanwhile: not for long.
+                connection.execute(f"PRAGMA busy_timeout = {_READERS_LEAVE:d}")
+                try:
+                    if truncate:
+                        connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+                    else:
+                        connection.execute("PRAGMA wal_checkpoint(RESTART)").fetchone()
+                finally:
+                    connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+        except sqlite3.Error:
+            return
+
+    def _truncate(self, connection: sqlite3.Connection) -> None:
+        self._empty_wal(connection, truncate=True)
+
+    def _last_checkpoint(self, connection: sqlite3.Connection) -> None:
+        if not self._wal_size():
+            return
+        try:
+            self._gate.enter(timeout=0.1)
+            self._truncate(connection)
+        except StoreError:
+            return  # somebody is writing, or this process may not: the next checkpoint will do it
+        finally:
+            self._gate.leave()
+
+    def _wal_size(self) -> int:
+        try:
+            return os.stat(f"{self._path}-wal").st_size
+        except OSError:
+            return 0
+
+
+def _again(error: HoldfastError) -> HoldfastError:
+    """The same error for one more caller: raised in two threads, one instance would mix their tracebacks."""
+    other = copy.copy(error)
+    other.__cause__ = error.__cause__
+    return other

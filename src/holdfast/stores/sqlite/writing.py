@@ -1,0 +1,240 @@
+"""Writing verbs: functions of the writer's connection that is inside a write transaction."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Collection
+from typing import Final, NamedTuple
+
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected, TooLarge
+from holdfast.stores import segment
+from holdfast.stores.contract import Commit, Position, Summary
+from holdfast.stores.sqlite import reading, rows, schema, values
+from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD, StoredCheckpoint, StoredThread
+
+_SQL: Final = schema.statements("writing.sql")
+
+
+class Prepared(NamedTuple):
+    """A commit with everything encoded and compressed that can be before it has the store to itself."""
+
+    commit: Commit
+    row: StoredCheckpoint
+    cells: bytes | None
+    values: tuple[list[values.Packed] | None, ...]
+    weight: int
+
+
+def prepare(commit: Commit, packed: tuple[list[values.Packed] | None, ...]) -> Prepared:
+    """Encode a commit. `InvalidArgument` if it contradicts itself."""
+    row, expect = commit.row, commit.expect
+    last, move = (0, 0) if expect is None else (expect.last, expect.move)
+    if row.seq != last + 1 or row.move != move + 1:
+        raise InvalidArgument("a commit's seq and move must follow those it expects")
+    if row.seq > MAX_SEQ or row.move > MAX_SEQ:
+        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves")
+    if row.deleted:
+        raise InvalidArgument("a commit cannot bring a deleted checkpoint")
+    for run in commit.runs:
+        if run.refs and len(run.refs) != len(run.cells):
+            raise InvalidArgument("a run's refs must be empty or have one entry per cell")
+        if run.log < 0 or run.start < 0:
+            raise InvalidArgument("a run's log and start cannot be negative")
+    stored = rows.encode(row)
+    runs = [run for run in commit.runs if run.cells]
+    cells = segment.draft(runs) if runs else None
+    weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
+    weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
+    return Prepared(commit, stored, cells, packed, weight)
+
+
+def commit(connection: sqlite3.Connection, namespace: bytes, prepared: Prepared) -> Position:
+    """Store a checkpoint and make it the head."""
+    wanted = prepared.commit
+    row, expect = wanted.row, wanted.expect
+    if expect is None:
+        thread = _new_thread(connection, namespace, wanted)
+    else:
+        thread = _expected(connection, namespace, expect, rows.to_bytes(wanted.name))
+        thread.head, thread.move, thread.last = row.seq, row.move, row.seq
+        thread.count += 1
+        thread.head_id = row.id
+        thread.show(wanted.summary)
+    for base in wanted.bases:
+        # The head cannot be deleted, so the position just checked vouches for it.
+        if expect is None or base != (expect.thread, expect.head):
+            _require_base(connection, namespace, *base)
+    for origin in wanted.origins:
+        if origin != thread.thread_no:
+            if reading.find_number(connection, namespace, origin) is None:
+                raise Conflict(f"thread number {origin}, whose cells the checkpoint uses, is gone; nothing was stored")
+            connection.execute(_SQL["insert_fork"], (origin, thread.thread_no))
+    if wanted.values:
+        values.keep(connection, namespace, wanted.values, prepared.values)
+    key = rows.key(thread.thread_no, row.seq)
+    cells = None if prepared.cells is None else segment.seal(prepared.cells, rows.context(key))
+    _insert_checkpoint(connection, key, prepared.row, cells)
+    if expect is None:
+        _insert(connection, thread)
+    else:
+        _update(connection, thread)
+    return thread.position()
+
+
+def rewind(connection: sqlite3.Connection, namespace: bytes, expect: Position, to: int, summary: Summary) -> Position:
+    """Make an earlier checkpoint the head."""
+    thread = _expected(connection, namespace, expect, None)
+    if thread.move >= MAX_SEQ:
+        raise TooLarge("a thread has at most 2**32 - 1 moves")
+    row = reading.checkpoint(connection, namespace, thread.thread_no, to)
+    if row is None or row.deleted:
+        raise NotFound(f"checkpoint {to} of the thread does not exist; nothing was changed")
+    thread.head, thread.head_id = to, row.id
+    thread.move += 1
+    thread.show(summary)
+    connection.execute(_SQL["insert_move"], (rows.key(thread.thread_no, thread.move), to, summary.updated_at))
+    _update(connection, thread)
+    return thread.position()
+
+
+def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seqs: Collection[int]) -> int:
+    """Turn checkpoints into tombstones; their cells stay, as others may name them."""
+    thread = reading.find_number(connection, namespace, thread_no)
+    if thread is None or thread.name is None:
+        raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
+    if thread.head in seqs:
+        raise Protected(f"checkpoint {thread.head} is the head of its thread; rewind or drop the thread instead")
+    buried = 0
+    for seq in sorted(set(seqs)):
+        row = reading.checkpoint(connection, namespace, thread_no, seq)
+        if row is None or row.deleted:
+            continue
+        key = rows.key(thread_no, seq)
+        stone = rows.tombstone(row)
+        (cells,) = connection.execute(_SQL["cells_of"], (key,)).fetchone()
+        # Not an UPDATE: that would leave the page it shrinks nearly empty. Only a DELETE joins pages again.
+        connection.execute(_SQL["delete_checkpoint"], (key,))
+        _insert_checkpoint(connection, key, stone, cells)
+        buried += 1
+    if buried:
+        thread.count -= buried
+        _update(connection, thread)
+    return buried
+
+
+def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> list[int]:
+    """Free a thread's name; from here on its checkpoints are gone for every reader. Whose cells it used."""
+    thread = reading.find_number(connection, namespace, thread_no)
+    if thread is None or thread.name is None:
+        raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
+    thread.name = thread.name_hash = None
+    thread.count = 0
+    connection.execute(_SQL["forget_name"], (thread_no, thread.checksum()))
+    return [origin for (origin,) in connection.execute(_SQL["origins"], (thread_no,))]
+
+
+def _new_thread(connection: sqlite3.Connection, namespace: bytes, wanted: Commit) -> StoredThread:
+    name = rows.to_bytes(wanted.name)
+    if reading.find_thread(connection, namespace, name) is not None:
+        raise AlreadyExists("a thread of that name exists; nothing was stored")
+    (last,) = connection.execute(_SQL["last_thread_number"]).fetchone()
+    if last >= MAX_THREAD:
+        raise TooLarge("the store has given out all its thread numbers")
+    row = wanted.row
+    thread = StoredThread(
+        thread_no=last + 1,
+        namespace=namespace,
+        name=name,
+        name_hash=rows.name_hash(namespace, name),
+        created_at=wanted.summary.updated_at,
+        head=row.seq,
+        move=row.move,
+        last=row.seq,
+        count=1,
+        head_id=row.id,
+        step=0,
+        status=b"",
+        agent=None,
+        size=0,
+        updated_at=0,
+    )
+    thread.show(wanted.summary)
+    return thread
+
+
+def _expected(connection: sqlite3.Connection, namespace: bytes, expect: Position, name: bytes | None) -> StoredThread:
+    """The thread, if it is in the position the caller expects."""
+    row = connection.execute(_SQL["position"], (expect.thread,)).fetchone()
+    if row is None:
+        raise Conflict("the thread was dropped; nothing was stored")
+    thread = rows.stored_thread(row[1:])
+    if thread.namespace != namespace or thread.name is None or (name is not None and thread.name != name):
+        raise Conflict("the thread was dropped; nothing was stored")
+    if thread.position() != expect:
+        raise Conflict(
+            f"the thread is at checkpoint {thread.head}, move {thread.move}, not at checkpoint {expect.head}, "
+            f"move {expect.move}; somebody else saved or rewound it. Nothing was stored"
+        )
+    if row[0] != rows.key(thread.thread_no, thread.last):
+        raise Damaged(f"thread number {thread.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+    return thread
+
+
+def _require_base(connection: sqlite3.Connection, namespace: bytes, thread: int, seq: int) -> None:
+    row = reading.checkpoint(connection, namespace, thread, seq)
+    if row is None or row.deleted:
+        raise Conflict(
+            f"checkpoint {seq} of thread number {thread}, which this one builds on, was deleted; nothing was stored. "
+            "Call latest() and save again"
+        )
+
+
+def _insert_checkpoint(connection: sqlite3.Connection, key: int, row: StoredCheckpoint, cells: bytes | None) -> None:
+    connection.execute(
+        _SQL["insert_checkpoint"],
+        (key, row.step, row.label, row.sealed(key), row.meta, row.refs, row.skeleton, cells),
+    )
+
+
+def _insert(connection: sqlite3.Connection, thread: StoredThread) -> None:
+    connection.execute(
+        _SQL["insert_thread"],
+        (
+            thread.thread_no,
+            thread.namespace,
+            thread.name,
+            thread.name_hash,
+            thread.created_at,
+            thread.head,
+            thread.move,
+            thread.last,
+            thread.count,
+            thread.head_id,
+            thread.step,
+            thread.status,
+            thread.agent,
+            thread.size,
+            thread.updated_at,
+            thread.checksum(),
+        ),
+    )
+
+
+def _update(connection: sqlite3.Connection, thread: StoredThread) -> None:
+    connection.execute(
+        _SQL["update_thread"],
+        (
+            thread.thread_no,
+            thread.head,
+            thread.move,
+            thread.last,
+            thread.count,
+            thread.head_id,
+            thread.step,
+            thread.status,
+            thread.agent,
+            thread.size,
+            thread.updated_at,
+            thread.checksum(),
+        ),
+    )

@@ -1,0 +1,292 @@
+"""Damage: whatever happens to the file, what is read is what was written, or an error says that it is not."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Damaged, StoreError
+from holdfast.stores.contract import Live, Refs, Run, Span
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing.contract.build import Line, commit, noise, saved, summary, value
+from tests.stores.sqlite.conftest import Open
+
+SAVES = 40
+IMAGE = value(b"an image " * 1000, b"its second half")
+
+
+def fill(store: SQLiteStore) -> None:
+    """A bit of everything: merged and single segments, labels, tombstones, a rewind, a dropped origin, a value."""
+    line = Line(store, "thread")
+    for n in range(SAVES):
+        line.save(f"words of save {n} " * 20, label="even" if n % 2 == 0 else None, values=[IMAGE] if n == 3 else ())
+        if n == SAVES // 2:
+            store.compact(line.number, Live((line.span(),), n))
+    origin = saved(store, "origin", "a b", "c")
+    fork = Line(store, "fork")
+    fork.save("d", bases=[(origin.number, 2)], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
+    store.drop(origin.number)
+    store.delete(line.number, [7, 8])
+    line.rewind(SAVES - 5)
+    line.position = store.commit(commit("thread", line.at, runs=[Run(2, 0, (noise(store, 9000),))], shows=summary(1)))
+
+
+def spans(store: SQLiteStore) -> list[Span]:
+    return [Span(1, 1, 0, SAVES, 1, SAVES), Span(1, 2, 0, 1, SAVES + 1, SAVES + 1), Span(2, 1, 0, 3, 1, 2)]
+
+
+VERBS: dict[str, Callable[[SQLiteStore], object]] = {
+    "thread": lambda store: store.thread("thread"),
+    "fork": lambda store: store.thread("fork"),
+    "none": lambda store: store.thread("nobody"),
+    "threads": lambda store: store.threads(prefix="", after=None, limit=100),
+    "checkpoints": lambda store: store.checkpoints(1, before=None, limit=100),
+    "labelled": lambda store: store.checkpoints(1, before=None, limit=100, label="even"),
+    "stepped": lambda store: store.checkpoints(1, before=None, limit=100, step=9),
+    "whole": lambda store: [store.checkpoint(1, seq) for seq in range(1, SAVES + 3)],
+    "refs": lambda store: store.refs(1, after=0, limit=100),
+    "cells": lambda store: store.cells(spans(store)),
+    "value": lambda store: store.value(IMAGE.digest),
+    "forks": lambda store: store.forks(2),
+    "last": lambda store: store.last(1),
+}
+# Found through one index alone; a damaged one may hide entries, which only a check brings to light.
+CHECKED = {"threads", "labelled", "forks"}
+
+
+def seen(store: SQLiteStore) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for name, verb in VERBS.items():
+        try:
+            found[name] = verb(store)
+        except StoreError as error:
+            found[name] = error
+    return found
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> tuple[bytes, dict[str, object]]:
+    """A store's file, and what is read from it."""
+    path = tmp_path_factory.mktemp("damage") / "store.db"
+    store = SQLiteStore(path, namespace="default", durability="off")
+    fill(store)
+    store.reclaim()
+    expected = seen(store)
+    assert not [name for name, found in expected.items() if isinstance(found, Exception)]
+    assert list(store.check()) == []
+    store.close()
+    return path.read_bytes(), expected
+
+
+def assert_honest(path: Path, damaged: bytes, expected: dict[str, object]) -> int:
+    """Every verb answers as before or raises; how many raised."""
+    path.write_bytes(damaged)
+    try:
+        store = SQLiteStore(path, namespace="default", durability="off")
+    except StoreError:
+        return len(VERBS)
+    try:
+        found = seen(store)
+        wrong = {name for name in VERBS if found[name] != expected[name]}
+        lies = {name for name in wrong if not isinstance(found[name], Exception)}
+        assert lies <= CHECKED
+        if lies:
+            assert list(store.check())
+        return len(wrong)
+    finally:
+        store.close()
+
+
+def test_any_flipped_bit_is_noticed_or_harmless(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
+    stored, expected = written
+    source = random.Random(7)
+    hurt = 0
+    for _ in range(400):
+        damaged = bytearray(stored)
+        bit = source.randrange(len(stored) * 8)
+        damaged[bit // 8] ^= 1 << bit % 8
+        hurt += bool(assert_honest(path, bytes(damaged), expected))
+    assert hurt > 50, "a good part of the file matters"
+
+
+def test_structural_bytes_are_no_exception(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
+    """Page headers, cell pointers and the file's header, where a flipped bit sends SQLite elsewhere."""
+    stored, expected = written
+    source = random.Random(8)
+    for _ in range(400):
+        damaged = bytearray(stored)
+        page = source.randrange(len(stored) // 4096)
+        at = page * 4096 + (100 if page == 0 else 0) + source.randrange(40)
+        if page == 0 and source.random() < 0.5:
+            at = source.randrange(100)
+        damaged[at] ^= 1 << source.randrange(8)
+        assert_honest(path, bytes(damaged), expected)
+
+
+@pytest.mark.parametrize("content", [bytes(4096), b"\xff" * 4096, None], ids=["zeros", "ones", "another page"])
+def test_any_lost_page_is_noticed_or_harmless(
+    path: Path, written: tuple[bytes, dict[str, object]], content: bytes | None
+) -> None:
+    stored, expected = written
+    pages = len(stored) // 4096
+    for page in range(pages):
+        damaged = bytearray(stored)
+        other = (page + 3) % pages * 4096
+        damaged[page * 4096 : page * 4096 + 4096] = content or stored[other : other + 4096]
+        assert_honest(path, bytes(damaged), expected)
+
+
+def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
+    stored, expected = written
+    for size in (*range(4096, len(stored), 4096), 100, 5000, len(stored) - 1):
+        assert assert_honest(path, stored[:size], expected)
+
+
+def alter(path: Path, sql: str, *parameters: object) -> None:
+    """Change the database behind the store's back."""
+    foreign = sqlite3.connect(path)
+    changed = foreign.execute(sql, parameters).rowcount
+    assert changed != 0
+    foreign.commit()
+    foreign.close()
+
+
+COPY = "INSERT INTO checkpoint SELECT ?, step, label, head, meta, refs, skeleton, cells FROM checkpoint LIMIT 1"
+MOVE_CELLS = """UPDATE checkpoint SET cells = (SELECT cells FROM checkpoint WHERE row_key = 1 << 32 | 3)
+    WHERE row_key = 1 << 32 | 2"""
+MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE row_key = 1 << 32 | 3)
+    WHERE row_key = 1 << 32 | 2"""
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 3",
+        "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 2",
+        "UPDATE thread SET last = 2",
+        "UPDATE thread SET head = 2",
+        "UPDATE thread SET name = x'7a'",
+        "UPDATE thread SET name_hash = 5",
+        "UPDATE thread SET namespace = x'7a'",
+        "UPDATE thread SET step = step + 1",
+        "UPDATE thread SET count = 2",
+        "UPDATE checkpoint SET meta = x'00'",
+        "UPDATE checkpoint SET step = step + 1",
+        "UPDATE checkpoint SET label = x'00'",
+        "INSERT INTO move VALUES (1 << 32 | 9, 2, 0)",
+        "INSERT INTO segment VALUES (9 << 32 | 1, 1, x'00')",
+        "INSERT INTO segment VALUES (1 << 32 | 2, 1, x'00'), (1 << 32 | 3, 2, x'00')",
+        "INSERT INTO fork VALUES (1, 9)",
+        "DELETE FROM value_piece WHERE piece_key = 1 << 24",
+        "DELETE FROM value",
+    ],
+)
+def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, sql: str) -> None:
+    line = saved(store, "t", "a", "b")
+    line.save("c", values=[IMAGE])
+    assert list(store.check()) == []
+    alter(path, sql)
+    assert list(store.check())
+
+
+@pytest.mark.parametrize("key", [1 << 32 | 4, 9 << 32 | 1])
+def test_a_check_finds_a_checkpoint_that_should_not_be_there(path: Path, store: SQLiteStore, key: int) -> None:
+    saved(store, "t", "a", "b", "c")
+    alter(path, COPY, key)
+    assert list(store.check())
+
+
+def test_a_check_says_which_checkpoint_is_hurt(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a", "b", "c")
+    alter(path, "UPDATE checkpoint SET skeleton = x'00' WHERE row_key = 1 << 32 | 2")
+    assert [(problem.thread, problem.seqs) for problem in store.check()] == [("t", (2,))]
+
+
+def test_a_thread_whose_newest_checkpoint_vanished_is_damaged_and_not_older(path: Path, store: SQLiteStore) -> None:
+    line = saved(store, "t", "a", "b", "c")
+    alter(path, "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 3")
+    with pytest.raises(Damaged):
+        store.thread("t")
+    with pytest.raises(Damaged):
+        line.save("d")
+    with pytest.raises(Damaged, match="checkpoint 3"):
+        store.checkpoint(1, 3)
+    with pytest.raises(Damaged, match="checkpoint 3"):
+        store.refs(1, after=0, limit=10)
+    assert store.checkpoint(1, 2) is not None, "what is whole can be read"
+
+
+def test_a_checkpoint_missing_in_the_middle_stops_a_sweep_but_no_neighbour(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a", "b", "c", "d")
+    alter(path, "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 2")
+    with pytest.raises(Damaged, match="checkpoint 2"):
+        store.refs(1, after=0, limit=10)
+    with pytest.raises(Damaged, match="checkpoint 2"):
+        store.checkpoints(1, before=None, limit=10)
+    assert [row.seq for row in store.checkpoints(1, before=None, limit=2)] == [4, 3]
+
+
+def test_an_existing_key_is_damage_and_not_overwritten(path: Path, store: SQLiteStore) -> None:
+    line = saved(store, "t", "a")
+    alter(
+        path,
+        "INSERT INTO checkpoint SELECT 1 << 32 | 2, step, label, head, meta, refs, skeleton, cells FROM checkpoint",
+    )
+    with pytest.raises(Damaged):
+        line.save("b")
+
+
+def test_rows_that_were_swapped_are_noticed(path: Path, store: SQLiteStore) -> None:
+    line = saved(store, "t", "a", "b", "c")
+    alter(path, MOVE_CELLS)
+    with pytest.raises(Damaged):
+        store.cells([line.span(1, 1)])
+    assert store.cells([line.span(0, 1), line.span(2, 1)])
+    alter(path, MOVE_HEAD)
+    with pytest.raises(Damaged):
+        store.checkpoint(1, 2)
+
+
+def test_a_damaged_segment_hurts_only_those_who_name_it(path: Path, store: SQLiteStore) -> None:
+    line = saved(store, "t", "a", "b", "c")
+    alter(path, "UPDATE checkpoint SET cells = zeroblob(length(cells)) WHERE row_key = 1 << 32 | 2")
+    with pytest.raises(Damaged, match="cells 1 to 2 of log 1"):
+        store.cells([line.span()])
+    # Asked for by a span whose commits reach over the damaged one, and named by nobody.
+    assert store.cells([Span(1, 1, 0, 1, 1, 3)])[0].cells == store.cells([line.span(0, 1)])[0].cells
+
+
+def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path, open_store: Open) -> None:
+    store = open_store()
+    line = Line(store, "t")
+    for n in range(9):
+        line.position = store.commit(commit("t", line.position, runs=[Run(1, n, (noise(store, 3000, str(n)),))]))
+    store.reclaim()
+    store.close()
+    stored = bytearray(path.read_bytes())
+    needle = noise(store, 3000, "4")[:100]
+    page = stored.index(needle) // 4096
+    stored[page * 4096 : page * 4096 + 8] = bytes(8)
+    path.write_bytes(stored)
+    store = open_store()
+    spans = [Span(1, 1, n, 1, 1, 9) for n in range(9)]
+    whole = []
+    for n, span in enumerate(spans):
+        try:
+            assert store.cells([span])[0].cells == [noise(store, 3000, str(n))]
+        except Damaged:
+            continue
+        whole.append(n)
+    assert whole == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a")
+    store.commit(commit("u", values=[IMAGE]))
+    alter(path, "UPDATE value_piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
+    with pytest.raises(Damaged):
+        store.value(IMAGE.digest)

@@ -1,0 +1,127 @@
+"""fork() with an open store: parent and child go on, each with connections of its own."""
+
+from __future__ import annotations
+
+import os
+import threading
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import StoreError
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite import store as module
+from holdfast.testing.contract.build import Line, names_of, saved, texts_of
+from tests.stores.sqlite.conftest import Open, finished, forked
+
+# From Python 3.12 on, forking beside threads warns; that it works here all the same is what these tests are about.
+pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
+
+
+def save_and_close(store: SQLiteStore, name: str) -> None:
+    saved(store, name, "a", "b")
+    store.close()
+
+
+def test_a_child_goes_on_after_its_parent_closed(open_store: Open) -> None:
+    """The parent believes to be the last one out. What the child has acknowledged must not go with its WAL."""
+    store = open_store(durability="full")
+    line = saved(store, "t", "x")
+    ready, go = os.pipe(), os.pipe()
+
+    def work() -> None:
+        saved(store, "child", "a")
+        os.write(ready[1], b".")
+        os.read(go[0], 1)
+        saved(store, "later", "b")
+        assert texts_of(store, line.span()) == [["x"]]
+
+    pid = forked(work)
+    os.read(ready[0], 1)
+    line.save("y")
+    store.close()
+    os.write(go[1], b".")
+    finished(pid)
+    reopened = open_store()
+    assert names_of(reopened) == ["child", "later", "t"]
+    assert list(reopened.check()) == []
+    for descriptor in (*ready, *go):
+        os.close(descriptor)
+
+
+def test_a_child_that_ends_takes_nothing_with_it(store: SQLiteStore) -> None:
+    line = saved(store, "t", "x")
+    for n in range(3):
+        finished(forked(partial(save_and_close, store, f"child-{n}")))
+        line.save(f"after {n}")
+    assert names_of(store) == ["child-0", "child-1", "child-2", "t"]
+    assert list(store.check()) == []
+
+
+def test_a_child_may_leave_the_store_alone(store: SQLiteStore) -> None:
+    line = saved(store, "t", "x")
+    finished(forked(lambda: None))
+    line.save("y")
+    assert texts_of(store, line.span()) == [["x", "y"]]
+
+
+def test_forking_while_others_read_and_write(open_store: Open) -> None:
+    store = open_store()
+    stop = threading.Event()
+    lines = [Line(store, f"parent-{n}") for n in range(2)]
+
+    def write(line: Line) -> None:
+        while not stop.is_set():
+            line.save("x")
+
+    def read() -> None:
+        while not stop.is_set():
+            names_of(store)
+
+    threads = [threading.Thread(target=write, args=(line,)) for line in lines]
+    threads += [threading.Thread(target=read) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    try:
+        for n in range(12):
+            finished(forked(partial(save_and_close, store, f"child-{n:02}")))
+    finally:
+        stop.set()
+        for thread in threads:
+            thread.join()
+    assert names_of(store, prefix="child") == [f"child-{n:02}" for n in range(12)]
+    for line in lines:
+        assert line.stored().position == line.at
+    assert list(store.check()) == []
+
+
+def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_parent_unharmed(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FORK_PATIENCE", 0.05)
+    line = saved(store, "t", "x")
+    reader = store._readers.take()
+
+    def work() -> None:
+        with pytest.raises(StoreError, match="forked in the middle"):
+            store.thread("t")
+        with pytest.raises(StoreError, match="forked in the middle"):
+            saved(store, "u", "x")
+
+    finished(forked(work))
+    store._readers.give(reader)
+    line.save("y")
+    assert names_of(store) == ["t"]
+
+
+def test_a_closed_store_stays_closed_in_the_child(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "x")
+    store.close()
+
+    def work() -> None:
+        again = SQLiteStore(path, namespace="default", durability="off")
+        assert names_of(again) == ["t"]
+        again.close()
+
+    finished(forked(work))

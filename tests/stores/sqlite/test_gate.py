@@ -1,0 +1,114 @@
+"""The gate: writers of several processes take turns."""
+
+from __future__ import annotations
+
+import stat
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import Busy, StoreError
+from holdfast.stores.sqlite.gate import Gate
+from holdfast.testing.contract.build import saved
+from tests.stores.sqlite.conftest import Open, output, script
+
+WRITE = """
+import sys, time
+from holdfast.stores.sqlite import SQLiteStore
+from holdfast.testing.contract.build import Line
+store = SQLiteStore(sys.argv[1], namespace="default", durability="full")
+line = Line(store, sys.argv[2])
+line.save("ready")
+print("ready", flush=True)
+sys.stdin.readline()
+end = time.monotonic() + 1.2
+count = 0
+longest = 0.0
+while (before := time.monotonic()) < end:
+    line.save("x")
+    longest = max(longest, time.monotonic() - before)
+    count += 1
+print(count, longest, flush=True)
+store.close()
+"""
+
+
+def test_two_processes_share_the_store_fairly(path: Path, open_store: Open) -> None:
+    children = [script(WRITE, path, name, stdin=subprocess.PIPE) for name in ("a", "b")]
+    for child in children:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "ready\n", child.stderr and child.stderr.read()
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    results = [output(child).split() for child in children]
+    counts = [int(count) for count, _ in results]
+    assert min(counts) >= 0.4 * sum(counts), counts
+    assert max(float(longest) for _, longest in results) < 1.0
+    store = open_store()
+    for name, count in zip("ab", counts, strict=True):
+        found = store.thread(name)
+        assert found is not None
+        assert found.position.last == count + 1
+
+
+def test_a_gate_that_is_held_makes_it_busy(path: Path, open_store: Open) -> None:
+    line = saved(open_store(), "t", "x")
+    other = open_store(busy_timeout=0.1)
+    gate = Gate(str(path), 1.0)
+    gate.enter()
+    began = time.monotonic()
+    with pytest.raises(Busy, match=r"store\.db-gate.*try again"):
+        saved(other, "u", "x")
+    assert time.monotonic() - began < 5
+    assert other.thread("t") is not None, "reading takes no gate"
+    gate.leave()
+    saved(other, "u", "x")
+    line.save("y")
+    gate.close()
+
+
+def test_whoever_waits_is_next(path: Path) -> None:
+    """A writer that has just left finds the turnstile taken by the one that waits."""
+    holder, waiter, comer = (Gate(str(path), 0.05) for _ in range(3))
+    holder.enter()
+    with pytest.raises(Busy):
+        waiter.enter()
+    waiter._take(waiter._turnstile, time.monotonic() + 1)  # as if it were waiting for the gate
+    holder.leave()
+    with pytest.raises(Busy):
+        holder.enter()
+    with pytest.raises(Busy):
+        comer.enter()
+    waiter._take(waiter._gate, time.monotonic())
+    for gate in (holder, waiter, comer):
+        gate.close()
+
+
+def test_a_failed_wait_gives_the_turnstile_back(path: Path) -> None:
+    holder, waiter, comer = (Gate(str(path), 0.02) for _ in range(3))
+    holder.enter()
+    with pytest.raises(Busy):
+        waiter.enter()
+    holder.leave()
+    comer.enter()
+    for gate in (holder, waiter, comer):
+        gate.close()
+
+
+def test_the_lock_files_are_private_and_never_the_database(path: Path) -> None:
+    gate = Gate(str(path), 1.0)
+    gate.enter()
+    gate.leave()
+    gate.close()
+    assert sorted(entry.name for entry in path.parent.iterdir()) == ["store.db-gate", "store.db-turn"]
+    assert all(stat.S_IMODE(entry.stat().st_mode) == 0o600 for entry in path.parent.iterdir())
+
+
+def test_a_lock_file_that_cannot_be_opened(path: Path) -> None:
+    path.with_name("store.db-turn").mkdir()
+    with pytest.raises(StoreError, match="cannot be opened"):
+        Gate(str(path), 1.0).enter()

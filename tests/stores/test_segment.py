@@ -1,0 +1,143 @@
+"""Segments: what was packed comes back equal, or the damage is noticed."""
+
+from __future__ import annotations
+
+import struct
+from zlib import crc32
+
+import msgspec
+import pytest
+import zstandard
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from holdfast.errors import Damaged, NewerFormat, TooLarge
+from holdfast.stores import segment
+from holdfast.stores.contract import Refs, Run, Span
+
+HERE = b"where it belongs"
+
+naturals = st.integers(0, 2**40)
+spans = st.builds(Span, naturals, naturals, naturals, naturals, naturals, naturals)
+refs = st.builds(
+    Refs, spans=st.lists(spans, max_size=3).map(tuple), values=st.lists(st.binary(max_size=32), max_size=2).map(tuple)
+)
+
+
+@st.composite
+def runs(draw: st.DrawFn) -> Run:
+    cells = draw(st.lists(st.binary(max_size=300), min_size=1, max_size=6))
+    pointing = draw(st.booleans())
+    return Run(
+        log=draw(naturals),
+        start=draw(naturals),
+        cells=tuple(cells),
+        refs=tuple(draw(refs) for _ in cells) if pointing else (),
+    )
+
+
+@given(st.lists(runs(), min_size=1, max_size=4))
+def test_what_was_packed_comes_back(packed: list[Run]) -> None:
+    assert segment.unpack(segment.pack(packed, HERE), HERE) == packed
+
+
+@given(st.lists(runs(), min_size=1, max_size=3), st.data())
+def test_any_flipped_bit_is_noticed(packed: list[Run], data: st.DataObject) -> None:
+    blob = bytearray(segment.pack(packed, HERE))
+    bit = data.draw(st.integers(0, len(blob) * 8 - 1))
+    blob[bit // 8] ^= 1 << bit % 8
+    with pytest.raises(Damaged):
+        segment.unpack(bytes(blob), HERE)
+
+
+@given(st.lists(runs(), min_size=1, max_size=3), st.data())
+def test_any_cut_is_noticed(packed: list[Run], data: st.DataObject) -> None:
+    blob = segment.pack(packed, HERE)
+    with pytest.raises(Damaged):
+        segment.unpack(blob[: data.draw(st.integers(0, len(blob) - 1))], HERE)
+
+
+@given(st.binary(max_size=200))
+@settings(max_examples=300)
+def test_rubbish_with_a_matching_checksum_is_damage_or_newer_and_nothing_else(rubbish: bytes) -> None:
+    with pytest.raises((Damaged, NewerFormat)):
+        segment.unpack(segment.seal(rubbish, HERE), HERE)
+
+
+def test_a_segment_in_the_place_of_another_is_noticed() -> None:
+    blob = segment.pack([Run(1, 0, (b"cell",))], HERE)
+    with pytest.raises(Damaged):
+        segment.unpack(blob, b"another place")
+
+
+def test_text_is_compressed_and_noise_is_not() -> None:
+    text = segment.pack([Run(1, 0, (b"the same words " * 100,))], HERE)
+    assert len(text) < 150
+    noise = bytes(crc32(bytes([n % 256, n // 256])) % 256 for n in range(1000))
+    assert len(segment.pack([Run(1, 0, (noise,))], HERE)) < 1000 + 40
+
+
+def test_small_segments_cost_few_bytes() -> None:
+    assert len(segment.pack([Run(1, 1000, (b"x" * 40,))], HERE)) - 40 < 30
+
+
+def test_the_header_is_in_clear() -> None:
+    pointing = Refs(values=(b"a digest",))
+    blob = segment.pack([Run(3, 7, (b"a" * 1000, b"b"), (pointing, Refs()))], HERE)
+    header = segment.open_(blob, HERE)[0]
+    assert header.ranges == ((3, 7, 2),)
+    assert header.refs == ((pointing, Refs()),)
+
+
+def test_a_newer_version_is_refused_by_name() -> None:
+    later = bytearray(segment.draft([Run(1, 0, (b"cell",))]))
+    later[0] = segment.VERSION + 1
+    with pytest.raises(NewerFormat, match="upgrade"):
+        segment.unpack(segment.seal(bytes(later), HERE), HERE)
+
+
+def made(size: int, body: bytes, *, encoding: int = segment.ZSTD, count: int = 1) -> bytes:
+    """A segment as a writer without scruples would make it, checksum included."""
+    header = msgspec.msgpack.encode([[[1, 0, count]], size])
+    return segment.seal(struct.pack("<BBI", segment.VERSION, encoding, len(header)) + header + body, HERE)
+
+
+def test_a_bomb_is_refused_before_it_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    bomb = zstandard.ZstdCompressor().compress(bytes(100 << 20))
+
+    class NoDecompressor:
+        def decompress(self, *_: object, **__: object) -> bytes:
+            raise AssertionError("it was unpacked")
+
+    monkeypatch.setattr(segment._codecs, "decompressor", NoDecompressor())
+    for declared in (100 << 20, 10, 2 << 30):
+        with pytest.raises(Damaged):
+            segment.unpack(made(declared, bomb), HERE)
+
+
+def test_a_frame_that_holds_more_than_declared_is_damage() -> None:
+    frame = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(10_000))
+    for declared in (9_999, 10_001):
+        with pytest.raises(Damaged):
+            segment.unpack(made(declared, frame), HERE)
+
+
+@pytest.mark.parametrize("count", [0, 2, 2**31])
+def test_cells_that_do_not_fill_the_body_are_damage(count: int) -> None:
+    body = struct.pack("<I", 3) + b"abc"
+    assert segment.unpack(made(len(body), body, encoding=segment.RAW), HERE) == [Run(1, 0, (b"abc",))]
+    with pytest.raises(Damaged):
+        segment.unpack(made(len(body), body, encoding=segment.RAW, count=count), HERE)
+
+
+def test_what_compresses_too_well_is_stored_raw_and_comes_back() -> None:
+    zeros = Run(1, 0, (bytes(40 << 20),))
+    blob = segment.pack([zeros], HERE)
+    assert len(blob) > 40 << 20
+    assert segment.unpack(blob, HERE) == [zeros]
+
+
+def test_more_than_a_segment_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(segment, "_MAX_BODY", 1000)
+    with pytest.raises(TooLarge):
+        segment.draft([Run(1, 0, (bytes(1000),))])
