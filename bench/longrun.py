@@ -9,7 +9,7 @@ import msgspec
 import zstandard
 
 import holdfast
-from bench.wal import PAGE, WalMeter, total_size
+from bench.wal import WalMeter, total_size
 from bench.workload import Agent, State, compact
 
 THREAD = "conversation"
@@ -44,7 +44,7 @@ def long_run(folder: Path, messages: int) -> LongRun:
     with WalMeter(plain) as meter, holdfast.open(plain, durability="off") as hf:
         meter.start()
         thread = hf.thread(THREAD)
-        pages = meter.pages()
+        size = meter.database_size()
         window = min(_WINDOW, max(1, steps // 3))
         for step in range(1, steps + 1):
             thread.save(agent.step())
@@ -53,8 +53,8 @@ def long_run(folder: Path, messages: int) -> LongRun:
             window_changed += len(agent.changed)
             worst = max(worst, meter.look())
             if step % window == 0:
-                growth.append((meter.pages() - pages) * PAGE / window_changed)
-                pages, window_changed = meter.pages(), 0
+                growth.append((meter.database_size() - size) / window_changed)
+                size, window_changed = meter.database_size(), 0
         wal = meter.written
     plain_size = total_size(plain)
     shutil.copyfile(plain, optimized)

@@ -12,6 +12,7 @@ from bench.plan import Plan
 from bench.report import Number
 from bench.timing import Spread, interleaved, ratio, spread, timed
 from bench.workload import Agent, State
+from holdfast.stores.sqlite.connection import PAGE_SIZE
 
 Durability = Literal["full", "off"]
 
@@ -93,7 +94,7 @@ class Bare:
     def __init__(self, path: Path, durability: Durability) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
         for setting in (
-            "page_size = 4096",
+            f"page_size = {PAGE_SIZE}",
             "auto_vacuum = INCREMENTAL",
             "journal_mode = WAL",
             f"synchronous = {durability}",

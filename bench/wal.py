@@ -8,8 +8,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-PAGE = 4096
-FRAME = PAGE + 24
+_FRAME_HEADER = 24
 
 
 class WalMeter:
@@ -44,13 +43,19 @@ class WalMeter:
         salts, frames = self._header()
         new = frames - self._frames if salts == self._salts else frames
         self._salts, self._frames = salts, frames
-        self.written += new * FRAME
-        return new * FRAME
+        size = new * (self._page_size() + _FRAME_HEADER)
+        self.written += size
+        return size
 
-    def pages(self) -> int:
-        """Pages of the database, as if the WAL had been moved into it."""
+    def database_size(self) -> int:
+        """Size of the database, as if the WAL had been moved into it."""
         (count,) = struct.unpack_from("=I", os.pread(self._descriptor, 48, 0), 20)
-        return int(count)
+        return int(count) * self._page_size()
+
+    def _page_size(self) -> int:
+        # Not known before the first frame: a store that was just opened has none.
+        (size,) = struct.unpack_from("=H", os.pread(self._descriptor, 48, 0), 14)
+        return int(size)
 
     def _header(self) -> tuple[tuple[int, int], int]:
         header = os.pread(self._descriptor, 48, 0)

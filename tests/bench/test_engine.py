@@ -19,7 +19,7 @@ from bench.plan import QUICK, Plan
 from bench.report import Number, figure
 from bench.text import Writer
 from bench.timing import interleaved, ratio
-from bench.wal import FRAME, WalMeter
+from bench.wal import WalMeter
 from bench.workload import Agent, compact
 
 PROMISED = [
@@ -162,20 +162,21 @@ def test_the_meter_counts_frames_over_a_restart(tmp_path: Path) -> None:
                 connection.execute(f"PRAGMA {setting}")
             connection.execute("CREATE TABLE some (body BLOB)")
             meter.start()
+            frame = connection.execute("PRAGMA page_size").fetchone()[0] + 24
             counted = 0
             for _ in range(3):
                 connection.execute("INSERT INTO some VALUES (zeroblob(3000))")
                 counted += meter.look()
-            frames = (path.with_name("some.db-wal").stat().st_size - 32) // FRAME
+            frames = (path.with_name("some.db-wal").stat().st_size - 32) // frame
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             connection.execute("INSERT INTO some VALUES (zeroblob(3000))")
             after = meter.look()
-            again = (path.with_name("some.db-wal").stat().st_size - 32) // FRAME
+            again = (path.with_name("some.db-wal").stat().st_size - 32) // frame
         finally:
             connection.close()
     # Two frames were there before the meter: the schema's page and the table's.
-    assert counted == (frames - 2) * FRAME
-    assert after == again * FRAME > 0
+    assert counted == (frames - 2) * frame
+    assert after == again * frame > 0
     assert meter.written == counted + after
 
 

@@ -182,34 +182,35 @@ class _Builder:
         return part
 
     def _chunks(self, spans: Sequence[Span], stride: int) -> Iterator[Chunk | Split]:
-        cells: list[bytes] = []
-        runs: list[Span] = []
+        # A list edited at many places comes in many short spans: their items share chunks all the same.
+        pending = _PendingChunk()
         for span in spans:
             read = self._read(span)
             if holds_refs(span):
-                if cells:
-                    yield self._chunk(cells, runs)
-                    cells, runs = [], []
+                yield from pending.finished()
                 for i, (body, refs) in enumerate(zip(read.cells, read.refs, strict=True)):
                     members = self._decoded(packed.array_header(stride) + body, refs, span.thread)
                     yield Split(tuple(self._part(member) for member in members), cell_of(span, i))
                 continue
-            at = 0
-            while at < span.count:
-                taken = min(CHUNK_ITEMS - len(cells), span.count - at)
-                cells += read.cells[at : at + taken]
-                runs.append(Span(span.thread, span.log, span.start + at, taken, span.first, span.last))
-                at += taken
-                if len(cells) == CHUNK_ITEMS:
-                    yield self._chunk(cells, runs)
-                    cells, runs = [], []
-        if cells:
-            yield self._chunk(cells, runs)
+            yield from self._plain_chunks(span, read, pending)
+        yield from pending.finished()
 
-    def _chunk(self, cells: list[bytes], runs: list[Span]) -> Chunk:
-        chunk = Chunk(cells, runs)
-        self._spend(chunk.size)
-        return chunk
+    def _plain_chunks(self, span: Span, read: Cells, pending: _PendingChunk) -> Iterator[Chunk]:
+        position = span.start
+        for block in read.blocks:
+            at = block.start
+            taken = 0
+            while taken < len(block.lengths):
+                lengths = block.lengths[taken : taken + pending.room]
+                end = at + sum(lengths)
+                run = Span(span.thread, span.log, position, len(lengths), span.first, span.last)
+                pending.add(block.data[at:end], lengths, run)
+                self._spend(end - at)
+                at = end
+                taken += len(lengths)
+                position += len(lengths)
+                if not pending.room:
+                    yield from pending.finished()
 
     def _log(self, spans: Sequence[Span]) -> int | None:
         """The log a series goes on appending to, if its last items are in a log this branch may append to."""
@@ -229,3 +230,25 @@ class _Builder:
         self._left -= size
         if self._left < 0:
             raise Damaged("the cells of a checkpoint hold more than was saved")
+
+
+class _PendingChunk:
+    """A chunk that is still being filled."""
+
+    def __init__(self) -> None:
+        self.room = CHUNK_ITEMS
+        self._data: list[bytes] = []
+        self._lengths: list[int] = []
+        self._runs: list[Span] = []
+
+    def add(self, data: bytes, lengths: Sequence[int], run: Span) -> None:
+        self._data.append(data)
+        self._lengths += lengths
+        self._runs.append(run)
+        self.room -= len(lengths)
+
+    def finished(self) -> Iterator[Chunk]:
+        """The chunk, if it holds anything; then another can be filled."""
+        if self._runs:
+            yield Chunk.read(b"".join(self._data), self._lengths, join_spans(self._runs))
+            self.room, self._data, self._lengths, self._runs = CHUNK_ITEMS, [], [], []

@@ -186,30 +186,40 @@ class Map:
 class Chunk:
     """Up to `CHUNK_ITEMS` neighbouring plain items of a series: compared by one encoding, then one by one.
 
-    Made of the items as they were stored or read, and joined when first compared or decoded: until then a large state
-    is not held a second time.
+    Made of items as they were stored, and joined when first compared: until then a large state is not held twice.
     """
 
     __slots__ = ("__weakref__", "_digests", "_items", "_plain", "count", "lengths", "runs", "size")
 
-    def __init__(self, items: list[bytes], runs: Sequence[Span], digests: tuple[bytes, ...] | None = None) -> None:
+    def __init__(self, items: list[bytes], runs: Sequence[Span], digests: tuple[bytes, ...]) -> None:
         self._items: list[bytes] | None = items
         self._plain = b""
-        self.lengths = tuple(map(len, items))
+        self.lengths: Sequence[int] = list(map(len, items))
         self.size = sum(self.lengths)
         self.count = len(items)
         self.runs = tuple(runs)
-        self._digests = digests
+        self._digests: tuple[bytes, ...] | None = digests
+
+    @classmethod
+    def read(cls, plain: bytes, lengths: Sequence[int], runs: Sequence[Span]) -> Chunk:
+        """A chunk from items in one piece."""
+        chunk = cls([], runs, ())
+        chunk._take(plain, lengths)
+        chunk._digests = None
+        return chunk
 
     def extended(self, items: list[bytes], runs: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
         """This chunk and more items after it; `runs` and `digests` are those of the items."""
         longer = Chunk(items, join_spans((*self.runs, *runs)), (*self.digests, *digests))
-        longer._plain = b"".join((self.plain, *items))
-        longer._items = None
-        longer.lengths = self.lengths + longer.lengths
-        longer.size += self.size
-        longer.count += self.count
+        longer._take(b"".join((self.plain, *items)), [*self.lengths, *longer.lengths])
         return longer
+
+    def _take(self, plain: bytes, lengths: Sequence[int]) -> None:
+        self._plain = plain
+        self._items = None
+        self.lengths = lengths
+        self.size = len(plain)
+        self.count = len(lengths)
 
     @property
     def plain(self) -> bytes:

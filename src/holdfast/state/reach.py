@@ -47,4 +47,4 @@ def reachable(store: Store, thread: int, roots: Iterable[Refs], *, nodes_only: b
     raise Damaged("records refer to each other without end")
 
 
-_UNREAD = Cells([], [])
+_UNREAD = Cells((), ())

@@ -49,11 +49,34 @@ class Run(msgspec.Struct, frozen=True, gc=False):
     refs: tuple[Refs, ...] = ()
 
 
-class Cells(msgspec.Struct, frozen=True, gc=False):
-    """Cells read back, in the order of their span. `refs` is empty where the cells were stored without."""
+class Block(msgspec.Struct, frozen=True, gc=False):
+    """Cells that lie one behind the other in `data`, from `start` on, each of the length given."""
 
-    cells: list[bytes]
-    refs: list[Refs]
+    data: bytes
+    start: int
+    lengths: Sequence[int]
+
+
+class Cells(msgspec.Struct, frozen=True, gc=False):
+    """Cells read back, in the order of their span. `refs` is empty where the cells were stored without.
+
+    They come as they lie in the segments that hold them: cutting thousands of cells apart only to join neighbours again
+    would be most of the work of loading a state.
+    """
+
+    blocks: Sequence[Block]
+    refs: Sequence[Refs]
+
+    @property
+    def cells(self) -> list[bytes]:
+        """Each cell by itself."""
+        cells: list[bytes] = []
+        for block in self.blocks:
+            at = block.start
+            for length in block.lengths:
+                cells.append(block.data[at : at + length])
+                at += length
+        return cells
 
 
 class SharedValue(msgspec.Struct, frozen=True, gc=False):

@@ -323,7 +323,7 @@ class MemoryStore:
         if len(cells) != span.count:
             where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
             raise Damaged(f"Cell {where} is missing from the store.")
-        return c.Cells(cells, [] if bare else refs)
+        return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
 
     def _create(self, name: str) -> _Thread:
         self._last_number += 1

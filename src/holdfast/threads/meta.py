@@ -97,7 +97,9 @@ def digest_of(row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
     head = (parent, row.id, row.seq, row.step, row.label is None, label.encode("utf-8", "surrogatepass"))
     hasher.update(_encoder.encode((*head, row.meta, row.refs, row.skeleton)))
     for run in runs:
-        hasher.update(_encoder.encode((run.log, run.start, run.cells, run.refs)))
+        hasher.update(_encoder.encode((run.log, run.start, list(map(len, run.cells)), run.refs)))
+        for cell in run.cells:
+            hasher.update(cell)
     return hasher.digest()
 
 

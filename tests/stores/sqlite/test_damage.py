@@ -12,6 +12,7 @@ import pytest
 from holdfast.errors import Damaged, StoreError
 from holdfast.stores.contract import Live, Refs, Run, Span
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, noise, saved, summary, value
 from tests.stores.sqlite.conftest import Open
 
@@ -95,7 +96,7 @@ def assert_honest(path: Path, damaged: bytes, expected: dict[str, object]) -> in
         lies = {name for name in wrong if not isinstance(found[name], Exception)}
         assert lies <= CHECKED
         if lies:
-            assert list(store.check())
+            assert list(store.check()), lies
         return len(wrong)
     finally:
         store.close()
@@ -119,30 +120,32 @@ def test_structural_bytes_are_no_exception(path: Path, written: tuple[bytes, dic
     source = random.Random(8)
     for _ in range(400):
         damaged = bytearray(stored)
-        page = source.randrange(len(stored) // 4096)
-        at = page * 4096 + (100 if page == 0 else 0) + source.randrange(40)
+        page = source.randrange(len(stored) // PAGE_SIZE)
+        at = page * PAGE_SIZE + (100 if page == 0 else 0) + source.randrange(40)
         if page == 0 and source.random() < 0.5:
             at = source.randrange(100)
         damaged[at] ^= 1 << source.randrange(8)
         assert_honest(path, bytes(damaged), expected)
 
 
-@pytest.mark.parametrize("content", [bytes(4096), b"\xff" * 4096, None], ids=["zeros", "ones", "another page"])
+@pytest.mark.parametrize(
+    "content", [bytes(PAGE_SIZE), b"\xff" * PAGE_SIZE, None], ids=["zeros", "ones", "another page"]
+)
 def test_any_lost_page_is_noticed_or_harmless(
     path: Path, written: tuple[bytes, dict[str, object]], content: bytes | None
 ) -> None:
     stored, expected = written
-    pages = len(stored) // 4096
+    pages = len(stored) // PAGE_SIZE
     for page in range(pages):
         damaged = bytearray(stored)
-        other = (page + 3) % pages * 4096
-        damaged[page * 4096 : page * 4096 + 4096] = content or stored[other : other + 4096]
+        other = (page + 3) % pages * PAGE_SIZE
+        damaged[page * PAGE_SIZE : page * PAGE_SIZE + PAGE_SIZE] = content or stored[other : other + PAGE_SIZE]
         assert_honest(path, bytes(damaged), expected)
 
 
 def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     stored, expected = written
-    for size in (*range(4096, len(stored), 4096), 100, 5000, len(stored) - 1):
+    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, len(stored) - 1):
         assert assert_honest(path, stored[:size], expected)
 
 
@@ -269,8 +272,8 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
     store.close()
     stored = bytearray(path.read_bytes())
     needle = noise(store, 3000, "4")[:100]
-    page = stored.index(needle) // 4096
-    stored[page * 4096 : page * 4096 + 8] = bytes(8)
+    page = stored.index(needle) // PAGE_SIZE
+    stored[page * PAGE_SIZE : page * PAGE_SIZE + 8] = bytes(8)
     path.write_bytes(stored)
     store = open_store()
     spans = [Span(1, 1, n, 1, 1, 9) for n in range(9)]

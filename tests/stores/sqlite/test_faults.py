@@ -12,7 +12,7 @@ from typing import Any, cast
 
 import pytest
 
-from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreFull
+from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Position, Run
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
@@ -299,3 +299,16 @@ def test_a_reader_that_stays_keeps_its_snapshot_and_harms_nobody(path: Path, ope
     reader.execute("COMMIT")
     store._readers.give(reader)
     assert list(store.check()) == []
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_a_file_that_lost_its_name_takes_no_more_saves(path: Path, open_store: Open, replaced: bool) -> None:
+    line = saved(open_store(), "t", "x")
+    path.rename(path.with_name("moved"))
+    if replaced:
+        path.write_bytes(b"")
+    with pytest.raises(StoreError, match="removed or replaced"):
+        line.save("lost")
+    path.with_name("moved").rename(path)
+    line.save("y")
+    assert texts_of(open_store(), line.span()) == [["x", "y"]]

@@ -14,7 +14,7 @@ import pytest
 
 from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, ReadOnly, StoreError
 from holdfast.stores.sqlite import SQLiteStore, connection, schema
-from holdfast.stores.sqlite.connection import Durability
+from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
 from tests.stores.sqlite.conftest import NOBODY, Open, finished, forked, output, script
 
@@ -33,7 +33,7 @@ def test_settings_are_as_documented(open_store: Open, durability: Durability, sy
         "synchronous": synchronous,
         "journal_mode": b"wal",
         "wal_autocheckpoint": 0,
-        "page_size": 4096,
+        "page_size": PAGE_SIZE,
         "auto_vacuum": 2,
         "trusted_schema": 0,
         "cell_size_check": 1,
@@ -48,8 +48,8 @@ def test_settings_are_as_documented(open_store: Open, durability: Durability, sy
 
 def test_a_setting_that_does_not_take_is_refused(path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     open_store().close()
-    monkeypatch.setattr(connection, "_PAGE_SIZE", 8192)
-    with pytest.raises(StoreError, match="page_size is 4096 instead of 8192"):
+    monkeypatch.setattr(connection, "PAGE_SIZE", 8192)
+    with pytest.raises(StoreError, match=f"page_size is {PAGE_SIZE} instead of 8192"):
         open_store()
 
 

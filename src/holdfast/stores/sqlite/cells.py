@@ -11,7 +11,7 @@ from typing import Final
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import segment
-from holdfast.stores.contract import NO_REFS, Cells, Refs, Run, Span
+from holdfast.stores.contract import NO_REFS, Block, Cells, Refs, Span
 from holdfast.stores.sqlite import reading, rows, schema
 from holdfast.stores.sqlite.errors import FAILURES, primary
 from holdfast.stores.sqlite.rows import MAX_SEQ, SEQ_BITS
@@ -53,9 +53,9 @@ class Ranges:
 NOTHING: Final = Ranges(())
 
 
-# A run of a segment: where it starts, the first and last commit of the segment, the run. A plain tuple: there may be
-# one for every save of a thread.
-_Piece = tuple[int, int, int, Run]
+# The cells of one log in one segment: where they start, the first and last commit of the segment, the segment's bytes,
+# where in them the cells begin, their lengths and their refs. A plain tuple: there may be one for every save.
+_Piece = tuple[int, int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
 
 
 def cells(connection: sqlite3.Connection, namespace: bytes, spans: Sequence[Span]) -> list[Cells]:
@@ -101,8 +101,7 @@ def _pieces(connection: sqlite3.Connection, thread: int, spans: list[Span]) -> d
                         break
                 else:
                     continue
-                for run in segment.runs(opened, context):
-                    pieces[run.log].append((run.start, first_seq, row_key & MAX_SEQ, run))
+                _add_pieces(pieces, opened, segment.body(opened, context), first_seq, row_key & MAX_SEQ)
             except Damaged:
                 continue
     for held in pieces.values():
@@ -140,30 +139,54 @@ def _start(piece: _Piece) -> int:
     return piece[0]
 
 
+def _add_pieces(
+    pieces: defaultdict[int, list[_Piece]],
+    opened: segment.Opened,
+    body: tuple[bytes, tuple[int, ...], int],
+    first: int,
+    last: int,
+) -> None:
+    header = opened[0]
+    plain, lengths, at = body
+    if len(header.ranges) == 1:
+        log, start, _ = header.ranges[0]
+        pieces[log].append((start, first, last, plain, at, lengths, header.refs[0] if header.refs else ()))
+        return
+    taken = 0
+    for index, (log, start, count) in enumerate(header.ranges):
+        own = lengths[taken : taken + count]
+        pieces[log].append((start, first, last, plain, at, own, header.refs[index] if header.refs else ()))
+        taken += count
+        at += sum(own)
+
+
 def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
     """The span's cells out of the pieces of its log. `Damaged` if they leave a gap."""
-    cells: list[bytes] = []
+    blocks: list[Block] = []
     refs: list[Refs] = []
     at, end = span.start, span.start + span.count
     index = bisect_right(pieces, at, key=_start) - 1
     while at < end and 0 <= index < len(pieces):
-        start, first, last, run = pieces[index]
+        start, first, last, plain, offset, own, own_refs = pieces[index]
         index += 1
         if start > at:
             break
-        if start + len(run.cells) <= at or first > span.last or last < span.first:
+        if start + len(own) <= at or first > span.last or last < span.first:
             continue
-        part = slice(at - start, end - start)
-        if run.refs:
-            refs += [NO_REFS] * (len(cells) - len(refs))
-            refs += run.refs[part]
-        cells += run.cells[part]
-        at = span.start + len(cells)
+        if at > start or end < start + len(own):
+            part = slice(at - start, end - start)
+            offset += sum(own[: at - start])
+            own, own_refs = own[part], own_refs[part]
+        if own_refs:
+            refs += [NO_REFS] * (at - span.start - len(refs))
+            refs += own_refs
+        blocks.append(Block(plain, offset, own))
+        at += len(own)
     if at < end:
         raise Damaged(
             f"cells {at} to {end - 1} of log {span.log} of thread number {span.thread} "
             f"(commits {span.first} to {span.last}) are missing or damaged"
         )
     if refs:
-        refs += [NO_REFS] * (len(cells) - len(refs))
-    return Cells(cells, refs)
+        refs += [NO_REFS] * (span.count - len(refs))
+    return Cells(blocks, refs)

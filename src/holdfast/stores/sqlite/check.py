@@ -26,7 +26,7 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
         found.append(Problem(None, (), what))
 
     try:
-        for (line,) in connection.execute(f"PRAGMA quick_check({_PAGE_PROBLEMS:d})"):
+        for (line,) in connection.execute(f"PRAGMA integrity_check({_PAGE_PROBLEMS:d})"):
             if line != b"ok":
                 problem(f"SQLite: {rows.to_text(line)}")
         for row in connection.execute(_SQL["threads"]):

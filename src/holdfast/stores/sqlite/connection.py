@@ -20,7 +20,9 @@ Durability = Literal["full", "normal", "off"]
 # STRICT tables; RETURNING came earlier.
 OLDEST_SQLITE: Final = (3, 37, 0)
 
-_PAGE_SIZE: Final = 2048
+# A save fills about half of SQLite's usual page of 4 kB, and the WAL takes every page touched whole. docs/design.md
+# has the comparison.
+PAGE_SIZE: Final = 2048
 _SYNCHRONOUS: Final[dict[Durability, int]] = {"full": 2, "normal": 1, "off": 0}
 _SETTINGS: Final = {
     "wal_autocheckpoint": 0,  # checkpoints run under the gate, when the store says so
@@ -64,7 +66,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
         expected = {
             **settings,
             "journal_mode": b"wal",
-            "page_size": _PAGE_SIZE,
+            "page_size": PAGE_SIZE,
             "auto_vacuum": schema.INCREMENTAL,
             "application_id": schema.APPLICATION_ID,
             "user_version": schema.VERSION,
@@ -237,7 +239,7 @@ def _prepare(path: str, gate: Gate, timeout: float) -> None:
         connection = _connect(path, "rw", timeout)
         try:
             version = _pragma(connection, "user_version")
-            connection.execute(f"PRAGMA page_size = {_PAGE_SIZE}")
+            connection.execute(f"PRAGMA page_size = {PAGE_SIZE}")
             connection.execute("PRAGMA synchronous = FULL")
             if isinstance(version, int) and version < schema.VERSION:
                 schema.upgrade(connection, version)

@@ -60,10 +60,10 @@ def thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> Thr
 def threads(
     connection: sqlite3.Connection, namespace: bytes, prefix: bytes, after: bytes | None, limit: int
 ) -> list[ThreadRow]:
-    if after is None:
-        found = connection.execute(_SQL["threads_from_start"], (namespace, prefix, limit))
+    if after is None or after < prefix:
+        found = connection.execute(_SQL["threads_from"], (namespace, prefix, limit))
     else:
-        found = connection.execute(_SQL["threads"], (namespace, prefix, after, limit))
+        found = connection.execute(_SQL["threads_after"], (namespace, after, limit))
     page: list[ThreadRow] = []
     for row in found:
         stored = rows.stored_thread(row)

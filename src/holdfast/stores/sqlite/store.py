@@ -24,9 +24,9 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.sqlite import cells as reading_cells
 from holdfast.stores.sqlite import check, maintenance, reading, rows, values, writing
-from holdfast.stores.sqlite.connection import OLDEST_SQLITE, Durability, Readers, opening
+from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
-from holdfast.stores.sqlite.writer import PAGE, Work, Writer
+from holdfast.stores.sqlite.writer import Work, Writer
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -120,7 +120,7 @@ class SQLiteStore:
         return self._write(0, writing.rewind, expect, to, summary)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        return self._write(len(seqs) * PAGE, writing.delete, thread, seqs)
+        return self._write(len(seqs) * PAGE_SIZE, writing.delete, thread, seqs)
 
     def drop(self, thread: int) -> None:
         origins = self._write(0, writing.forget, thread)
@@ -138,7 +138,7 @@ class SQLiteStore:
             after = page[-1][0]
             dead = [number for number, digest in page if digest not in keep]
             if dead:
-                removed += self._write(len(dead) * PAGE, values.remove, dead, epoch)
+                removed += self._write(len(dead) * PAGE_SIZE, values.remove, dead, epoch)
         return removed
 
     # -- maintenance ------------------------------------------------------------------------------------------------
@@ -146,7 +146,7 @@ class SQLiteStore:
     def sweep(self, thread: int, live: Live) -> int:
         dropped = 0
         for dead in self._read(maintenance.find_dead, thread, live):
-            dropped += self._write(len(dead) * PAGE, maintenance.drop_dead, thread, live, dead)
+            dropped += self._write(len(dead) * PAGE_SIZE, maintenance.drop_dead, thread, live, dead)
         self._clear(thread)
         return dropped
 
@@ -162,7 +162,7 @@ class SQLiteStore:
         return Compacted(merged=merged, damaged=damaged, dropped=dropped)
 
     def reclaim(self) -> None:
-        while self._write(_VACUUM_PAGES * PAGE, maintenance.vacuum, _VACUUM_PAGES):
+        while self._write(_VACUUM_PAGES * PAGE_SIZE, maintenance.vacuum, _VACUUM_PAGES):
             continue
         self._writer.truncate_wal()
 
@@ -212,7 +212,7 @@ class SQLiteStore:
         return answer
 
     def _clear(self, thread: int) -> None:
-        while self._write(PAGE, maintenance.clear, thread):
+        while self._write(PAGE_SIZE, maintenance.clear, thread):
             continue
 
     # -- fork() -----------------------------------------------------------------------------------------------------

@@ -11,16 +11,15 @@ from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.errors import Closed, HoldfastError, StoreError
 from holdfast.stores.group import Entry, GroupCommit
-from holdfast.stores.sqlite.connection import Durability, open_writer
+from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
 from holdfast.stores.sqlite.gate import Gate
 
 T = TypeVar("T")
 
-PAGE: Final = 4096
 # What a save writes to the WAL besides its own bytes, on average: the pages around them.
-_PAGES: Final = 3 * PAGE
-# Bytes written between two checkpoints of the WAL: SQLite's own default, in pages of 4 kB.
+_PAGES: Final = 4 * PAGE_SIZE
+# Bytes written between two checkpoints of the WAL: what SQLite's own default comes to with pages of 4 kB.
 _CHECKPOINT_AFTER: Final = 4 << 20
 # A WAL of this size is not being emptied because there is always a reader in it: wait for a moment without.
 _TOO_LONG: Final = 64 << 20
@@ -47,6 +46,7 @@ class Writer:
         self._timeout = timeout
         self._gate = Gate(path, timeout)
         self._written = 0
+        self._file: tuple[int, int] | None = None
         self._closed = False
         self._poisoned = False
         self._torn = False
@@ -112,6 +112,7 @@ class Writer:
     def _connected(self) -> sqlite3.Connection:
         if self.connection is None:
             self.connection = open_writer(self._path, self._durability, self._timeout, self._gate)
+            self._file = self._identity()
             # What an earlier process left behind counts as written since the last checkpoint.
             self._written = self._wal_size()
         return self.connection
@@ -123,6 +124,9 @@ class Writer:
             connection = self._connected()
             try:
                 self._gate.enter()
+                # SQLite would go on writing to a file that has lost its name, and acknowledge what nobody can find.
+                if self._identity() != self._file:
+                    raise StoreError(f"{self._path} was removed or replaced while it was open; nothing was written")
                 return run(connection)
             finally:
                 self._gate.leave()
@@ -219,7 +223,7 @@ class Writer:
         self._written = 0
         try:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            if truncate or frames * PAGE > _TOO_LONG:
+            if truncate or frames * PAGE_SIZE > _TOO_LONG:
                 # These wait for readers to leave, and everybody's writes wait meanwhile: not for long.
                 connection.execute(f"PRAGMA busy_timeout = {_READERS_LEAVE:d}")
                 try:
@@ -245,6 +249,13 @@ class Writer:
             return  # somebody is writing, or this process may not: the next checkpoint will do it
         finally:
             self._gate.leave()
+
+    def _identity(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(self._path)
+        except OSError:
+            return None
+        return found.st_dev, found.st_ino
 
     def _wal_size(self) -> int:
         try:

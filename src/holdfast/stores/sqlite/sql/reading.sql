@@ -18,13 +18,14 @@ SELECT
      ORDER BY row_key DESC LIMIT 1),
     (SELECT row_key FROM checkpoint WHERE row_key = ?1 << 32 | ?2)
 
--- name: threads
-SELECT * FROM thread INDEXED BY thread_by_name
-WHERE namespace = ?1 AND name >= ?2 AND name > ?3 ORDER BY name LIMIT ?4
-
--- name: threads_from_start
+-- name: threads_from
 SELECT * FROM thread INDEXED BY thread_by_name
 WHERE namespace = ?1 AND name >= ?2 ORDER BY name LIMIT ?3
+
+-- name: threads_after
+-- One lower bound only: given two, SQLite seeks to one of them and scans to the other.
+SELECT * FROM thread INDEXED BY thread_by_name
+WHERE namespace = ?1 AND name > ?2 ORDER BY name LIMIT ?3
 
 -- name: thread_numbers
 SELECT thread_no FROM thread WHERE namespace = ?1 ORDER BY thread_no
