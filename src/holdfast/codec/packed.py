@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NoReturn
 
 import ormsgpack
@@ -222,9 +222,12 @@ def decode(data: bytes) -> Any:
     return _Reader(None).read(data)
 
 
-def decode_items(data: bytes, count: int) -> list[Any]:
-    """The `count` values of these bytes. `Damaged` if they are not what `encode_items` writes for so many."""
-    return _Reader(None).read_items(data, count)
+def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list[Any]:
+    """The `count` values of these bytes, in one piece or cut anywhere.
+
+    `Damaged` if they are not what `encode_items` writes for so many.
+    """
+    return _Reader(None).read_items((data,) if isinstance(data, bytes) else data, count)
 
 
 def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
@@ -247,11 +250,11 @@ class _Reader:
         self._failure: BaseException | None = None
 
     def read(self, data: bytes) -> Any:
-        return self.read_items(data, 1)[0]
+        return self.read_items((data,), 1)[0]
 
-    def read_items(self, data: bytes, count: int) -> list[Any]:
+    def read_items(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
         try:
-            items: list[Any] = unpackb(b"".join((array_header(count + 1), data, _TAIL)), ext_hook=self._hook)
+            items: list[Any] = unpackb(b"".join((array_header(count + 1), *buffers, _TAIL)), ext_hook=self._hook)
         except ValueError as error:
             self._fail(error)
         if items.pop() != _END:

@@ -242,7 +242,8 @@ class _SeriesChange:
             self._chunks.pop()
             chunk = before.extended(self._plains, self._spans, self._digests)
         else:
-            chunk = Chunk(self._plains, join_spans(self._spans), tuple(self._digests))
+            lengths = list(map(len, self._plains))
+            chunk = Chunk(self._plains, lengths, join_spans(self._spans), tuple(self._digests))
         self._draft.hold(chunk, chunk.digests)
         self._chunks.append(chunk)
         self._plains, self._digests, self._spans = [], [], []

@@ -13,6 +13,7 @@ from holdfast.state.base import Base
 from holdfast.state.draft import LogKind, Skeleton, log_branch, log_kind
 from holdfast.state.parts import (
     CHUNK_ITEMS,
+    Buffer,
     Chunk,
     Ext,
     Kind,
@@ -74,7 +75,7 @@ def _value(store: Store, part: Part) -> Any:
             items: list[Any] = []
             for chunk in part.chunks:
                 if isinstance(chunk, Chunk):
-                    items += packed.decode_items(chunk.plain, chunk.count * part.stride)
+                    items += packed.decode_items(chunk.buffers, chunk.count * part.stride)
                 else:
                     items += [_value(store, member) for member in chunk.parts]
             if part.kind is Kind.DICT:
@@ -198,13 +199,14 @@ class _Builder:
     def _plain_chunks(self, span: Span, read: Cells, pending: _PendingChunk) -> Iterator[Chunk]:
         position = span.start
         for block in read.blocks:
+            data = memoryview(block.data)
             at = block.start
             taken = 0
             while taken < len(block.lengths):
                 lengths = block.lengths[taken : taken + pending.room]
                 end = at + sum(lengths)
                 run = Span(span.thread, span.log, position, len(lengths), span.first, span.last)
-                pending.add(block.data[at:end], lengths, run)
+                pending.add(data[at:end], lengths, run)
                 self._spend(end - at)
                 at = end
                 taken += len(lengths)
@@ -237,11 +239,11 @@ class _PendingChunk:
 
     def __init__(self) -> None:
         self.room = CHUNK_ITEMS
-        self._data: list[bytes] = []
+        self._data: list[Buffer] = []
         self._lengths: list[int] = []
         self._runs: list[Span] = []
 
-    def add(self, data: bytes, lengths: Sequence[int], run: Span) -> None:
+    def add(self, data: Buffer, lengths: Sequence[int], run: Span) -> None:
         self._data.append(data)
         self._lengths += lengths
         self._runs.append(run)
@@ -250,5 +252,5 @@ class _PendingChunk:
     def finished(self) -> Iterator[Chunk]:
         """The chunk, if it holds anything; then another can be filled."""
         if self._runs:
-            yield Chunk.read(b"".join(self._data), self._lengths, join_spans(self._runs))
+            yield Chunk(self._data, self._lengths, join_spans(self._runs))
             self.room, self._data, self._lengths, self._runs = CHUNK_ITEMS, [], [], []

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from typing import Any, Literal, TypeAlias
 
 import msgspec
@@ -104,6 +104,9 @@ def join_spans(spans: Iterable[Span]) -> list[Span]:
     return joined
 
 
+Buffer: TypeAlias = bytes | memoryview
+
+
 class Unit:
     """A value compared and stored whole."""
 
@@ -186,66 +189,55 @@ class Map:
 class Chunk:
     """Up to `CHUNK_ITEMS` neighbouring plain items of a series: compared by one encoding, then one by one.
 
-    Made of items as they were stored, and joined when first compared: until then a large state is not held twice.
+    Made of bytes as they lie elsewhere (new cells, a segment just read), which are joined when first compared: until
+    then a large state is not held twice.
     """
 
-    __slots__ = ("__weakref__", "_digests", "_items", "_plain", "count", "lengths", "runs", "size")
+    __slots__ = ("__weakref__", "_buffers", "_digests", "_plain", "count", "lengths", "runs", "size")
 
-    def __init__(self, items: list[bytes], runs: Sequence[Span], digests: tuple[bytes, ...]) -> None:
-        self._items: list[bytes] | None = items
+    def __init__(
+        self,
+        buffers: Sequence[Buffer],
+        lengths: Sequence[int],
+        runs: Sequence[Span],
+        digests: tuple[bytes, ...] | None = None,
+    ) -> None:
+        self._buffers: Sequence[Buffer] | None = buffers
         self._plain = b""
-        self.lengths: Sequence[int] = list(map(len, items))
-        self.size = sum(self.lengths)
-        self.count = len(items)
+        self.lengths = lengths
+        self.size = sum(lengths)
+        self.count = len(lengths)
         self.runs = tuple(runs)
-        self._digests: tuple[bytes, ...] | None = digests
-
-    @classmethod
-    def read(cls, plain: bytes, lengths: Sequence[int], runs: Sequence[Span]) -> Chunk:
-        """A chunk from items in one piece."""
-        chunk = cls([], runs, ())
-        chunk._take(plain, lengths)
-        chunk._digests = None
-        return chunk
+        self._digests = digests
 
     def extended(self, items: list[bytes], runs: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
         """This chunk and more items after it; `runs` and `digests` are those of the items."""
-        longer = Chunk(items, join_spans((*self.runs, *runs)), (*self.digests, *digests))
-        longer._take(b"".join((self.plain, *items)), [*self.lengths, *longer.lengths])
-        return longer
+        lengths = [*self.lengths, *map(len, items)]
+        return Chunk((self.plain, *items), lengths, join_spans((*self.runs, *runs)), (*self.digests, *digests))
 
-    def _take(self, plain: bytes, lengths: Sequence[int]) -> None:
-        self._plain = plain
-        self._items = None
-        self.lengths = lengths
-        self.size = len(plain)
-        self.count = len(lengths)
+    @property
+    def buffers(self) -> Sequence[Buffer]:
+        """The items' bytes, one after the other, however they are cut."""
+        return self._buffers or (self._plain,)
 
     @property
     def plain(self) -> bytes:
-        """The items' bytes, one after the other."""
-        items = self._items
-        if items is not None:
-            # In this order: another thread that reads the same part sees the items or the bytes.
-            self._plain = b"".join(items)
-            self._items = None
+        """The items' bytes in one piece."""
+        buffers = self._buffers
+        if buffers is not None:
+            # In this order: another thread that reads the same part sees the buffers or the bytes.
+            self._plain = b"".join(buffers)
+            self._buffers = None
         return self._plain
 
     @property
     def digests(self) -> tuple[bytes, ...]:
         """One per item; computed when first needed: loading a state should not pay for it."""
         if self._digests is None:
-            self._digests = tuple([digest_of(item) for item in self.items()])
+            plain = self.plain
+            bounds = [0, *accumulate(self.lengths)]
+            self._digests = tuple([digest_of(plain[start:end]) for start, end in pairwise(bounds)])
         return self._digests
-
-    def items(self) -> list[bytes]:
-        items = self._items
-        if items is not None:
-            return items
-        bounds = [0]
-        for length in self.lengths:
-            bounds.append(bounds[-1] + length)
-        return [self._plain[start:end] for start, end in pairwise(bounds)]
 
     def item_spans(self) -> list[Span]:
         return [cell_of(run, i) for run in self.runs for i in range(run.count)]

@@ -96,7 +96,28 @@ def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
     assert [type(answer) for answer in answers if answer] == [AlreadyExists]
     assert names_of(store) == ["first", "new", "t"]
     assert statements.count("COMMIT") == 2, "the leader alone, then all who waited"
-    assert statements.count("SAVEPOINT member") == 4
+    assert statements.count("ROLLBACK") == 0, "who is refused before writing costs the others nothing"
+
+
+def test_a_member_refused_after_it_wrote_is_undone_and_hurts_no_other(store: SQLiteStore) -> None:
+    line = saved(store, "t", "x")
+    with ThreadPoolExecutor(8) as pool:
+        held = hold(store)
+        first = pool.submit(store.commit, commit("first"))
+        waiting(store, 0)
+        # The first origin is registered before the second turns out not to be there.
+        torn = pool.submit(store.commit, commit("fork", bases=[(line.number, 1)], origins=[line.number, 999]))
+        waiting(store, 1)
+        good = pool.submit(line.save, "y")
+        waiting(store, 2)
+        held.release()
+        assert first.result(PATIENCE).head == 1
+        assert good.result(PATIENCE).head == 2
+        with pytest.raises(Conflict):
+            torn.result(PATIENCE)
+    assert names_of(store) == ["first", "t"]
+    assert store.forks(line.number) == []
+    assert list(store.check()) == []
 
 
 class Around:
