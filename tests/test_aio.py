@@ -149,3 +149,26 @@ def test_conflicts_reach_the_caller(tmp_path: Path) -> None:
             assert await mine.count() == 2
 
     run(main)
+
+
+def test_every_verb_waits_for_the_saves_called_before_it() -> None:
+    async def main() -> None:
+        store = SlowStore()
+        ahf = Holdfast(store).aio
+        thread = ahf.thread("t")
+        first = asyncio.ensure_future(thread.save({"n": 1}))
+        second = asyncio.ensure_future(thread.save({"n": 2}))
+        await asyncio.sleep(0)
+        rewound = asyncio.ensure_future(thread.rewind("@1"))
+        counted = asyncio.ensure_future(thread.count())
+        await asyncio.sleep(0)
+        store.go_on.set()
+        await asyncio.gather(first, second)
+        assert await counted == 2
+        assert (await rewound).seq == 1
+        head = await thread.head()
+        assert head is not None
+        assert head.seq == 1
+        await ahf.close()
+
+    run(main)

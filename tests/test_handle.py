@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import stat
 import threading
 import time
@@ -279,3 +280,34 @@ class TestRetention:
             wait_until(maintained_without_failing)
         monkeypatch.undo()
         hf.close()
+
+
+class TestRetentionOfMany:
+    def test_all_that_is_due_is_done_at_once(self, url: str) -> None:
+        with holdfast.open(url, durability="off", retention=Retention(keep_last=1)) as hf:
+            for n in range(20):
+                for _ in range(3):
+                    hf.thread(f"t{n}").save({"n": n}, expect=holdfast.ANY)
+            wait_until(lambda: all(info.count == 1 for info in hf.threads()))
+
+    def test_a_thread_that_is_gone_by_then_is_no_failure(self, url: str) -> None:
+        hf = holdfast.open(url, durability="off", retention=Retention(keep_last=1))
+        hf.thread("t").save({})
+        hf.thread("t").drop()
+        hf.close()
+
+
+def test_locks_held_at_a_fork_do_not_hang_the_child(open_file: OpenHandle) -> None:
+    hf = open_file(retention=Retention(keep_last=5))
+    thread = hf.thread("t")
+    thread.save({"n": 1})
+    with hf._session.bases._lock, hf._maintenance._lock:
+        child = os.fork()
+        if child == 0:
+            signal.alarm(20)
+            code = 1
+            try:
+                code = 0 if hf.thread("child").save({"n": 1}).seq == 1 else 2
+            finally:
+                os._exit(code)
+    assert os.waitpid(child, 0)[1] == 0

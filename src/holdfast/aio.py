@@ -6,6 +6,7 @@ import asyncio
 import functools
 import os
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from itertools import islice
 from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
@@ -24,6 +25,8 @@ from holdfast.threads.thread import Ref, Thread, saver_of
 P = ParamSpec("P")
 T = TypeVar("T")
 
+_PAGE = 100  # items fetched at a time
+
 
 async def _in_thread(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a verb in a thread. A cancelled await leaves it to finish there: a commit is never torn."""
@@ -31,13 +34,11 @@ async def _in_thread(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
     return await asyncio.shield(loop.run_in_executor(None, functools.partial(verb, *args, **kwargs)))
 
 
-_END: Any = object()
-
-
 async def _each(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     iterator = await _in_thread(items)
-    while (item := await _in_thread(next, iterator, _END)) is not _END:
-        yield item
+    while page := await _in_thread(lambda: list(islice(iterator, _PAGE))):
+        for item in page:
+            yield item
 
 
 async def _after(before: asyncio.Task[T] | None, work: Callable[[], T]) -> T:
@@ -103,29 +104,37 @@ class AsyncThread:
         else:
             # The head has to be read, or another save is under way: keep a copy of the state as it is now.
             packed.check(plain)
-            work = functools.partial(self._save_frozen, packed.encode(plain), details, expect)
+            work = functools.partial(self._save_frozen, [packed.encode(plain)], details, expect)
         # A task of its own: a cancelled caller must not let the next save overtake this one.
         self._last_save = asyncio.ensure_future(_after(before, work))
         self._last_save.add_done_callback(_retrieve)
         return await asyncio.shield(self._last_save)
 
-    def _save_frozen(self, frozen: bytes, details: Details, expect: Expect) -> Checkpoint:
-        return self._saver.save(packed.decode(frozen), details, expect)
+    def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect) -> Checkpoint:
+        # Taken out of the list, so that the copy is gone before another is made.
+        return self._saver.save(packed.decode(frozen.pop()), details, expect)
+
+    async def _in_order(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a verb after the saves that were called before it."""
+        before = self._last_save
+        if before is not None and not before.done():
+            await asyncio.wait([before])
+        return await _in_thread(verb, *args, **kwargs)
 
     async def latest(self, *, fallback: bool = False) -> Checkpoint | None:
-        return await _in_thread(self._thread.latest, fallback=fallback)
+        return await self._in_order(self._thread.latest, fallback=fallback)
 
     async def load(self, ref: Ref) -> Checkpoint:
-        return await _in_thread(self._thread.load, ref)
+        return await self._in_order(self._thread.load, ref)
 
     async def head(self) -> Checkpoint | None:
-        return await _in_thread(self._thread.head)
+        return await self._in_order(self._thread.head)
 
     async def step(self) -> int:
-        return await _in_thread(self._thread.step)
+        return await self._in_order(self._thread.step)
 
     async def count(self) -> int:
-        return await _in_thread(self._thread.count)
+        return await self._in_order(self._thread.count)
 
     def history(
         self,
@@ -140,25 +149,25 @@ class AsyncThread:
     async def find(
         self, label: str | None = None, tag: str | None = None, status: Status | None = None
     ) -> Checkpoint | None:
-        return await _in_thread(self._thread.find, label, tag, status)
+        return await self._in_order(self._thread.find, label, tag, status)
 
     async def diff(self, a: Ref, b: Ref) -> Diff:
-        return await _in_thread(self._thread.diff, a, b)
+        return await self._in_order(self._thread.diff, a, b)
 
     async def rewind(self, ref: Ref) -> Checkpoint:
-        return await _in_thread(self._thread.rewind, ref)
+        return await self._in_order(self._thread.rewind, ref)
 
     async def fork(self, name: str, *, at: Ref = "@-1", state: Any = NOT_LOADED) -> AsyncThread:
-        return AsyncThread(await _in_thread(self._thread.fork, name, at=at, state=state))
+        return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
 
     async def delete(self, ref: Ref) -> None:
-        await _in_thread(self._thread.delete, ref)
+        await self._in_order(self._thread.delete, ref)
 
     async def drop(self) -> None:
-        await _in_thread(self._thread.drop)
+        await self._in_order(self._thread.drop)
 
     async def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
-        return await _in_thread(self._thread.prune, retention, dry_run=dry_run)
+        return await self._in_order(self._thread.prune, retention, dry_run=dry_run)
 
 
 class AsyncHoldfast:

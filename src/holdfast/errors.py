@@ -27,6 +27,9 @@ class Unsupported(InvalidArgument):
         self.path = path
         self.problem = problem
 
+    def __reduce__(self) -> tuple[type[Unsupported], tuple[str, str]]:
+        return type(self), (self.path, self.problem)
+
 
 class TooLarge(InvalidArgument):
     """A state is over the size limit of this handle; nothing was stored."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
-from holdfast.errors import Closed, InvalidArgument
+from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
 from holdfast.opening import Durability, open_store
 from holdfast.records import ThreadInfo
@@ -150,8 +150,13 @@ class Holdfast:
             self._maintenance.note(name)
 
     def _apply_retention(self, name: str) -> None:
-        if self._retention is not None and self._session.store.thread(name) is not None:
+        if self._retention is None:
+            return
+        try:
             Thread(self._session, name).prune(self._retention)
+        except (NotFound, Protected):
+            # Dropped meanwhile, or rewound to what was to go: then there is nothing to do, or next time.
+            return
 
 
 def open(  # noqa: A001 - the firm name, as in gzip.open

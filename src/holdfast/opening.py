@@ -36,6 +36,8 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
 
 
 def _path(text: str) -> Path:
+    if "\0" in text:
+        raise InvalidArgument("a path cannot hold a NUL character")
     scheme, separator, rest = text.partition(":")
     if text in ("", ":memory:", "sqlite::memory:"):
         raise InvalidArgument(f'a store is named by {_KNOWN}; for one that lives in memory write "memory:"')
@@ -45,8 +47,6 @@ def _path(text: str) -> Path:
         return Path(rest[3:]).expanduser()
     if "://" in text or text.startswith(("dir:", "postgres:", "postgresql:")):
         raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
-    if "\0" in text:
-        raise InvalidArgument("a path cannot hold a NUL character")
     return Path(text).expanduser()
 
 

@@ -20,6 +20,9 @@ class NotLoaded:
     def __repr__(self) -> str:
         return "NOT_LOADED"
 
+    def __reduce__(self) -> str:
+        return "NOT_LOADED"
+
 
 NOT_LOADED: Final = NotLoaded()
 
@@ -35,9 +38,14 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
     currency: str = "USD"
 
     def __post_init__(self) -> None:
-        for name in ("input", "output", "cached", "total", "cost"):
-            if not 0 <= getattr(self, name) < math.inf:
-                raise InvalidArgument(f"usage: {name} must be 0 or more")
+        for name in ("input", "output", "cached", "total"):
+            count: object = getattr(self, name)
+            if type(count) is not int or not 0 <= count < 2**63:
+                raise InvalidArgument(f"usage: {name} must be a whole number, 0 or more")
+        if type(self.cost) not in (int, float) or not 0 <= self.cost < math.inf:
+            raise InvalidArgument("usage: cost must be a number, 0 or more")
+        if type(self.currency) is not str or not self.currency.isascii():
+            raise InvalidArgument('usage: currency must be a code such as "USD"')
 
 
 class Skipped(msgspec.Struct, frozen=True):

@@ -12,7 +12,7 @@ import hypothesis.strategies as st
 import pytest
 from hypothesis import given, settings
 
-from holdfast import Unsupported
+from holdfast import Retention, Unsupported
 from tests.codec.strategies import identical, values
 from tests.state.engine import Engine
 
@@ -319,3 +319,151 @@ def test_after_a_rewind_the_abandoned_branch_is_left_alone() -> None:
     engine.save(state)
     assert engine.thread.load(second.id).state == abandoned
     assert engine.cold_state() == state
+
+
+@pytest.mark.parametrize(
+    "state",
+    [
+        {"\ud800k": 1},
+        {"a": {"\ud800": "y" * 3_000}},
+        {"items": [{"\ud800": "z" * 70_000, "n": n} for n in range(3)]},
+        {"ok": {("\ud800" if n == 3 else "") + f"k{n}": "v" * 100 for n in range(60)}},
+    ],
+    ids=["root", "map", "split item", "many"],
+)
+def test_half_a_surrogate_pair_in_a_key_comes_back(state: dict[str, Any]) -> None:
+    engine = Engine()
+    engine.save(state)
+    assert identical(engine.cold_state(), state)
+    engine.save({**state, "more": "x" * 3_000})
+    assert identical(engine.cold_state(), {**state, "more": "x" * 3_000})
+
+
+def test_a_fork_does_not_take_its_own_cells_for_those_of_its_origin() -> None:
+    """Its logs are numbered as the origin's were, so tables of spans may read the same and mean other cells."""
+
+    def edited(source: str) -> list[str]:
+        return [f"{source} {n} " * 20 for n in range(300)]
+
+    engine = Engine()
+    engine.save({})
+    state: dict[str, Any] = {"a": edited("origin")}
+    engine.save(state)
+    for n in range(100):
+        state["a"][n * 3] = f"origin edit {n} " * 20
+        engine.save(state)
+    fork = engine.thread.fork("fork")
+    state["b"] = edited("fork")
+    fork.save(state)
+    for n in range(100):
+        state["b"][n * 3] = f"fork edit {n} " * 20
+        fork.save(state)
+    state["a"] = list(state["b"])
+    fork.save(state)
+    engine.cold()
+    latest = engine.hf.thread("fork").latest()
+    assert latest is not None
+    assert latest.state == state
+
+
+def test_a_message_that_spells_out_a_table_is_not_taken_for_one() -> None:
+    engine = Engine()
+    state: dict[str, Any] = {"list": [f"item {n} " * 30 for n in range(300)], "said": []}
+    engine.save(state)
+    for n in range(100):
+        state["list"][n * 3] = f"edit {n} " * 30
+        added = engine.store.last_commit
+        assert added is not None
+        # What an agent could be made to say: the very bytes of every table stored so far, as values.
+        state["said"] = [
+            [[[s.thread, s.log, s.start, s.count, s.first, s.last] for s in refs.spans], []]
+            for run in added.runs
+            for refs in run.refs
+        ]
+        engine.save(state)
+        assert engine.cold_state() == state
+
+
+def test_cells_that_left_the_state_are_not_named_again_however_long_they_are_kept_alive() -> None:
+    engine = Engine()
+    first = {"a": [f"old {n} " * 40 for n in range(100)]}
+    engine.save(first)
+    kept: list[BaseException] = []
+    try:
+        engine.save({**first, "b": object()})
+    except Unsupported as refused:
+        kept.append(refused)  # its traceback holds the base
+    engine.save({"a": [f"new {n} " * 40 for n in range(100)]})
+    engine.thread.prune(Retention(keep_last=1))
+    engine.save(first)
+    assert engine.cold_state() == first
+    assert kept
+
+
+def test_items_with_large_values_may_shift() -> None:
+    engine = Engine()
+    state: dict[str, Any] = {"messages": [{"image": f"{n:05}" * 4_000, "n": n} for n in range(50)]}
+    engine.save(state)
+    state["messages"].insert(0, {"text": "first", "n": -1})
+    assert engine.save(state).values == 0
+    state["messages"] = state["messages"][-20:]
+    assert engine.save(state).values == 0
+    state["kept"] = {"image": state["messages"][0]["image"]}
+    assert engine.save(state).values == 0
+    assert engine.cold_state() == state
+
+
+def test_after_a_rewind_growing_lists_have_logs_of_their_own() -> None:
+    engine = Engine()
+    state: dict[str, Any] = {"b": [message(n) for n in range(5)], "a": [message(n + 50) for n in range(5)]}
+    first = engine.thread.save(state)
+    state["a"].append(message(99))
+    engine.save(state)
+    engine.thread.rewind(first.id)
+    engine.cold()
+    state["a"].pop()
+    spans = []
+    for n in range(30):
+        state["a"].append(message(1_000 + n))
+        state["b"].append(message(2_000 + n))
+        spans.append(engine.save(state).spans)
+    assert max(spans) == 4  # each list: the part before the rewind, and the part after it
+    assert engine.cold_state() == state
+
+
+def test_a_dict_around_the_size_at_which_it_is_split_is_not_rewritten_each_time() -> None:
+    engine = Engine()
+    state = {"files": {f"f{n}": f"{n} " * 2_000 for n in range(65)}}
+    engine.save(state)
+    for n in range(5):
+        state["files"].pop(f"f{64 + n}")
+        engine.save(state)
+        state["files"][f"f{65 + n}"] = "new"
+        assert engine.save(state).bytes < 3_000
+    assert engine.cold_state() == state
+
+
+def test_embeddings_are_not_cut_into_numbers() -> None:
+    engine = Engine()
+    source = random.Random(5)
+    state = {"vectors": [[source.random() for _ in range(1_536)] for _ in range(20)]}
+    assert engine.save(state).cells <= 25
+    state["vectors"].append([source.random() for _ in range(1_536)])
+    assert engine.save(state).cells <= 3
+    assert engine.cold_state() == state
+
+
+def test_states_nested_as_deep_as_may_be_come_back() -> None:
+    engine = Engine()
+    deep: Any = ["z" * 70_000]
+    for n in range(190):
+        deep = ["p" * 50, deep] if n % 2 else {"k": deep}
+    engine.save(deep)
+    assert engine.cold_state() == deep
+
+
+@pytest.mark.parametrize("item", [1, True, "x" * 20], ids=["int", "bool", "text"])
+def test_what_a_handle_holds_is_counted_with_what_it_costs(item: Any) -> None:
+    engine = Engine()
+    engine.save({"many": [item] * 100_000 + ["end"]})
+    assert engine.hf._session.bases.size > 100_000 * 60

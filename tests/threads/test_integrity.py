@@ -201,3 +201,42 @@ def test_rows_changed_behind_our_back_are_noticed(healthy: Path, tmp_path: Path,
             return
         assert latest is not None
         assert latest.state == state_at(STATES)
+
+
+def damage_record(path: Path, seq: int) -> None:
+    """Flip a bit in the record of one checkpoint of the thread `t`."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        row_key, head = connection.execute(
+            "SELECT row_key, head FROM checkpoint WHERE row_key & 4294967295 = ? ORDER BY row_key LIMIT 1", (seq,)
+        ).fetchone()
+        connection.execute("UPDATE checkpoint SET head = ? WHERE row_key = ?", (head[:-1] + b"\0", row_key))
+
+
+def test_a_thread_whose_head_has_no_readable_record_goes_on(damaged: Path) -> None:
+    with holdfast.open(damaged, durability="off") as hf:
+        second = hf.thread("t").load("@2").id
+    damage_record(damaged, STATES)
+    with holdfast.open(damaged, durability="off") as hf:
+        thread = hf.thread("t")
+        with pytest.raises(Damaged):
+            thread.latest()
+        saved = thread.save(state_at(9))
+        assert (saved.seq, saved.step) == (STATES + 1, STATES + 1)
+        latest = hf.thread("t").latest()
+        assert latest is not None
+        assert latest.state == state_at(9)
+        assert not any(STATES + 1 in problem.seqs for problem in hf.verify().problems)
+        assert hf.thread("t").rewind(second).step == 2
+
+
+def test_falling_back_never_gives_what_was_abandoned(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        thread = hf.thread("t")
+        root = thread.save({"n": "root"})
+        thread.save({"n": "abandoned"})
+        thread.rewind(root.id)
+        thread.save({"n": "kept"})
+    damage_record(path, 3)
+    with holdfast.open(path, durability="off") as hf, pytest.raises(Damaged):
+        hf.thread("t").latest(fallback=True)

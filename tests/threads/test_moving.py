@@ -267,3 +267,58 @@ class TestRemoving:
         grown(hf)
         with pytest.raises(InvalidArgument):
             hf.thread("t").prune(3)  # type: ignore[arg-type]
+
+
+class TestForkDetails:
+    def test_an_edited_fork_is_as_new_as_any_other(self, hf: Holdfast) -> None:
+        thread = hf.thread("t", schema_version=1)
+        source = thread.save({"n": 1}, tags=["x"], label="l")
+        newer = hf.thread("t", schema_version=2)
+        for fork in (newer.fork("plain"), newer.fork("edited", state={"n": 2})):
+            head = fork.head()
+            assert head is not None
+            assert head.created_at > source.created_at
+            assert (head.trigger, head.schema_version, head.tags, head.label) == ("fork", 2, ("x",), "l")
+
+
+class TestPaging:
+    def test_a_page_may_end_at_a_checkpoint_that_is_gone(self, hf: Holdfast) -> None:
+        made = grown(hf, count=6)
+        thread = hf.thread("t")
+        thread.delete(made[3])
+        assert [c.seq for c in thread.history(before=made[3])] == [3, 2, 1]
+        assert [c.seq for c in thread.history(before=made[3].id)] == [3, 2, 1]
+
+    def test_a_checkpoint_of_a_thread_can_be_named_by_its_id(self, hf: Holdfast) -> None:
+        made = grown(hf)
+        assert not hf.diff(f"t@{made[1].id}", "t@2")
+
+
+class TestSweepingBesideForks:
+    """A fork made while the live data are being gathered, whose source goes before it is looked at."""
+
+    @pytest.mark.parametrize("gather", ["values", "cells"])
+    def test_what_a_new_fork_needs_is_found(self, hf: Holdfast, gather: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        state = {"image": "pixel " * 5_000, "messages": [f"m {n} " * 50 for n in range(50)]}
+        hf.thread("a").save({"first": True})
+        source = hf.thread("source")
+        source.save(state)
+        source.save({"small": 1})
+        store = hf._session.store
+        real = getattr(store, "thread_numbers" if gather == "values" else "forks")
+        done: list[bool] = []
+
+        def meanwhile(*args: Any) -> Any:
+            found = real(*args)
+            if not done and (gather == "values" or args[0] == 2):
+                done.append(True)
+                source.fork("fork", at="@1")
+                source.delete("@1")
+            return found
+
+        monkeypatch.setattr(store, "thread_numbers" if gather == "values" else "forks", meanwhile)
+        hf.optimize()
+        monkeypatch.undo()
+        assert done
+        assert state_of(hf.thread("fork")) == state
+        assert hf.verify().ok

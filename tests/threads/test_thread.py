@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import pickle
 import threading
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
@@ -348,3 +350,43 @@ class Task:
 class Plan:
     goal: str
     tasks: list[Task]
+
+
+class TestWhatAHandleHasSeen:
+    def test_a_save_that_failed_does_not_adopt_the_new_head(self, hf: Holdfast) -> None:
+        mine, other = hf.thread("t"), hf.thread("t")
+        first = mine.save({"n": 1})
+        other.save({"n": 2})
+        with pytest.raises(Conflict):
+            mine.save({"n": 3}, expect=first.id)
+        with pytest.raises(holdfast.Unsupported):
+            mine.save({"n": object()}, expect=ANY)
+        with pytest.raises(Conflict):
+            mine.save({"n": 3})
+
+    def test_a_handle_that_saw_no_thread_does_not_rewind_one(self, hf: Holdfast) -> None:
+        mine = hf.thread("t")
+        assert mine.latest() is None
+        for n in range(2):
+            hf.thread("t").save({"n": n}, expect=ANY)
+        with pytest.raises(Conflict):
+            mine.rewind("@1")
+        assert state_of(hf.thread("t")) == {"n": 1}
+
+
+@pytest.mark.parametrize(
+    "bad",
+    [{"input": 1.5}, {"input": "5"}, {"input": 2**70}, {"currency": 5}, {"currency": "\ud800"}, {"cost": float("inf")}],
+    ids=ascii,
+)
+def test_usage_is_checked_when_it_is_made(bad: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        Usage(**bad)
+
+
+def test_what_users_get_survives_being_copied_and_sent_to_another_process(hf: Holdfast) -> None:
+    with pytest.raises(holdfast.Unsupported) as refused:
+        hf.thread("t").save({"x": object()})
+    again = pickle.loads(pickle.dumps(refused.value))  # noqa: S301 - our own error, as a process pool sends it
+    assert (again.path, str(again)) == (refused.value.path, str(refused.value))
+    assert copy.deepcopy(hf.thread("t").save({})).state is holdfast.NOT_LOADED

@@ -7,15 +7,16 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from holdfast.state.parts import Chunk, Map, Owner, Part, Series, Split, Unit, digest_of, node_digest, refs_of
-from holdfast.stores.contract import Span
+from holdfast.state.parts import Chunk, Large, Map, Owner, Part, Series, Split, Unit, digest_of, node_digest, refs_of
+
+_ITEM_OVERHEAD = 120  # bytes that an item takes besides its own: a length, a digest, an entry of the index
 
 
 class Index:
-    """Finds a cell by its bytes among the parts a handle holds.
+    """Finds the part that holds a cell of some digest, among the parts of this base and of earlier ones.
 
-    Entries refer to parts weakly: a part that left the state takes its cells out of the index with it. Only cells of
-    the head may be named by a new checkpoint, because only those are safe from a prune in another process.
+    Entries are weak, so that parts which left the state can go. One may be kept alive all the same (by a reader, by the
+    traceback of an error), so an entry counts only if `Base.holds` its part.
     """
 
     __slots__ = ("_owners", "_purge_at")
@@ -43,7 +44,7 @@ class Base:
     `branch` is the seq at which the logs it may append to were opened, `ends` where each of them ends.
     """
 
-    __slots__ = ("_index", "branch", "ends", "root", "seq")
+    __slots__ = ("_held", "_index", "_large", "branch", "ends", "root", "seq")
 
     def __init__(self, root: Part, seq: int, branch: int, ends: tuple[int, ...], index: Index | None = None) -> None:
         self.root = root
@@ -51,53 +52,99 @@ class Base:
         self.branch = branch
         self.ends = ends
         self._index = index
+        self._held: frozenset[int] | None = None
+        self._large: dict[bytes | int, Large] | None = None
 
     @property
     def size(self) -> int:
+        """Encoded bytes of the state."""
         return self.root.size
+
+    @property
+    def footprint(self) -> int:
+        """About how much memory the base takes."""
+        return self.root.size + _ITEM_OVERHEAD * self.root.items
 
     @property
     def index(self) -> Index:
         """Built when first needed: reading a state should not pay for hashing all of it."""
         if self._index is None:
             index = Index()
-            for owner, digests in _owned(self.root):
-                index.add(owner, digests)
+            for owner in _owners(self.root):
+                index.add(owner, _digests(owner))
             self._index = index
         return self._index
 
+    def find(self, digest: bytes) -> Owner | None:
+        """The part of this base that holds a cell of this digest.
 
-def _owned(part: Part) -> Iterator[tuple[Owner, Iterable[bytes]]]:
+        Only cells of the head may be named by a new checkpoint: all others may be swept by a prune in another process.
+        """
+        owner = self.index.owner(digest)
+        if owner is None:
+            return None
+        if self._held is None:
+            self._held = frozenset(map(id, _owners(self.root)))
+        return owner if id(owner) in self._held else None
+
+    def large(self, key: bytes | int) -> Large | None:
+        """A shared value of this base by its digest, or by the identity of the object last seen."""
+        if self._large is None:
+            found: dict[bytes | int, Large] = {}
+            for part in _larges(self.root):
+                found[part.digest] = part
+                if part.value is not None:
+                    found[id(part.value)] = part
+            self._large = found
+        return self._large.get(key)
+
+
+def _owners(part: Part) -> Iterator[Owner]:
+    """The parts below this one, and itself, that have cells of their own."""
     match part:
         case Unit() if part.spans:
-            yield part, (digest_of(part.plain),)
+            yield part
         case Map():
             if part.span is not None:
-                yield part, (node_digest(part.body, part.refs),)
+                yield part
             for member in part.parts:
-                yield from _owned(member)
+                yield from _owners(member)
         case Series():
             for chunk in part.chunks:
-                match chunk:
-                    case Chunk():
-                        yield chunk, chunk.digests
-                    case Split():
-                        yield chunk, (split_digest(chunk.parts),)
-                        for member in chunk.parts:
-                            yield from _owned(member)
+                yield chunk
+                if isinstance(chunk, Split):
+                    for member in chunk.parts:
+                        yield from _owners(member)
         case _:
             pass
 
 
-def split_digest(parts: tuple[Part, ...]) -> bytes:
-    """Key of the node cell of a split item."""
-    return node_digest(b"".join(part.embed for part in parts), refs_of(parts))
+def _digests(owner: Owner) -> Iterable[bytes]:
+    match owner:
+        case Unit():
+            return (digest_of(owner.plain),)
+        case Map():
+            return (node_digest(owner.body, owner.refs),)
+        case Chunk():
+            return owner.digests
+        case Split():
+            return (node_digest(b"".join(part.embed for part in owner.parts), refs_of(owner.parts)),)
 
 
-def locate(index: Index, digest: bytes) -> Span | None:
-    """Where a cell with these bytes is stored, if the handle holds one."""
-    owner = index.owner(digest)
-    return None if owner is None else owner.locate(digest)
+def _larges(part: Part) -> Iterator[Large]:
+    match part:
+        case Large():
+            yield part
+        case Map():
+            for member in part.parts:
+                yield from _larges(member)
+        case Series():
+            for chunk in part.chunks:
+                if isinstance(chunk, Split):
+                    for member in chunk.parts:
+                        yield from _larges(member)
+        case Unit():
+            pass
 
 
 class Bases:
@@ -121,13 +168,13 @@ class Bases:
     def put(self, thread: int, base: Base) -> None:
         with self._lock:
             self._forget(thread)
-            if base.size > self._limit:
+            if base.footprint > self._limit:
                 return
             self._bases[thread] = base
-            self._size += base.size
+            self._size += base.footprint
             while self._size > self._limit:
                 _, oldest = self._bases.popitem(last=False)
-                self._size -= oldest.size
+                self._size -= oldest.footprint
 
     def forget(self, thread: int) -> None:
         with self._lock:
@@ -140,10 +187,14 @@ class Bases:
 
     @property
     def size(self) -> int:
-        """Bytes held now."""
+        """About how many bytes are held now."""
         return self._size
+
+    def renew(self) -> None:
+        """After fork(), in the child: whoever held the lock is not here to release it."""
+        self._lock = threading.Lock()
 
     def _forget(self, thread: int) -> None:
         known = self._bases.pop(thread, None)
         if known is not None:
-            self._size -= known.size
+            self._size -= known.footprint

@@ -17,9 +17,13 @@ from holdfast.state.parts import (
     CHUNK_ITEMS,
     INLINE_MAX,
     LARGE_MIN,
+    MAP_AGAIN,
     MAP_MAX,
+    SMALL_ITEM,
+    SMALL_ITEMS_MAX,
     SPLIT_ALWAYS,
     SPLIT_MIN,
+    STRUCTURE_DEPTH,
     UNIT_MAX,
     Chunk,
     Ext,
@@ -40,6 +44,7 @@ from holdfast.state.tables import fold
 from holdfast.stores.contract import Span
 
 _STRUCTURED = (Map, Series)
+_NUMBERS = (int, float, bool)
 _KINDS: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, dict: Kind.DICT}
 
 
@@ -55,7 +60,7 @@ def changed(state: Any, base: Part | None, draft: Draft) -> Part:
 
 def _root(value: Any, base: Part | None, draft: Draft) -> Part:
     """A dict's members go into the skeleton itself."""
-    if type(value) is dict and is_map(value):
+    if type(value) is dict and _stays_map(value, base):
         return _map(value, base, draft, 0)
     return _part(value, base, draft, 0)
 
@@ -66,16 +71,21 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
     if container:
         # What was big is big still: without this every level would be encoded once for itself and once per parent.
-        if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX:
+        if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX and depth < STRUCTURE_DEPTH:
             return _structured(value, base, draft, depth)
     elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:
         return _large(value, base, draft)
     plain = packed.encode(value)
     if isinstance(base, Unit) and base.plain == plain:
         return base
-    if container and len(plain) > UNIT_MAX:
+    if container and len(plain) > UNIT_MAX and depth < STRUCTURE_DEPTH and not _is_fine_grained(value, len(plain)):
         return _structured(value, base, draft, depth)
     return _unit(value, plain, base, draft, depth)
+
+
+def _is_fine_grained(value: Any, size: int) -> bool:
+    """Whether a list holds so little per item that cells of their own would cost more than the items."""
+    return type(value) is not dict and size <= SMALL_ITEMS_MAX and size < len(value) * SMALL_ITEM
 
 
 def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int) -> Part:
@@ -88,8 +98,9 @@ def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int)
 
 
 def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
-    if isinstance(base, Large) and base.value is value:
-        return base
+    known = base if isinstance(base, Large) and base.value is value else draft.large(id(value))
+    if known is not None and known.value is value:
+        return known
     if isinstance(value, bytes):
         return _shared(Ext.BINARY, value, value, base, draft)
     try:
@@ -100,20 +111,25 @@ def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
 
 def _shared(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, draft: Draft) -> Part:
     digest = hashlib.sha256(data).digest()
-    if isinstance(base, Large) and base.digest == digest and base.ext is ext:
-        base.value = value
-        return base
+    known = base if isinstance(base, Large) and base.digest == digest else draft.large(digest)
+    if known is not None and known.ext is ext:
+        known.value = value
+        return known
     draft.value(digest, data)
     return Large(ext, digest, len(data), value)
 
 
 def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
-    if type(value) is dict and is_map(value):
+    if type(value) is dict and _stays_map(value, base):
         found = _map(value, base, draft, depth)
         if found.span is None:
             draft.place(found)
         return found
     return _series(value, base, draft, depth)
+
+
+def _stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+    return is_map(value) and not (isinstance(base, Series) and len(value) > MAP_AGAIN)
 
 
 def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> Map:
@@ -152,7 +168,8 @@ class _SeriesChange:
         self._flat = flat
         self._stride = stride
         self._base = base.chunks if base is not None else []
-        self._log = base.log if base is not None else None
+        # A new branch opens logs of its own; the numbers of the old ones would mix them up.
+        self._log = base.log if base is not None and draft.linear else None
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
@@ -203,7 +220,7 @@ class _SeriesChange:
             values = self._flat[start : start + self._stride]
             plain = packed.encode_items(values)
             digest = digest_of(plain)
-            owner = self._draft.index.owner(digest)
+            owner = self._draft.owner(digest)
             if isinstance(owner, Chunk):
                 place = owner.digests.index(digest)
                 if place == 0 and owner is not missed and self._matches(at, owner):
@@ -273,5 +290,7 @@ def _worth_splitting(value: Any) -> bool:
     if kind is dict:
         return len(value) > MAP_MAX or any(map(_worth_splitting, value.values()))
     if kind is list or kind is tuple:
+        if value and type(value[0]) in _NUMBERS:  # an embedding changes as a whole, if at all
+            return False
         return len(value) >= CHUNK_ITEMS // 2 or any(map(_worth_splitting, value))
     return False

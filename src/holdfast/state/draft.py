@@ -7,8 +7,8 @@ from enum import IntEnum
 
 import msgspec
 
-from holdfast.state.base import Base, Index, locate
-from holdfast.state.parts import Map, Owner, Part, Split, Unit, digest_of, node_digest
+from holdfast.state.base import Base, Index
+from holdfast.state.parts import Large, Map, Owner, Part, Split, Unit, digest_of, node_digest
 from holdfast.stores.contract import NO_REFS, Refs, Run, SharedValue, Span
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a shared value stored together
@@ -59,6 +59,7 @@ class Draft:
     def __init__(self, seq: int, base: Base | None, *, linear: bool) -> None:
         """`linear`: no other save came after the base, so its logs may be appended to."""
         self.seq = seq
+        self.linear = linear
         if base is not None and linear:
             self.branch = base.branch
             self._ends = list(base.ends)
@@ -66,21 +67,26 @@ class Draft:
             self.branch = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
-        self._index: Index | None = None
         self._cells: dict[int, tuple[int, list[bytes], list[Refs]]] = {}
         self._fresh: dict[bytes, Span] = {}
         self._owners: list[tuple[Owner, Sequence[bytes]]] = []
         self.values: dict[bytes, SharedValue] = {}
 
-    @property
-    def index(self) -> Index:
-        if self._index is None:
-            self._index = Index() if self._base is None else self._base.index
-        return self._index
+    def owner(self, digest: bytes) -> Owner | None:
+        """The part of the base that holds a cell of this digest."""
+        return None if self._base is None else self._base.find(digest)
 
     def find(self, digest: bytes) -> Span | None:
         """Where a cell with this digest is, or will be, stored."""
-        return self._fresh.get(digest) or locate(self.index, digest)
+        fresh = self._fresh.get(digest)
+        if fresh is not None:
+            return fresh
+        owner = self.owner(digest)
+        return None if owner is None else owner.locate(digest)
+
+    def large(self, key: bytes | int) -> Large | None:
+        """A shared value that the base holds already, by digest or by the identity of its object."""
+        return None if self._base is None else self._base.large(key)
 
     def append(self, kind: int, cell: bytes, digest: bytes, refs: Refs | None = None) -> Span:
         """Address a new cell at the end of a log."""
@@ -151,7 +157,7 @@ class Draft:
 
     def base(self, root: Part) -> Base:
         """The base for the next save. Call it only once the draft is stored: it makes the new cells findable."""
-        index = self.index
+        index = Index() if self._base is None else self._base.index
         for owner, digests in self._owners:
             index.add(owner, digests)
         return Base(root, self.seq, self.branch, tuple(self._ends), index)

@@ -51,7 +51,8 @@ def load_base(store: Store, thread: int, row: CheckpointRow) -> Base:
     cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
     try:
         root = _Builder(thread, skeleton, cells).root(row.refs)
-    except (msgspec.DecodeError, StopIteration, ValueError, KeyError, IndexError) as cause:
+    # RuntimeError: what a generator makes of StopIteration, here from references that are too few.
+    except (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError) as cause:
         raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
     if root.size != skeleton.size:
         raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
@@ -172,8 +173,10 @@ class _Builder:
             below: list[Span] = []
             for span in spans:
                 for i, refs in enumerate(self._read(span).refs):
-                    tables[node_digest(b"", refs)] = cell_of(span, i)
-                    below.extend(rebased(s, span.thread) for s in refs.spans)
+                    # As this thread would write it: the same numbers in an origin's table mean other cells.
+                    seen = Refs(tuple(rebased(inner, span.thread) for inner in refs.spans))
+                    tables[node_digest(b"", seen)] = cell_of(span, i)
+                    below.extend(seen.spans)
             spans = join_spans(below)
         kind = Kind(shape.kind)
         stride = 2 if kind is Kind.DICT else 1
@@ -199,7 +202,9 @@ class _Builder:
     def _plain_chunks(self, span: Span, read: Cells, pending: _PendingChunk) -> Iterator[Chunk]:
         position = span.start
         for block in read.blocks:
-            data = memoryview(block.data)
+            # A view holds the whole segment in memory, so of one that is hardly wanted a copy is taken.
+            wanted = sum(block.lengths)
+            data = memoryview(block.data) if 2 * wanted > len(block.data) else block.data
             at = block.start
             taken = 0
             while taken < len(block.lengths):

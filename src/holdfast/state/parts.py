@@ -8,6 +8,7 @@ acknowledged, so a tree for the next save shares all that stayed the same.
 from __future__ import annotations
 
 import hashlib
+import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import accumulate, pairwise
@@ -26,7 +27,11 @@ SPLIT_ALWAYS = 65_536  # … and in any case above this size
 LARGE_MIN = 16_384  # a string above this size is a shared value, stored once per namespace
 
 MAP_MAX = 64  # a dict with more entries is stored like a list of entries
+MAP_AGAIN = 32  # one that was stored so stays so down to this, or it would be rewritten each time it crosses the line
 CHUNK_ITEMS = 32  # list items compared at once
+SMALL_ITEM = 32  # a list of items that are smaller on average (an embedding, say) is one unit …
+SMALL_ITEMS_MAX = 65_536  # … up to this size
+STRUCTURE_DEPTH = 40  # below this depth nothing is split up any more: recursion has to end somewhere
 
 
 class Kind(IntEnum):
@@ -67,11 +72,15 @@ def digest_of(data: bytes) -> bytes:
 
 
 _refs_encoder = msgspec.msgpack.Encoder()
+_SURROGATES = re.compile("[\ud800-\udfff]")
 
 
 def node_digest(body: bytes, refs: Refs) -> bytes:
-    """Key of a node cell: its references count as much as its bytes."""
-    return digest_of(_refs_encoder.encode(refs) + body)
+    """Key of a node cell: its references count as much as its bytes.
+
+    Prefixed, or a message that spells out the bytes of a table would be taken for one.
+    """
+    return digest_of(b"node\0" + _refs_encoder.encode(refs) + body)
 
 
 def cell_of(span: Span, at: int) -> Span:
@@ -123,6 +132,10 @@ class Unit:
     def size(self) -> int:
         return len(self.plain)
 
+    @property
+    def items(self) -> int:
+        return 1
+
     def locate(self, digest: bytes) -> Span | None:
         return self.spans[0] if self.spans else None
 
@@ -148,14 +161,31 @@ class Large:
     def digest(self) -> bytes:
         return self.values[0]
 
+    @property
+    def items(self) -> int:
+        return 1
+
 
 class Map:
     """A dict with string keys whose members are parts. `span` is its node cell; the root has none."""
 
-    __slots__ = ("__weakref__", "_encoded_keys", "body", "embed", "keys", "parts", "refs", "size", "span", "spans")
+    __slots__ = (
+        "__weakref__",
+        "_encoded_keys",
+        "body",
+        "embed",
+        "items",
+        "keys",
+        "parts",
+        "refs",
+        "size",
+        "span",
+        "spans",
+    )
 
     embed: bytes
     size: int
+    items: int
     values: tuple[bytes, ...] = ()
 
     def __init__(self, keys: list[str], parts: list[Part], encoded_keys: list[bytes] | None = None) -> None:
@@ -170,6 +200,7 @@ class Map:
         self.body = b"".join(pieces)
         self.refs = refs_of(parts)
         self.size = size
+        self.items = items_of(parts)
         self.embed = _MAP_EMBED
         self.span: Span | None = None
         self.spans: tuple[Span, ...] = ()
@@ -216,6 +247,10 @@ class Chunk:
         return Chunk((self.plain, *items), lengths, join_spans((*self.runs, *runs)), (*self.digests, *digests))
 
     @property
+    def items(self) -> int:
+        return self.count
+
+    @property
     def buffers(self) -> Sequence[Buffer]:
         """The items' bytes, one after the other, however they are cut."""
         return self._buffers or (self._plain,)
@@ -249,15 +284,17 @@ class Chunk:
 class Split:
     """One item of a series that is stored as a node cell, because its own members are parts."""
 
-    __slots__ = ("__weakref__", "parts", "runs", "size")
+    __slots__ = ("__weakref__", "items", "parts", "runs", "size")
 
     size: int
+    items: int
     count = 1
 
     def __init__(self, parts: tuple[Part, ...], span: Span) -> None:
         self.parts = parts
         self.runs = (span,)
         self.size = size_of(parts)
+        self.items = items_of(parts)
 
     def locate(self, digest: bytes) -> Span | None:
         return self.runs[0]
@@ -269,7 +306,9 @@ class Series:
     `log` is the item log it appends to (None: not chosen yet), `tables` the table cells that name its spans.
     """
 
-    __slots__ = ("__weakref__", "chunks", "embed", "kind", "length", "log", "size", "spans", "tables")
+    __slots__ = ("__weakref__", "chunks", "embed", "items", "kind", "length", "log", "size", "spans", "tables")
+
+    items: int
 
     values: tuple[bytes, ...] = ()
 
@@ -290,7 +329,8 @@ class Series:
         self.spans = tuple(spans)
         shape = SeriesShape(kind, level, len(self.spans), self.length)
         self.embed = packed.extension(Ext.SERIES, msgspec.msgpack.encode(shape))
-        self.size = 5 + sum(chunk.size for chunk in chunks)
+        self.size = 5 + sum([chunk.size for chunk in chunks])
+        self.items = sum([chunk.items for chunk in chunks])
 
     @property
     def stride(self) -> Literal[1, 2]:
@@ -316,9 +356,19 @@ def size_of(parts: Iterable[Part]) -> int:
     return sum(part.size for part in parts)
 
 
+def items_of(parts: Iterable[Part]) -> int:
+    """How many values are held one by one: each costs memory besides its bytes."""
+    return sum(part.items for part in parts)
+
+
 def is_map(value: dict[Any, Any]) -> bool:
-    """Whether a dict is stored as a Map: few entries, all keys strings."""
-    return 0 < len(value) <= MAP_MAX and all(type(key) is str for key in value)
+    """Whether a dict may be stored as a Map: few entries, all keys strings that msgpack has a word for."""
+    return 0 < len(value) <= MAP_MAX and all(map(_is_plain_key, value))
+
+
+def _is_plain_key(key: Any) -> bool:
+    # Half of a surrogate pair is encoded as an extension, which a decoder does not take for a key.
+    return type(key) is str and (key.isascii() or not _SURROGATES.search(key))
 
 
 def flatten(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:

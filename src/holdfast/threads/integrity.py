@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.state.loading import read_skeleton
+from holdfast.state.loading import load_base, read_skeleton, state_of
 from holdfast.state.reach import rebased
 from holdfast.stores.contract import CheckpointRow, Problem, Refs, Run, Span, Store
 from holdfast.threads import meta as metas
@@ -28,7 +28,10 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def verify(store: Store) -> Report:
-    """Check the store's structures, every checkpoint's digest and chain, and that all they name is there, unchanged."""
+    """Check the store's structures, every checkpoint's digest and chain, and that all they name is there, unchanged.
+
+    The head of every thread is put together as well; older checkpoints are made of parts that were checked one by one.
+    """
     verifier = _Verifier(store)
     problems = [*store.check(), *verifier.run()]
     return Report(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))
@@ -88,6 +91,19 @@ class _Verifier:
                         yield Problem(name, (seq,), what)
             except Damaged as damage:
                 yield Problem(name, (seq,), str(damage))
+        yield from self._head(name)
+
+    def _head(self, name: str | None) -> Iterator[Problem]:
+        """Put the head together, as the next load will: that its parts are there does not mean that they fit."""
+        if name is None:
+            return
+        try:
+            thread = self._store.thread(name)
+            row = None if thread is None else self._store.checkpoint(thread.position.thread, thread.position.head)
+            if thread is not None and row is not None:
+                state_of(self._store, load_base(self._store, thread.position.thread, row))
+        except Damaged as damage:
+            yield Problem(name, (), f"its head cannot be loaded: {damage}")
 
     def _checkpoint(self, number: int, row: CheckpointRow, digests: dict[int, bytes]) -> Iterator[str]:
         skeleton = read_skeleton(row)
@@ -107,7 +123,7 @@ class _Verifier:
 
     def _parent_digest(self, row: CheckpointRow, digests: dict[int, bytes]) -> bytes:
         meta = metas.decode(row)
-        if row.parent is None or row.parent[0]:
+        if row.parent is None or row.parent[0] or meta.parent_digest:
             return meta.parent_digest
         if row.parent[1] not in digests:
             raise Damaged("its parent is missing")

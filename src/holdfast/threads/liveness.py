@@ -13,28 +13,37 @@ _PAGE = 500
 def live_cells(store: Store, thread: int) -> Live:
     """The cells of a thread that must stay: those its own checkpoints name, and those its forks' checkpoints name.
 
-    Safe beside writers: the horizon is read first, a later commit can only build on a checkpoint that is there, and
-    whatever such a checkpoint names is marked.
+    Safe beside writers. The horizon is read first. A later commit builds on a checkpoint that is there at the time: it
+    was marked when its thread was read, or it is a fork's that was made since, and forks are asked for until there are
+    no new ones, the thread itself having been read before.
     """
     horizon = store.last(thread)
     spans: set[Span] = set()
-    for number in (thread, *store.forks(thread)):
-        for span, _ in reachable(store, number, _roots(store, number), nodes_only=True):
-            if span.thread == thread:
-                spans.add(span)
+    read: set[int] = set()
+    waiting = [thread]
+    while waiting:
+        for number in waiting:
+            for span, _ in reachable(store, number, _roots(store, number), nodes_only=True):
+                if span.thread == thread:
+                    spans.add(span)
+        read.update(waiting)
+        waiting = [number for number in store.forks(thread) if number not in read]
     return Live(tuple(_merged(spans)), horizon)
 
 
 def live_values(store: Store) -> set[bytes]:
-    """The digests of all shared values of the namespace that some checkpoint names."""
+    """The digests of all shared values of the namespace that some checkpoint names. Safe beside forks, as above."""
     values: set[bytes] = set()
-    for number in store.thread_numbers():
-        roots = list(_roots(store, number))
-        for refs in roots:
-            values.update(refs.values)
-        for _, cells in reachable(store, number, roots, nodes_only=True):
-            for refs in cells.refs:
+    read: set[int] = set()
+    while waiting := [number for number in store.thread_numbers() if number not in read]:
+        for number in waiting:
+            roots = list(_roots(store, number))
+            for refs in roots:
                 values.update(refs.values)
+            for _, cells in reachable(store, number, roots, nodes_only=True):
+                for refs in cells.refs:
+                    values.update(refs.values)
+        read.update(waiting)
     return values
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 
 import msgspec
 
-from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
 from holdfast.threads.liveness import live_cells, live_values
 
@@ -50,17 +50,21 @@ class Maintenance:
         self._lock = threading.Lock()
         self._due: set[str] = set()
         self._worker: threading.Thread | None = None
-        self._worker_pid = 0
         self._stop = threading.Event()
-        self._failure: HoldfastError | None = None
+        self._failure: Exception | None = None
+        _all.add(self)
+
+    def renew(self) -> None:
+        """After fork(), in the child: the background thread is not here, nor is whoever held the lock."""
+        self._lock = threading.Lock()
+        self._worker = None
 
     def note(self, name: str) -> None:
         """A thread was saved to: it is due."""
         with self._lock:
             self._due.add(name)
-            if self._stop.is_set() or (self._worker is not None and self._worker_pid == os.getpid()):
+            if self._stop.is_set() or self._worker is not None:
                 return
-            self._worker_pid = os.getpid()
             self._worker = threading.Thread(target=self._work, name="holdfast-maintenance", daemon=True)
             self._worker.start()
 
@@ -77,25 +81,34 @@ class Maintenance:
         """Let the background thread end, then do what is left."""
         self._stop.set()
         with self._lock:
-            worker = self._worker if self._worker_pid == os.getpid() else None
+            worker = self._worker
         if worker is not None:
             worker.join()
         self.run_now()
 
     def _work(self) -> None:
         while not self._stop.wait(self._quiet_seconds):
-            name = self._next()
-            if name is None:
-                with self._lock:
-                    if not self._due:
-                        self._worker = None
-                        return
-                continue
-            try:
-                self._prune(name)
-            except HoldfastError as failure:
-                self._failure = failure
+            while not self._stop.is_set() and (name := self._next()) is not None:
+                try:
+                    self._prune(name)
+                except Exception as failure:  # noqa: BLE001 - kept for the next run_now(), whatever it is
+                    self._failure = failure
+            with self._lock:
+                if not self._due:
+                    self._worker = None
+                    return
 
     def _next(self) -> str | None:
         with self._lock:
             return self._due.pop() if self._due else None
+
+
+_all: weakref.WeakSet[Maintenance] = weakref.WeakSet()
+
+
+def _renew_all() -> None:
+    for maintenance in list(_all):
+        maintenance.renew()
+
+
+os.register_at_fork(after_in_child=_renew_all)

@@ -22,7 +22,8 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"created_at": "at"}):
     """What a save says about itself. Stored as a map: a field added later reads as its default from older records.
 
-    `parent_digest` is kept where the parent is in another thread, which may be dropped.
+    `parent_digest` is kept where it cannot be looked up later: the parent is in another thread, which may be dropped,
+    or its record was damaged.
     """
 
     created_at: int

@@ -28,10 +28,22 @@ def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> Checkpoi
     else:
         seq = _counted(store, thread, text[1:]) if _is_number(text[1:]) else None
         seq = _first(store, thread, label=text[1:]) if seq is None else seq
+        if seq is None and from_text(text[1:]) is not None:  # "thread@id", where the thread was split off
+            seq = _seq_of_id(store, thread, text[1:])
     row = None if seq is None else store.checkpoint(number, seq)
     if row is None or row.deleted:
         raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
     return row
+
+
+def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
+    """The seq that a page of history ends before. A checkpoint deleted since the last page was read still has one."""
+    text = ref.id if isinstance(ref, Checkpoint) else ref
+    id = from_text(text) if type(text) is str else None
+    row = None if id is None else store.checkpoint(thread.position.thread, seq_of(id))
+    if row is not None and row.id == id:
+        return row.seq
+    return find_row(store, thread, ref).seq
 
 
 def split_reference(text: str) -> tuple[str, str]:

@@ -61,9 +61,18 @@ class Saver:
 
     def look(self) -> Head | None:
         """See where the thread is now."""
-        thread = self._session.store.thread(self._name)
-        self.see(None if thread is None else Head.of(thread.position, self.head_row(thread)))
+        self.see(self._current())
         return self._head
+
+    def _current(self) -> Head | None:
+        thread = self._session.store.thread(self._name)
+        if thread is None:
+            return None
+        try:
+            return Head.of(thread.position, self.head_row(thread))
+        except Damaged:
+            # A thread must not be lost with its head: it can be rewound, and saved to.
+            return Head.unreadable(thread)
 
     def head_row(self, thread: ThreadRow) -> CheckpointRow:
         row = self._session.store.checkpoint(thread.position.thread, thread.position.head)
@@ -138,7 +147,8 @@ class Saver:
             return None
         if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
             raise InvalidArgument("expect must be a checkpoint's id, holdfast.NEW or holdfast.ANY")
-        head = self.look()
+        # Only a save that succeeds, or `latest`, changes what this handle has seen.
+        head = self._current()
         if expect is ANY:
             return head
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)

@@ -16,7 +16,7 @@ from holdfast.state.draft import Draft, Skeleton
 from holdfast.state.loading import read_skeleton
 from holdfast.state.parts import Map, Part, refs_of
 from holdfast.state.reach import rebased
-from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary
+from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary, ThreadRow
 from holdfast.threads import meta as metas
 from holdfast.threads.meta import Meta
 
@@ -24,13 +24,17 @@ _skeletons = msgspec.msgpack.Encoder()
 
 
 class Parent(msgspec.Struct, frozen=True):
-    """What a new checkpoint needs to know of the one it follows. `thread` is 0 within the same thread."""
+    """What a new checkpoint needs to know of the one it follows. `thread` is 0 within the same thread.
+
+    `readable` is False for one whose record is damaged: then its digest is not known.
+    """
 
     thread: int
     seq: int
     id: bytes
     digest: bytes
     step: int
+    readable: bool = True
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -42,6 +46,12 @@ class Head(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, position: Position, row: CheckpointRow) -> Head:
         return cls(position, Parent(0, row.seq, row.id, row.digest, row.step))
+
+    @classmethod
+    def unreadable(cls, thread: ThreadRow) -> Head:
+        """A head whose record is damaged, as the thread's own record shows it."""
+        parent = Parent(0, thread.position.head, thread.head_id, bytes(32), thread.summary.step, readable=False)
+        return cls(thread.position, parent)
 
 
 class Details(msgspec.Struct, frozen=True):
@@ -131,11 +141,19 @@ def save_of(
     return Save(commit, draft, root)
 
 
-def fork_of(name: str, source: CheckpointRow, origin: int, meta: Meta) -> Commit:
+def fork_details(source: CheckpointRow, schema_version: int | None) -> Details:
+    """What the first checkpoint of a fork says about itself: what its source said, but for when and how it came."""
+    meta = metas.decode(source)
+    if schema_version is None:
+        schema_version = meta.schema_version
+    meta = replace(meta, created_at=time.time_ns() // 1000, trigger="fork", schema_version=schema_version)
+    return Details(source.step, source.label, meta)
+
+
+def fork_of(name: str, source: CheckpointRow, origin: int, details: Details) -> Commit:
     """The commit that begins a thread at another's checkpoint: it names the same cells and stores none."""
     skeleton = replace(read_skeleton(source), branch=1, ends=(0, 0), wrote=())
     parent = Parent(origin, source.seq, source.id, source.digest, source.step)
-    details = Details(source.step, source.label, replace(meta, created_at=time.time_ns() // 1000, trigger="fork"))
     return _commit(name, details, skeleton, seen_from_fork(source, origin).refs, expect=None, parent=parent)
 
 
@@ -177,7 +195,7 @@ def _commit(
         details.meta,
         size=skeleton.size,
         parent=None if parent is None else parent.id,
-        parent_digest=b"" if foreign is None else foreign.digest,
+        parent_digest=parent.digest if parent is not None and (parent.thread or not parent.readable) else b"",
     )
     row = CheckpointRow(
         seq=seq,

@@ -56,14 +56,6 @@ class Line:
 _lines: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
-def _renew_lines() -> None:
-    for line in list(_lines):
-        line.renew()
-
-
-os.register_at_fork(after_in_child=_renew_lines)
-
-
 class Session:
     """Shared by the threads of one handle."""
 
@@ -74,6 +66,7 @@ class Session:
         self.saved = saved
         self._lines: weakref.WeakValueDictionary[str, Line] = weakref.WeakValueDictionary()
         self._closed = False
+        _sessions.add(self)
 
     def check_open(self) -> None:
         if self._closed:
@@ -86,8 +79,21 @@ class Session:
 
     def line(self, name: str) -> Line:
         line = self._lines.get(name)
-        # setdefault decides between two threads that ask at once.
+        # Two threads that ask at once may get two: the store's compare-and-set then decides between their saves.
         return self._lines.setdefault(name, Line()) if line is None else line
 
     def conversion(self, type: Any) -> Conversion:
         return _AsIs() if type is None else StateType(type)
+
+
+_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+
+
+def _renew_locks() -> None:
+    for line in list(_lines):
+        line.renew()
+    for session in list(_sessions):
+        session.bases.renew()
+
+
+os.register_at_fork(after_in_child=_renew_locks)

@@ -9,17 +9,17 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.identity import to_text
 from holdfast.records import NOT_LOADED, Checkpoint, Skipped, Status, Usage
 from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.references import find_row, shown
+from holdfast.threads.references import find_row, seq_before, shown
 from holdfast.threads.retention import Pruned, Retention, removable, remove
 from holdfast.threads.saver import RACES_MAX, Expect, Saver
-from holdfast.threads.saving import Details, Head, Parent, fork_of, save_of, seen_from_fork, summary_of
+from holdfast.threads.saving import Head, Parent, fork_details, fork_of, save_of, seen_from_fork, summary_of
 from holdfast.threads.session import Session
 
 _PAGE = 200
@@ -38,7 +38,7 @@ class Thread:
     def __init__(self, session: Session, name: str, type: Any = None, schema_version: int | None = None) -> None:
         if builtins.type(name) is not str or not name:
             raise InvalidArgument("a thread's name is a text that is not empty")
-        if schema_version is not None and (builtins.type(schema_version) is not int or schema_version < 0):
+        if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
             raise InvalidArgument("schema_version must be a whole number, 0 or more")
         self.name: Final = name
         self._session = session
@@ -124,8 +124,13 @@ class Thread:
         return metas.checkpoint_of(self.name, row, self._typed(state_of(self._session.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow) -> Checkpoint:
-        """Walk back from the head along parents; where one cannot be read, to the checkpoint stored before it."""
+        """Walk back from the head along parents.
+
+        A record that cannot be read does not tell its parent. In a thread that was never rewound that is the one stored
+        before it; in another nobody can say, and a guess might give back what was abandoned.
+        """
         number, seq = thread.position.thread, thread.position.head
+        rewound = thread.position.move != thread.position.last
         skipped: list[Skipped] = []
         while seq:
             row: CheckpointRow | None = None
@@ -137,12 +142,10 @@ class Thread:
                 id, step = ("", 0) if row is None else (to_text(row.id), row.step)
                 skipped.append(Skipped(id, seq, step, str(damage)))
             if row is None:
-                seq -= 1
-            elif row.parent is None:
-                break
+                seq = 0 if rewound else seq - 1
             else:
-                number, seq = row.parent[0] or number, row.parent[1]
-        raise Damaged(f"thread {shown(self.name)}: no checkpoint from the head back can be read; verify() says more")
+                seq = row.parent[1] if row.parent is not None and not row.parent[0] else 0
+        raise Damaged(f"thread {shown(self.name)}: no ancestor of its head can be read; load() others by history()")
 
     def load(self, ref: Ref) -> Checkpoint:
         """The checkpoint that `ref` names, with its state. NotFound if there is none.
@@ -192,7 +195,7 @@ class Thread:
             if before is not None:
                 raise _no_thread(self.name)
             return iter(())
-        at = None if before is None else find_row(self._session.store, thread, before).seq
+        at = None if before is None else seq_before(self._session.store, thread, before)
         return self._history(thread.position.thread, limit, at, label, tag, status)
 
     def _history(
@@ -241,9 +244,12 @@ class Thread:
             thread = self._thread()
             row = find_row(self._session.store, thread, ref)
             head = self._saver.head
-            expect = thread.position if head is None else head.position
+            if head is None:
+                raise Conflict(
+                    f"thread {shown(self.name)} was created by somebody else; latest() shows where it is now"
+                )
             meta = metas.decode(row)
-            position = self._session.store.rewind(expect, to=row.seq, summary=summary_of(row, meta))
+            position = self._session.store.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
             self._saver.see(Head.of(position, row))
             return metas.checkpoint_of(self.name, row)
 
@@ -256,20 +262,24 @@ class Thread:
         thread = self._thread()
         row = find_row(self._session.store, thread, at)
         origin = thread.position.thread
-        commit = fork_of(name, row, origin, metas.decode(row))
-        if state is not NOT_LOADED:
-            save = save_of(
+        details = fork_details(row, self._schema_version)
+        if state is NOT_LOADED:
+            commit = fork_of(name, row, origin, details)
+        else:
+            commit = save_of(
                 name,
                 self._conversion.to_plain(state),
-                Details(row.step, row.label, replace(metas.decode(row), trigger="fork")),
+                details,
                 expect=None,
                 parent=Parent(origin, row.seq, row.id, row.digest, row.step),
                 base=load_base(self._session.store, 0, seen_from_fork(row, origin)),
                 size_limit=self._session.max_state_bytes,
-            )
-            commit = save.commit
+            ).commit
         try:
             position = self._session.store.commit(commit)
+        except OutcomeUnknown as error:
+            error.checkpoint = metas.checkpoint_of(name, commit.row)
+            raise
         except Conflict as conflict:
             if self._session.store.thread(name) is not None:
                 raise AlreadyExists(f"there is a thread {shown(name)}; fork under another name") from conflict
@@ -297,7 +307,10 @@ class Thread:
             self._saver.see(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
-        """Delete the checkpoints that `retention` does not keep, and what only they used; says which."""
+        """Delete the checkpoints that `retention` does not keep, and the cells that only they used; says which.
+
+        Shared values that nobody names any more go with the next `hf.optimize()`, which looks at all threads.
+        """
         if not isinstance(retention, Retention):
             raise InvalidArgument("prune takes a holdfast.Retention")
         thread = self._thread()
@@ -309,7 +322,7 @@ class Thread:
             origins=self._fork_origins(number),
             now=datetime.now(UTC),
         )
-        if found and not dry_run:
+        if not dry_run:
             remove(self._session.store, number, [checkpoint.seq for checkpoint in found])
         return Pruned(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
