@@ -4,9 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
+from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreContract
+from holdfast.testing.contract.build import commit, names_of, run
 
 
 class TestMemoryStore(StoreContract):
@@ -23,3 +27,13 @@ class TestSQLiteStore(StoreContract):
         from holdfast.stores.sqlite import SQLiteStore
 
         return SQLiteStore(tmp_path / "store.db", namespace=namespace, durability="full")
+
+
+@pytest.mark.parametrize("stores", [TestMemoryStore, TestSQLiteStore])
+def test_a_commit_that_writes_a_position_twice_is_refused(tmp_path: Path, stores: type[StoreContract]) -> None:
+    store = stores().open_store(tmp_path)
+    with pytest.raises(InvalidArgument, match="already has cells at 1"):
+        store.commit(commit("t", runs=[run("a", "b"), run("c", start=1)]))
+    store.commit(commit("u", runs=[run("a", "b"), run("c", start=2), run("d", log=2)]))
+    assert names_of(store) == ["u"]
+    store.close()

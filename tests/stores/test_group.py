@@ -2,58 +2,19 @@
 
 from __future__ import annotations
 
-import ctypes
-import random
+import os
+import subprocess
+import sys
 import threading
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
 
-from holdfast.stores.group import BATCH, Entry, GroupCommit
-
-PATIENCE = 30.0
-
-Entries = Sequence[Entry[int, int]]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.001)
-
-
-class Writer:
-    """A `run_batch` that can be held, and that remembers what it was given and on which thread."""
-
-    def __init__(self) -> None:
-        self.batches: list[list[int]] = []
-        self.threads: list[int] = []
-        self.free = threading.Event()
-        self.free.set()
-        self.on_batch: Callable[[Entries], None] = self.square
-        self.group: GroupCommit[int, int] = GroupCommit(self)
-
-    def __call__(self, entries: Entries) -> None:
-        self.batches.append([entry.item for entry in entries])
-        self.threads.append(threading.get_ident())
-        while not self.free.wait(0.01):
-            pass
-        self.on_batch(entries)
-
-    def square(self, entries: Entries) -> None:
-        for entry in entries:
-            if not entry.settled:
-                entry.settle(entry.item**2)
-
-    def waiting(self) -> int:
-        return len(self.group._line)
-
-    def has_waiting(self, count: int) -> bool:
-        return self.waiting() == count
+from holdfast.errors import Busy
+from holdfast.stores.group import BATCH, again
+from tests.stores.interrupting import PATIENCE, SCENARIOS, Entries, Interrupt, Interruptible, Writer, until
 
 
 @pytest.fixture
@@ -141,72 +102,58 @@ def test_a_batch_that_fails_as_a_whole_fails_for_each_and_the_next_goes_on(
     assert [future.result(PATIENCE) for future in rest] == [1, 4]
 
     def break_again(entries: Entries) -> None:
-        raise OSError("broken")
+        if len(entries) > 1:
+            raise OSError("broken")
+        writer.square(entries)
 
     writer.on_batch = break_again
-    with pytest.raises(OSError, match="broken"):
-        writer.group.submit(5)
-    writer.on_batch = writer.square
-    assert writer.group.submit(5) == 25
-
-
-class Interrupt(BaseException):
-    """What Ctrl-C is to a program: nothing that `except Exception` stops."""
-
-
-class Interruptible(threading.Thread):
-    """A caller that can be struck by an exception while it waits or leads."""
-
-    def __init__(self, group: GroupCommit[int, int], item: int, *, linger: bool = False) -> None:
-        super().__init__(daemon=True)
-        self.group = group
-        self.item = item
-        self.linger = linger
-        self.ready = threading.Event()
-        self.answer: int | None = None
-        self.raised: BaseException | None = None
-        self.start()
-
-    def run(self) -> None:
-        try:
-            self.ready.set()
-            self.answer = self.group.submit(self.item)
-            while self.linger:  # until struck: a strike after the end would hit the machinery of threads
-                time.sleep(0.0001)
-        except BaseException as error:  # noqa: BLE001 - what was raised is what the test is about
-            self.raised = error
-
-    def strike(self) -> None:
-        assert self.ident is not None
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(Interrupt))
-
-    def ended(self) -> None:
-        self.join(PATIENCE)
-        assert not self.is_alive()
-
-
-def test_an_interrupted_leader_leaves_its_followers_to_the_next(writer: Writer) -> None:
     writer.free.clear()
-    leader = Interruptible(writer.group, 1)
-    until(lambda: writer.batches == [[1]])
-    first = Interruptible(writer.group, 2)
-    until(lambda: writer.waiting() == 1)
-    leader.strike()
-    leader.ended()
-    assert isinstance(leader.raised, Interrupt)
-    # The first in line was promoted and is writing; two more join it, and it is struck, too.
-    until(lambda: writer.batches == [[1], [2]])
-    others = [Interruptible(writer.group, n) for n in (3, 4)]
+    leader = pool.submit(writer.group.submit, 5)
+    until(lambda: writer.batches[-1] == [5])
+    rest = [pool.submit(writer.group.submit, n) for n in (6, 7)]
     until(lambda: writer.waiting() == 2)
-    first.strike()
-    first.ended()
-    until(lambda: len(writer.batches) == 3)
-    assert sorted(writer.batches[2]) == [3, 4]
     writer.free.set()
-    for other in others:
-        other.ended()
-    assert [other.answer for other in others] == [9, 16]
-    assert writer.group.submit(5) == 25
+    assert leader.result(PATIENCE) == 25
+    errors = [future.exception(PATIENCE) for future in rest]
+    assert [str(error) for error in errors] == ["broken", "broken"]
+    assert errors[0] is not errors[1], "raised in two threads, one instance would mix their tracebacks"
+
+
+class Sealed(Exception):
+    """Cannot be copied: it asks for more than it keeps in `args`."""
+
+    def __init__(self, one: str, two: str) -> None:
+        super().__init__(one + two)
+
+
+def test_an_error_for_one_more_caller() -> None:
+    error = OSError(5, "broken")
+    error.__cause__ = ValueError()
+    other = again(error)
+    assert other is not error
+    assert (type(other), other.args, other.__cause__) == (OSError, error.args, error.__cause__)
+    sealed = Sealed("a", "b")
+    assert again(sealed) is sealed
+
+
+def test_a_call_from_within_a_call_is_refused(writer: Writer) -> None:
+    """As from a signal handler: its thread leads or stands in line, and would wait for itself."""
+    refusals: list[Busy] = []
+
+    def handler(entries: Entries) -> None:
+        with pytest.raises(Busy, match="signal handler") as raised:
+            writer.group.submit(9)
+        refusals.append(raised.value)
+        writer.square(entries)
+
+    writer.on_batch = handler
+    callers = [Interruptible(writer.group, n) for n in (2, 3)]
+    for caller in callers:
+        caller.ended()
+    assert [caller.answer for caller in callers] == [4, 9]
+    assert len(refusals) == len(writer.batches)
+    writer.on_batch = writer.square
+    assert writer.group.submit(4) == 16
 
 
 def test_an_interrupted_leader_gives_its_batch_back_to_the_line(writer: Writer) -> None:
@@ -235,54 +182,16 @@ def test_an_interrupted_leader_gives_its_batch_back_to_the_line(writer: Writer) 
     assert [caller.answer for caller in callers] == [0, None, -2, 9]
 
 
-def test_an_interrupted_waiter_leaves_the_line(writer: Writer) -> None:
-    writer.free.clear()
-    leader = Interruptible(writer.group, 1)
-    until(lambda: writer.batches == [[1]])
-    waiter = Interruptible(writer.group, 2)
-    until(lambda: writer.waiting() == 1)
-    last = Interruptible(writer.group, 3)
-    until(lambda: writer.waiting() == 2)
-    # An exception set on a thread that sleeps in a lock strikes when it wakes: here, promoted.
-    waiter.strike()
-    writer.free.set()
-    for caller in (leader, waiter, last):
-        caller.ended()
-    assert isinstance(waiter.raised, Interrupt)
-    assert (leader.answer, last.answer) == (1, 9)
-    assert writer.group.submit(4) == 16
-
-
-def test_interrupts_at_any_moment_never_block_the_others(writer: Writer) -> None:
-    """Strikes at random moments; whoever was not struck gets its answer, and the group works on."""
-    stop = threading.Event()
-    answers: list[int] = []
-    outcomes: set[int | None] = set()
-    delays = random.Random(1)
-
-    def steady() -> None:
-        while not stop.is_set():
-            answers.append(writer.group.submit(3))
-
-    steadies = [threading.Thread(target=steady, daemon=True) for _ in range(2)]
-    for thread in steadies:
-        thread.start()
-    deadline = time.monotonic() + 1.5
-    while time.monotonic() < deadline:
-        victim = Interruptible(writer.group, 2, linger=True)
-        assert victim.ready.wait(PATIENCE)
-        for _ in range(delays.randrange(2000)):
-            pass
-        victim.strike()
-        victim.ended()
-        assert isinstance(victim.raised, Interrupt)
-        assert victim.answer in (None, 4)
-        outcomes.add(victim.answer)
-    assert outcomes == {None, 4}, "some were struck before their answer, some after"
-    seen = len(answers)
-    until(lambda: len(answers) > seen)
-    stop.set()
-    for thread in steadies:
-        thread.join(PATIENCE)
-        assert not thread.is_alive()
-    assert set(answers) == {9}
+@pytest.mark.parametrize("scenario", SCENARIOS)
+def test_an_interrupt_is_for_the_one_it_strikes_alone(scenario: str) -> None:
+    paths = os.pathsep.join(entry or os.curdir for entry in sys.path)
+    environment = {name: found for name, found in os.environ.items() if not name.startswith(("COV_", "COVERAGE_"))}
+    child = subprocess.run(
+        [sys.executable, "-W", "error", "-m", "tests.stores.interrupting", scenario],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+        env={**environment, "PYTHONPATH": paths},
+    )
+    assert child.returncode == 0, child.stdout + child.stderr

@@ -10,13 +10,17 @@ flag: an exception that strikes a caller anywhere finds out what the caller was 
 
 from __future__ import annotations
 
+import copy
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeVar
 
+from holdfast.errors import Busy
+
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
+Error = TypeVar("Error", bound=Exception)
 
 BATCH: Final = 64
 
@@ -87,14 +91,23 @@ class GroupCommit(Generic[Item, Answer]):
         self._mutex = threading.Lock()
         self._leader: Entry[Item, Answer] | None = None
         self._line: deque[Entry[Item, Answer]] = deque()
+        self._inside: set[int] = set()
 
     def submit(self, item: Item) -> Answer:
         """Have the item run, alone or with others; returns or raises what `run_batch` said of it.
 
         A caller that is interrupted while another leads gets its interrupt at once: its item may still be done.
+        `Busy` in a signal handler that interrupted a call of its own thread, which would wait for itself for ever.
         """
+        caller = threading.get_ident()
+        if caller in self._inside:
+            raise Busy(
+                "a save cannot be made from a signal handler that interrupted a save of the same thread; nothing was "
+                "stored. Set a flag in the handler and save later"
+            )
         entry: Entry[Item, Answer] = Entry(item)
         try:
+            self._inside.add(caller)
             with self._mutex:
                 if self._leader is None:
                     self._leader = entry
@@ -107,10 +120,10 @@ class GroupCommit(Generic[Item, Answer]):
                 self._lead(entry)
         finally:
             try:
-                self._leave(entry)
+                self._leave(entry, caller)
             except BaseException:
                 # An interrupt struck on the way out. Everybody else would wait for ever, so leave first.
-                self._leave(entry)
+                self._leave(entry, caller)
                 raise
         return entry.answer()
 
@@ -124,13 +137,16 @@ class GroupCommit(Generic[Item, Answer]):
         except Exception as error:  # noqa: BLE001 - every caller of the batch must hear of it, each on its own thread
             for entry in batch:
                 if not entry.settled:
-                    entry.fail(error)
+                    entry.fail(error if entry is leader else again(error))
         except BaseException:
             with self._mutex:
                 self._line.extendleft(entry for entry in reversed(batch[1:]) if not (entry.settled or entry.gone))
+            for entry in batch:
+                if entry.settled:
+                    entry.wake()  # the interrupt may have come just before
             raise
 
-    def _leave(self, entry: Entry[Item, Answer]) -> None:
+    def _leave(self, entry: Entry[Item, Answer], caller: int) -> None:
         """Give up whatever place the entry has; a leader promotes the first in line. Doing so twice is harmless."""
         with self._mutex:
             entry.gone = True
@@ -140,3 +156,14 @@ class GroupCommit(Generic[Item, Answer]):
                 self._line.remove(entry)
             if self._leader is not None:
                 self._leader.wake()
+        self._inside.discard(caller)  # last: until here, a handler would find the mutex held
+
+
+def again(error: Error) -> Error:
+    """The same error for one more caller: raised in two threads, one instance would mix their tracebacks."""
+    try:
+        other = copy.copy(error)
+    except Exception:  # noqa: BLE001 - a class that cannot be copied is no reason to hide the error itself
+        return error
+    other.__cause__ = error.__cause__
+    return other

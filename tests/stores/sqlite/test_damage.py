@@ -56,7 +56,7 @@ VERBS: dict[str, Callable[[SQLiteStore], object]] = {
     "last": lambda store: store.last(1),
 }
 # Found through one index alone; a damaged one may hide entries, which only a check brings to light.
-CHECKED = {"threads", "labelled", "forks"}
+CHECKED = {"threads", "labelled"}
 
 
 def seen(store: SQLiteStore) -> dict[str, object]:
@@ -293,3 +293,59 @@ def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:
     alter(path, "UPDATE value_piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
     with pytest.raises(Damaged):
         store.value(IMAGE.digest)
+
+
+def damage(path: Path, tree: str, old: bytes, new: bytes) -> None:
+    """Change bytes on the first page of a tree."""
+    reader = sqlite3.connect(path)
+    (page,) = reader.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (tree,)).fetchone()
+    reader.close()
+    stored = bytearray(path.read_bytes())
+    start = (page - 1) * PAGE_SIZE
+    at = stored.rfind(old, start, start + PAGE_SIZE)
+    assert at >= 0
+    stored[at : at + len(old)] = new
+    path.write_bytes(stored)
+
+
+# A record's header: its length, and integers of a byte each (9 stands for the integer 1, which then takes none).
+@pytest.mark.parametrize(
+    ("tree", "old", "new"),
+    [
+        ("fork", b"\x03\x09\x01\x02", b"\x03\x09\x01\x03"),
+        ("fork", b"\x03\x09\x01\x02", b"\x03\x08\x01\x02"),
+        ("fork_by_thread", b"\x03\x01\x09\x02", b"\x03\x01\x08\x02"),
+    ],
+)
+def test_nothing_a_fork_uses_goes_on_the_word_of_one_page(
+    path: Path, open_store: Open, tree: str, old: bytes, new: bytes
+) -> None:
+    origin = saved(open_store(), "origin", "a b", "c")
+    fork = Line(origin.store, "fork")
+    fork.save("d", bases=[(origin.number, 2)], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
+    before = origin.store.cells([origin.span()])
+    origin.store.close()
+    damage(path, tree, old, new)
+    store = open_store()
+    for verb in (store.forks, store.drop):
+        with pytest.raises(Damaged, match="look-ups of the forks"):
+            verb(origin.number)
+    with pytest.raises(Damaged, match="look-ups of the forks"):
+        store.sweep(origin.number, Live((), 0))
+    assert store.cells([origin.span()]) == before
+
+
+def test_a_label_that_its_index_lost_is_damage(path: Path, open_store: Open) -> None:
+    line = Line(open_store(), "t")
+    line.save("a", label="plan-ready")
+    line.save("b")
+    line.save("c", label="plan-done")
+    line.store.close()
+    damage(path, "checkpoint_by_label", b"plan-ready", b"plan-seady")
+    store = open_store()
+    with pytest.raises(Damaged, match="label"):
+        store.checkpoints(line.number, before=None, limit=10, label="plan-ready")
+    assert [row.seq for row in store.checkpoints(line.number, before=None, limit=10, label="plan-done")] == [3]
+    assert store.checkpoints(line.number, before=None, limit=10, label="plan-done", step=1) == []
+    assert store.checkpoints(line.number, before=3, limit=10, label="plan-done") == []
+    assert store.checkpoints(line.number, before=None, limit=10, label="never") == []

@@ -14,7 +14,9 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Position, Run
+from holdfast.stores.group import Entry
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.writer import Work
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
 from tests.stores.sqlite.conftest import PATIENCE, Open, output, script
 
@@ -48,9 +50,9 @@ def hold(store: SQLiteStore) -> threading.Lock:
     return store._writer.lock
 
 
-def waiting(store: SQLiteStore, count: int) -> None:
+def waiting(store: SQLiteStore, count: int, *, led: bool = False) -> None:
     deadline = time.monotonic() + PATIENCE
-    while len(store._writer.group._line) < count:
+    while len(store._writer.group._line) < count or (led and store._writer.group._leader is None):
         assert time.monotonic() < deadline
         time.sleep(0.001)
 
@@ -165,6 +167,71 @@ def test_an_interrupt_after_the_commit_does_not_undo_it(store: SQLiteStore, monk
         assert third.result(PATIENCE).head == 2
     assert names_of(store) == ["first", "second", "t"]
     assert saved(store, "after", "z").at.head == 1
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("at", [0, 1, 2])
+def test_an_interrupt_while_answers_are_given_runs_nothing_again(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch, at: int, before: bool
+) -> None:
+    """The leader is struck at the answer number `at`, before it is given or before its caller is woken."""
+    runs: list[int] = []
+    answered: list[int] = []
+    settle = Entry.settle
+
+    def struck(entry: Entry[Work, Any], answer: Any) -> None:
+        if isinstance(answer, int):
+            answered.append(answer)
+        if answered == list(range(at + 1)):
+            if not before:
+                entry._answer = answer
+                entry.settled = True
+            raise KeyboardInterrupt
+        settle(entry, answer)
+
+    def work(n: int) -> Work:
+        def run(_: sqlite3.Connection) -> int:
+            runs.append(n)
+            return n
+
+        return Work(run, 0)
+
+    with ThreadPoolExecutor(4) as pool:
+        held = hold(store)
+        first = pool.submit(store.commit, commit("first"))
+        waiting(store, 0, led=True)
+        futures = []
+        for n in range(3):
+            futures.append(pool.submit(store._writer.write, work(n)))
+            waiting(store, n + 1)
+        monkeypatch.setattr(Entry, "settle", struck)
+        held.release()
+        assert first.result(PATIENCE).head == 1
+        assert isinstance(futures[0].exception(PATIENCE), KeyboardInterrupt)
+        assert [future.result(PATIENCE) for future in futures[1:]] == [1, 2]
+    assert runs == [0, 1, 2]
+
+
+def test_what_a_signal_handler_raises_after_the_commit_reaches_its_thread(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = saved(store, "t", "x")
+
+    def struck(writer: Any, batch: list[Any]) -> bool:
+        def execute(sql: str) -> object:
+            result = writer.execute(sql)
+            if sql == "COMMIT":
+                raise Busy("as a save in the handler would")
+            return result
+
+        return transact(cast("Any", Around(writer, execute)), batch)
+
+    transact = store._writer._transact
+    with monkeypatch.context() as patch:
+        patch.setattr(store._writer, "_transact", struck)
+        with pytest.raises(Busy, match="in the handler"):
+            line.save("y")
+    assert line.stored().position.head == 2
 
 
 IO_ERROR = """

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from functools import partial
 from pathlib import Path
 
 import pytest
 
-from holdfast.errors import StoreError
+from holdfast.errors import Closed, StoreError
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite import store as module
 from holdfast.testing.contract.build import Line, names_of, saved, texts_of
-from tests.stores.sqlite.conftest import Open, finished, forked
+from tests.stores.sqlite.conftest import Open, finished, forked, output, script
 
 # From Python 3.12 on, forking beside threads warns; that it works here all the same is what these tests are about.
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -113,6 +114,80 @@ def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_paren
     store._readers.give(reader)
     line.save("y")
     assert names_of(store) == ["t"]
+
+
+def test_a_child_forked_in_the_middle_of_a_call_holds_nothing_and_can_be_closed(
+    store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "_FORK_PATIENCE", 0.05)
+    line = saved(store, "t", "x")
+    gate = store._writer._gate
+    descriptors = (gate._turnstile, gate._gate)
+
+    def work() -> None:
+        signal.alarm(20)
+        for descriptor in descriptors:
+            with pytest.raises(OSError, match="Bad file descriptor"):
+                os.fstat(descriptor)
+        finished(forked(lambda: None))
+        store.close()
+        store.close()
+        with pytest.raises(Closed):
+            store.thread("t")
+
+    # As a thread would that is being written for, and one that takes a reader.
+    with store._writer.lock, store._readers._lock:
+        gate.enter()
+        finished(forked(work))
+        gate.leave()
+    line.save("y")
+    assert texts_of(store, line.span()) == [["x", "y"]]
+
+
+BOTH = """
+# First: their locks around a fork, taken before ours, would keep two forks apart.
+import concurrent.futures.thread, logging
+import faulthandler, os, sys, threading, warnings
+from holdfast.stores.sqlite import SQLiteStore, store as module
+from holdfast.testing.contract.build import saved
+warnings.simplefilter("ignore", DeprecationWarning)
+faulthandler.dump_traceback_later(20, exit=True)
+module._FORK_PATIENCE = 0.5
+store = SQLiteStore(sys.argv[1], namespace="default", durability="off")
+pause = SQLiteStore.pause
+calls = []
+second = threading.Event()
+
+def watched(self, patience):
+    # Whoever has paused the store gives the other every chance to come in between.
+    calls.append(self)
+    if len(calls) == 2:
+        second.set()
+    pause(self, patience)
+    second.wait(1)
+
+def fork():
+    pid = os.fork()
+    if not pid:
+        saved(store, f"child of {threading.get_ident()}", "x")
+        os._exit(0)
+    assert os.waitpid(pid, 0)[1] == 0
+
+SQLiteStore.pause = watched
+threads = [threading.Thread(target=fork) for _ in range(2)]
+for thread in threads:
+    thread.start()
+for thread in threads:
+    thread.join()
+saved(store, "t", "x")
+assert len(store.threads(prefix="", after=None, limit=10)) == 3
+store.close()
+print("done")
+"""
+
+
+def test_threads_that_fork_at_once(path: Path) -> None:
+    assert output(script(BOTH, path)) == "done\n"
 
 
 def test_a_closed_store_stays_closed_in_the_child(path: Path, store: SQLiteStore) -> None:

@@ -251,3 +251,26 @@ def test_several_logs_in_one_commit_survive_merging(store: SQLiteStore) -> None:
     before = [read.cells for read in store.cells(spans)]
     assert store.compact(1, Live(tuple(spans), 20)).merged == 20
     assert [read.cells for read in store.cells(spans)] == before
+
+
+def test_a_plan_is_not_applied_to_a_segment_that_has_grown_since(
+    path: Path, store: SQLiteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A merged segment is found by its last commit: merged again with what lies before, it keeps its key."""
+    line = Line(store, "t")
+    for size in (400, 400, 300, 100, 100, 100, 100):
+        line.save("x" * size)
+    monkeypatch.setattr(maintenance, "TARGET", 150)
+    store.compact(line.number, line.live(line.span(0, 5), horizon=5))
+    monkeypatch.setattr(maintenance, "TARGET", 1000)
+    first, stale = store._read(maintenance.plan, line.number, line.live(line.span())).groups
+    store._write(0, maintenance.merge, line.number, line.live(line.span()), first)
+    assert [(first, last) for first, last, _ in merged(path)] == [(1, 3), (4, 5)]
+    # Somebody prunes, and merges what is left.
+    for _ in range(2):
+        store.compact(line.number, line.live(line.span(0, 1), line.span(3, 2), horizon=5))
+    assert [(first, last) for first, last, _ in merged(path)] == [(1, 5)]
+    live = line.live(line.span(0, 1), line.span(3))
+    assert store._write(0, maintenance.merge, line.number, live, stale) == Compacted()
+    assert store._write(0, maintenance.drop_dead, line.number, line.live(), stale[:1]) == 0
+    assert texts_of(store, line.span(0, 1), line.span(3, 1)) == [["x" * 400], ["x" * 100]]

@@ -33,6 +33,8 @@ _SETTINGS: Final = {
     "temp_store": 2,  # memory
 }
 _IDLE_READERS: Final = 8
+# Bytes: SQLite's smallest page, and so its smallest database.
+_SMALLEST: Final = 512
 
 # Creating a file means closing a descriptor of it, which would drop the locks that another thread's connection to it
 # had just taken: within the process, files are opened one at a time.
@@ -157,7 +159,7 @@ class Readers:
             connection.close()
 
 
-def _connect(path: str, mode: Literal["ro", "rw"], timeout: float) -> sqlite3.Connection:
+def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:
     # A URI, since only its mode keeps SQLite from creating a file of its own where one has vanished.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
@@ -195,6 +197,9 @@ def _inspect(path: str) -> int:
         raise NotAStore(f"{path}: not a file; it was left as it was")
     if found.st_size == 0:
         return 0
+    if found.st_size < _SMALLEST:
+        raise NotAStore(f"{path}: not a database; it was left as it was")
+    _recognise(path)
     # A reader leaves -wal and -shm files of its own behind; a writer cleans up after itself, but would move what it
     # finds in a -wal into the database, which may be somebody else's.
     if os.path.exists(f"{path}-wal"):
@@ -204,6 +209,38 @@ def _inspect(path: str) -> int:
             if primary(error) not in (sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN):
                 raise
     return _version(path, "rw")
+
+
+def _recognise(path: str) -> None:
+    """Raise unless the file's own header says that it is a store this version can read.
+
+    Whoever opens a database as usual rolls back what a crash left in its journal, and builds the index of its WAL.
+    That is up to the program it belongs to. "Immutable" has SQLite read the file alone.
+    """
+    connection = _connect(path, "ro&immutable=1", 1.0)
+    try:
+        # Without it, SQLite refuses a file that is shorter than its header says: one that is being checkpointed.
+        connection.execute("PRAGMA writable_schema = ON")
+        _known_version(path, _pragma(connection, "application_id"), _pragma(connection, "user_version"))
+    except FAILURES:
+        # The gate is made before the store: a store whose creation was cut off may have no header yet, and has a
+        # journal that takes it back to nothing.
+        if not (os.path.exists(f"{path}-journal") and os.path.exists(f"{path}-gate")):
+            raise
+    finally:
+        connection.close()
+
+
+def _known_version(path: str, identity: object, version: object) -> int:
+    """The version, if it is one of a store and this Holdfast knows it."""
+    if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
+        raise NotAStore(f"{path}: a SQLite database of another program; it was left as it was")
+    if version > schema.VERSION:
+        raise NewerFormat(
+            f"{path}: written by a newer Holdfast (format {version}, this one reads up to {schema.VERSION}); "
+            "it was left as it was. Upgrade to read it"
+        )
+    return version
 
 
 def _version(path: str, mode: Literal["ro", "rw"]) -> int:
@@ -217,15 +254,9 @@ def _version(path: str, mode: Literal["ro", "rw"]) -> int:
         connection.close()
     if pages == 0 and os.stat(path).st_size == 0:
         return 0  # a creation that was cut off, and has just been rolled back
-    if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
-        raise NotAStore(f"{path}: a SQLite database of another program; it was left as it was")
-    if version > schema.VERSION:
-        raise NewerFormat(
-            f"{path}: written by a newer Holdfast (format {version}, this one reads up to {schema.VERSION}); "
-            "it was left as it was. Upgrade to read it"
-        )
+    number = _known_version(path, identity, version)
     # A store whose creation was cut off just before the switch to WAL is not finished yet.
-    return version if journal == b"wal" else 0
+    return number if journal == b"wal" else 0
 
 
 def _prepare(path: str, gate: Gate, timeout: float) -> None:

@@ -52,10 +52,11 @@ class Gate:
 
     def close(self) -> None:
         """Close the lock files; they stay, since removing one would split those who hold it from those who come."""
-        for descriptor in (self._turnstile, self._gate):
+        descriptors = (self._turnstile, self._gate)
+        self._turnstile = self._gate = -1
+        for descriptor in descriptors:
             if descriptor >= 0:
                 os.close(descriptor)
-        self._turnstile = self._gate = -1
 
     def _open(self) -> None:
         try:

@@ -84,7 +84,7 @@ def clear(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> b
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is not None:
         return False
-    (used,) = connection.execute(_SQL["is_used"], (thread_no,)).fetchone()
+    used = bool(reading.forks(connection, namespace, thread_no))
     keys = connection.execute(_SQL["oldest_checkpoints"], (thread_no, _ROWS)).fetchall()
     if keys:
         ends = (keys[0][0], keys[-1][0])
@@ -259,7 +259,11 @@ def _join(runs: list[Run]) -> list[Run]:
 
 
 def _read(connection: sqlite3.Connection, source: Source) -> bytes | None:
-    row = connection.execute(_SQL["segment_of" if source.merged else "cells_of"], (source.row_key,)).fetchone()
+    """The segment's bytes, None if it is not there any more, or not the one that was planned with."""
+    if source.merged:
+        row = connection.execute(_SQL["segment_of"], (source.row_key, source.first)).fetchone()
+    else:
+        row = connection.execute(_SQL["cells_of"], (source.row_key,)).fetchone()
     return None if row is None else row[0]
 
 

@@ -112,10 +112,12 @@ def checkpoints(
         cursor = connection.execute(_SQL["checkpoints"], (low, high))
         expected = top
     page: list[CheckpointRow] = []
+    met = False
     while limit > 0:
         chunk = cursor.fetchmany(_CHUNK if step is not None else min(limit - len(page), _CHUNK))
         if not chunk:
             break
+        met = True
         for fields in chunk:
             row = rows.decode(*fields)
             # Tombstones keep their rows: a gap can only be damage.
@@ -128,6 +130,8 @@ def checkpoints(
                     return page
     if expected is not None and limit > 0:
         _expect(thread, 0, expected)
+    if label is not None and limit > 0 and not met:
+        _confirm_none(connection, low, high, label)
     return page
 
 
@@ -162,9 +166,28 @@ def last(connection: sqlite3.Connection, namespace: bytes, thread: int) -> int:
 
 
 def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list[int]:
+    """Sweeping and dropping trust this list, so each entry takes two witnesses; `Damaged` if they disagree."""
     if find_number(connection, namespace, thread) is None:
         return []
-    return [number for (number,) in connection.execute(_SQL["forks"], (thread,))]
+    registered = connection.execute(_SQL["forks"], (thread,)).fetchall()
+    if registered != connection.execute(_SQL["forks_in_index"], (thread,)).fetchall():
+        raise Damaged(f"two look-ups of the forks of thread number {thread} disagree; run a check to see what is hurt")
+    using: list[int] = []
+    for (number,) in registered:
+        fork = find_number(connection, namespace, number)
+        if fork is None:
+            raise Damaged(f"thread number {number}, a fork of {thread}, is missing; run a check to see what is hurt")
+        # A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
+        if fork.name is not None:
+            using.append(number)
+    return using
+
+
+def _confirm_none(connection: sqlite3.Connection, low: int, high: int, label: bytes) -> None:
+    """As with names, "there is none" takes two witnesses: the index, and the rows themselves."""
+    (found,) = connection.execute(_SQL["has_label"], (low, high, label)).fetchone()
+    if found:
+        raise Damaged("a label is missing from the index of labels; run a check to see what is hurt")
 
 
 def _expect(thread: int, seq: int, expected: int) -> None:

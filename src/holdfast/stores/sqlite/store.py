@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sqlite3
+import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
@@ -59,7 +60,8 @@ class SQLiteStore:
             raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; Holdfast needs {oldest} or later")
         if durability not in ("full", "normal", "off"):
             raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
-        self._path = os.path.abspath(path)
+        # Not abspath: the gate and the WAL lie beside the file itself, whichever link leads to it.
+        self._path = os.path.realpath(path)
         self._namespace = rows.to_bytes(namespace)
         self._readers = Readers(self._path, durability, busy_timeout)
         self._writer = Writer(self._path, durability, busy_timeout)
@@ -172,7 +174,8 @@ class SQLiteStore:
             yield from self._read(check.thread, thread)
 
     def close(self) -> None:
-        self._readers.close()
+        if not self._writer.torn:  # a lock that was held at the time of the fork is held for ever
+            self._readers.close()
         if self._writer.close():
             _stores.discard(self)
 
@@ -237,6 +240,8 @@ class SQLiteStore:
     def restart(self) -> None:
         if self._paused:
             self._readers.restart()
+        else:
+            _stores.discard(self)  # there is nothing that another fork could wait for
         self._writer.restart(paused=self._paused)
 
 
@@ -251,9 +256,12 @@ def _end(reader: sqlite3.Connection) -> None:
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 _forking: list[SQLiteStore] = []
+# Two threads that fork at once would each pause half of the stores, and release what the other holds.
+_fork = threading.Lock()
 
 
 def _before_fork() -> None:
+    _fork.acquire()
     for store in list(_stores):
         _forking.append(store)
         store.pause(_FORK_PATIENCE)
@@ -268,9 +276,12 @@ def _after_fork_in_parent() -> None:
     while _forking:
         _forking.pop().resume()
     opening.release()
+    _fork.release()
 
 
 def _after_fork_in_child() -> None:
+    global _fork  # noqa: PLW0603 - nobody else is left who could release the one that was inherited
+    _fork = threading.Lock()
     opening.release()
     while _forking:
         _forking.pop().restart()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import os
 import sqlite3
 import threading
@@ -10,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.errors import Closed, HoldfastError, StoreError
-from holdfast.stores.group import Entry, GroupCommit
+from holdfast.stores.group import Entry, GroupCommit, again
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
 from holdfast.stores.sqlite.gate import Gate
@@ -34,6 +33,14 @@ class Work(NamedTuple):
     weight: int
 
 
+class _Struck(BaseException):
+    """Carries what a signal handler raised once the work was done, past those who would take it for the work's."""
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__()
+        self.error = error
+
+
 class Writer:
     """Runs work in durable transactions, under the gate, in groups."""
 
@@ -49,7 +56,7 @@ class Writer:
         self._file: tuple[int, int] | None = None
         self._closed = False
         self._poisoned = False
-        self._torn = False
+        self.torn = False
 
     def open(self) -> None:
         """Open or create the store's file."""
@@ -62,7 +69,10 @@ class Writer:
 
     def write(self, work: Work) -> Any:
         """Do the work in a transaction, its own or one shared with others that wait; returns when it is durable."""
-        return self.group.submit(work)
+        try:
+            return self.group.submit(work)
+        except _Struck as struck:
+            raise struck.error from struck.error.__cause__
 
     def truncate_wal(self) -> None:
         """Empty the WAL and give its space back, if no reader is in it."""
@@ -74,7 +84,7 @@ class Writer:
             raise Closed(f"{self._path}: the store was closed; open it again")
         if self._poisoned:
             raise unknown(self._path)
-        if self._torn:
+        if self.torn:
             raise StoreError(
                 f"{self._path}: the process was forked in the middle of a call; use the store in its parent"
             )
@@ -85,6 +95,8 @@ class Writer:
             if self._closed:
                 return False
             self._closed = True
+            if self.torn:
+                return True
             connection, self.connection = self.connection, None
             if connection is not None:
                 try:
@@ -99,13 +111,14 @@ class Writer:
         """In a forked child: let go of what was inherited. What was in use at the time cannot even be closed."""
         self.lock = threading.Lock()
         self.group = GroupCommit(self._run_batch)
+        # Not left, only closed: the lock is the parent's, and would outlive it for as long as the child has it open.
+        self._gate.close()
         if not paused:
-            self._torn = True
+            self.torn = True
             return
         connection, self.connection = self.connection, None
         if connection is not None:
             connection.close()
-        self._gate.close()
 
     # -- transactions -----------------------------------------------------------------------------------------------
 
@@ -137,7 +150,7 @@ class Writer:
         except HoldfastError as error:
             for entry in entries:
                 if not entry.settled:
-                    entry.fail(_again(error))
+                    entry.fail(again(error))
 
     def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> None:
         if not self._transact(connection, entries):
@@ -157,10 +170,14 @@ class Writer:
             outcomes += [self._member(connection, entry.item) for entry in entries]
             committing = True
             connection.execute("COMMIT")
+            self._answer(entries, outcomes)
         except BaseException as error:
             if committing and not isinstance(error, FAILURES) and not connection.in_transaction:
-                # The commit went through; an interrupt came before anybody was told.
+                # The commit went through; an interrupt came before everybody was told. Whoever is not would go back
+                # to the line, and what is done would be done again.
                 self._answer(entries, outcomes)
+                if isinstance(error, Exception):
+                    raise _Struck(error) from error
                 raise
             self._roll_back(connection)
             if not isinstance(error, Exception):
@@ -171,8 +188,6 @@ class Writer:
                 return False
             for entry in entries:
                 entry.fail(self._failure(error))
-            return True
-        self._answer(entries, outcomes)
         return True
 
     def _member(self, connection: sqlite3.Connection, work: Work) -> tuple[Any, Exception | None]:
@@ -192,7 +207,9 @@ class Writer:
     def _answer(self, entries: Sequence[Entry[Work, Any]], outcomes: Sequence[tuple[Any, Exception | None]]) -> None:
         # Refusals wait for the commit, too: what they were refused for may have been written in the same transaction.
         for entry, (answer, error) in zip(entries, outcomes, strict=True):
-            if error is None:
+            if entry.settled:
+                entry.wake()
+            elif error is None:
                 self._written += entry.item.weight + _PAGES
                 entry.settle(answer)
             else:
@@ -263,10 +280,3 @@ class Writer:
             return os.stat(f"{self._path}-wal").st_size
         except OSError:
             return 0
-
-
-def _again(error: HoldfastError) -> HoldfastError:
-    """The same error for one more caller: raised in two threads, one instance would mix their tracebacks."""
-    other = copy.copy(error)
-    other.__cause__ = error.__cause__
-    return other

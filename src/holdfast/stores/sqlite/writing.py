@@ -35,11 +35,16 @@ def prepare(commit: Commit, packed: tuple[list[values.Packed] | None, ...]) -> P
         raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves")
     if row.deleted:
         raise InvalidArgument("a commit cannot bring a deleted checkpoint")
+    ends: dict[int, int] = {}
     for run in commit.runs:
         if run.refs and len(run.refs) != len(run.cells):
             raise InvalidArgument("a run's refs must be empty or have one entry per cell")
         if run.log < 0 or run.start < 0:
             raise InvalidArgument("a run's log and start cannot be negative")
+        # Of this commit alone: where its logs ended before is in their segments, too dear to read on every save.
+        if run.start < ends.get(run.log, 0):
+            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
+        ends[run.log] = run.start + len(run.cells)
     stored = rows.encode(row)
     runs = [run for run in commit.runs if run.cells]
     cells = segment.draft(runs) if runs else None

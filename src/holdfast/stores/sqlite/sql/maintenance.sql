@@ -2,7 +2,8 @@
 SELECT cells FROM checkpoint WHERE row_key = ?1 AND cells IS NOT NULL
 
 -- name: segment_of
-SELECT cells FROM segment WHERE row_key = ?1
+-- The key alone says where a segment ends: merged meanwhile with what lies before, it would still be found.
+SELECT cells FROM segment WHERE row_key = ?1 AND first_seq = ?2
 
 -- name: segments_until
 SELECT row_key, first_seq, cells FROM segment WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
@@ -33,6 +34,3 @@ SELECT row_key FROM segment WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffff
 
 -- name: delete_segments
 DELETE FROM segment WHERE row_key BETWEEN ?1 AND ?2
-
--- name: is_used
-SELECT EXISTS (SELECT 1 FROM fork JOIN thread ON thread_no = thread WHERE origin = ?1 AND name IS NOT NULL)

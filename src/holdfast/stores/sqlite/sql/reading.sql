@@ -41,6 +41,9 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key DESC
 SELECT row_key, step, label, head, meta FROM checkpoint INDEXED BY checkpoint_by_label
 WHERE row_key >> 32 = ?1 AND label = ?2 AND row_key <= ?3 ORDER BY row_key DESC
 
+-- name: has_label
+SELECT EXISTS (SELECT 1 FROM checkpoint NOT INDEXED WHERE row_key BETWEEN ?1 AND ?2 AND label = ?3)
+
 -- name: refs
 SELECT row_key, step, label, head, meta, refs FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
@@ -63,8 +66,11 @@ WHERE row_key >= ?1
   AND first_seq <= ?2 & 0xffffffff
 
 -- name: forks
--- A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
-SELECT thread FROM fork JOIN thread ON thread_no = thread WHERE origin = ?1 AND name IS NOT NULL ORDER BY thread
+SELECT thread FROM fork NOT INDEXED WHERE origin = ?1 ORDER BY thread
+
+-- name: forks_in_index
+-- The other tree, which has them in another order: all of it is read. Only maintenance and forking ask.
+SELECT thread FROM fork INDEXED BY fork_by_thread WHERE origin = ?1 ORDER BY thread
 
 -- name: value
 SELECT value_no, pieces FROM value WHERE namespace = ?1 AND digest = ?2
