@@ -25,7 +25,8 @@ LAYERS = {
     "stores": BASE,
     "codec": BASE,
     "state": BASE | {"codec", "stores.contract"},
-    "threads": BASE | {"codec", "state", "stores.contract"},
+    "threads": BASE | {"codec", "state", "stores.contract", "stores.running"},
+    "runs": BASE | {"codec", "policy", "stores.contract", "stores.running", "threads"},
 }
 
 # PRAGMA takes no bound parameters. Any module may put its own constants and what can only be a number into one; these

@@ -58,6 +58,14 @@ class Protected(Conflict):
     """The checkpoint must stay: it is the head of its thread."""
 
 
+class LeaseHeld(HoldfastError):
+    """Another worker holds the thread; nothing was changed. It is free when that run ends, or its lease does."""
+
+
+class LeaseLost(HoldfastError):
+    """This worker no longer holds the thread: its lease ended and another worker has it. Nothing was changed."""
+
+
 class Closed(HoldfastError):
     """The handle was closed; open the store again."""
 

@@ -8,7 +8,7 @@ import pytest
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Live, Run, SharedValue, Span, Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.contract.build import cell, commit, run, saved, value
+from holdfast.testing.contract.build import cell, commit, effect, run, run_row, saved, value
 
 
 @pytest.fixture
@@ -102,8 +102,14 @@ def test_live_spans_of_another_thread_are_refused(store: MemoryStore, verb: str)
 
 
 def test_check_finds_what_is_wrong(store: MemoryStore) -> None:
-    for name in "abcde":
+    for name in "abcdefgh":
         saved(store, name, "x", "y")
+    for name in "fg":
+        store.claim(None, run_row(store._named[name].number))
+        store.journal(store._named[name].number, 1, [effect(), effect()])
+    del store._named["f"].effects[0]
+    store._named["g"].run = None
+    store._named["h"].run = run_row(99)
     store._names.reverse()
     store._named["a"].count += 1
     store._named["b"].head = 9
@@ -118,4 +124,7 @@ def test_check_finds_what_is_wrong(store: MemoryStore) -> None:
         ("c", "The head is not among the checkpoints."),
         ("c", "The number of checkpoints is not what was counted."),
         ("d", "The thread is not found by its number."),
+        ("f", "The journal's entries are not those that were numbered."),
+        ("g", "The journal has no run."),
+        ("h", "The run is that of another thread."),
     ]

@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A contiguous range of one log's cells: how anything names cells.
@@ -144,6 +146,12 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     there, or the cells it shares could be swept away under it. `origins` are the numbers of other threads whose cells
     the new checkpoint names: the thread is registered as a fork of each, and of whatever each is itself a fork of,
     which keeps those cells from being swept. A value already stored is not stored again but stamped (`mark_values`).
+
+    Inside a run, `fence` is the fence of the run that the thread must still have (`LeaseLost` if not), `effects` are
+    journal entries written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the
+    record of a thread that has none (`Conflict` if it has). With neither, a run whose lease has not ended makes the
+    commit `LeaseHeld`. Who lost a lease, or is kept out by one, is told so before anything about `expect`. A fence is
+    good until the run is claimed or ended: an expired lease lets others claim, and nothing else.
     """
 
     name: str
@@ -154,6 +162,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     summary: Summary
     bases: tuple[tuple[int, int], ...] = ()
     origins: tuple[int, ...] = ()
+    fence: int | None = None
+    run: RunRow | None = None
+    effects: tuple[EffectRow, ...] = ()
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -224,6 +235,25 @@ class Store(Protocol):
         """Numbers of the threads that were forked, directly or not, from this one and use its cells."""
         ...
 
+    def clock(self) -> Clock:
+        """The time by which this store's leases run."""
+        ...
+
+    def run(self, thread: int) -> RunRow | None:
+        """The run of a thread, or None if it never had one."""
+        ...
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        """A page of runs in these statuses with their threads' names, oldest first.
+
+        In order of (updated_at, thread), above `after`.
+        """
+        ...
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        """A page of a thread's journal in order of number, above `after`."""
+        ...
+
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
@@ -231,7 +261,48 @@ class Store(Protocol):
         ...
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        """Make an earlier checkpoint the head: a move of its own. `Conflict`, `NotFound`."""
+        """Make an earlier checkpoint the head: a move of its own. `Conflict`, `NotFound`, `LeaseHeld`."""
+        ...
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        """Replace the whole record of a run by `row`, whose fence is one higher; `expect` None creates it with fence 1.
+
+        `Conflict` if the record is not exactly `expect`: somebody else claimed, renewed or ended it meanwhile. Listings
+        of threads show the new status.
+        `NotFound` if there is no such thread. Whether a lease has ended is the caller's to judge, by `clock`.
+        """
+        ...
+
+    def renew(self, thread: int, fence: int, until: int) -> None:
+        """Move the end of a lease. `LeaseLost` if the fence is not the run's, or the run is not running."""
+        ...
+
+    def update_run(self, row: RunRow) -> None:
+        """Replace the record of a run that still has this fence and is running. `LeaseLost` if not.
+
+        Listings of threads show the new status.
+        """
+        ...
+
+    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+        """Append entries to the journal; their numbers. `LeaseLost`, with nothing written, if the fence is not the
+        run's or the run is not running. Entries that have a number replace the entry of that number (`NotFound` if
+        there is none).
+        """
+        ...
+
+    def journal_late(self, thread: int, row: EffectRow) -> int:
+        """Append what a worker that lost its lease has to say: evidence, needing no fence; its number.
+
+        Whatever `row` says, it becomes a new entry with status "late". `NotFound` if the thread has no run.
+        """
+        ...
+
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
+        """Replace a journal entry in status `expect` without a fence: somebody has decided it.
+
+        `Conflict` if it is in another status, `NotFound` if there is no such entry.
+        """
         ...
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
@@ -254,7 +325,10 @@ class Store(Protocol):
         ...
 
     def drop(self, thread: int) -> None:
-        """Forget a thread: its name is free at once, its checkpoints are gone; cells that forks use stay."""
+        """Forget a thread: its name is free at once; checkpoints, run and journal are gone. Cells that forks use stay.
+
+        `LeaseHeld` if a run's lease on it has not ended.
+        """
         ...
 
     # -- maintenance: short transactions, beside readers and writers ------------------------------------------------

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import threading
 from bisect import bisect_left, bisect_right, insort
-from collections.abc import Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
@@ -18,7 +18,10 @@ from typing import Final, Literal
 import msgspec
 
 from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, InvalidArgument, NotFound, Protected
+from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
+from holdfast.stores import leases
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
 
 _LARGEST_PIECE: Final = 8 * 2**20
 _NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
@@ -53,7 +56,7 @@ class _Thread:
 
     `last` is the last seq given out, and `rows[seq - 1]` the checkpoint `seq`: tombstones stay, so there are no holes.
     The segments of a log are in the order of their commits. `forks` are the threads in use that have this one among
-    their `origins`.
+    their `origins`. `effects[number - 1]` is the journal entry `number`.
     """
 
     number: int
@@ -67,6 +70,8 @@ class _Thread:
     logs: dict[int, list[_Segment]] = field(default_factory=dict[int, list[_Segment]])
     origins: set[int] = field(default_factory=set[int])
     forks: set[int] = field(default_factory=set[int])
+    run: RunRow | None = None
+    effects: list[EffectRow] = field(default_factory=list[EffectRow])
 
     @property
     def position(self) -> c.Position:
@@ -74,6 +79,10 @@ class _Thread:
 
     def row(self, seq: int) -> c.CheckpointRow | None:
         return self.rows[seq - 1] if 1 <= seq <= len(self.rows) else None
+
+    def put_run(self, row: RunRow) -> None:
+        self.run = row
+        self.summary = msgspec.structs.replace(self.summary, status=row.status, updated_at=row.updated_at)
 
     def has(self, seq: int) -> bool:
         row = self.row(seq)
@@ -85,8 +94,9 @@ class MemoryStore:
 
     encoding: Literal["packed", "text"] = "packed"
 
-    def __init__(self, *, namespace: str) -> None:
+    def __init__(self, *, namespace: str, clock: Callable[[], Clock] | None = None) -> None:
         self.namespace = namespace
+        self._clock = clock or _clock
         self._lock = threading.Lock()
         self._closed = False
         self._threads: dict[int, _Thread] = {}
@@ -162,12 +172,36 @@ class MemoryStore:
         with self._open():
             return sorted(self._at(thread).forks)
 
+    def clock(self) -> Clock:
+        with self._open():
+            return self._clock()
+
+    def run(self, thread: int) -> RunRow | None:
+        with self._open():
+            return self._at(thread).run
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        with self._open():
+            wanted = [
+                (thread.run.updated_at, thread.number, name, thread.run)
+                for name, thread in self._named.items()
+                if thread.run is not None and thread.run.status in statuses
+            ]
+        page = [(name, run) for at, number, name, run in sorted(wanted, key=_by_age) if (at, number) > after]
+        return page[: max(limit, 0)]
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        with self._open():
+            start = max(after, 0)
+            return self._at(thread).effects[start : start + max(limit, 0)]
+
     # -- writing: everything is checked before anything is changed --------------------------------------------------
 
     def commit(self, commit: c.Commit) -> c.Position:
         _check_form(commit)
         with self._open():
             thread = self._named.get(commit.name)
+            self._check_run(commit)
             if thread and commit.expect is None:
                 raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
             if (thread.position if thread else None) != commit.expect:
@@ -180,8 +214,12 @@ class MemoryStore:
                 )
             runs = [run for run in commit.runs if run.cells]
             _check_appends(runs, thread.logs if thread else {})
+            _check_numbers(thread or _Thread(0), commit.effects)
 
             thread = thread or self._create(commit.name)
+            if commit.run:
+                thread.run = msgspec.structs.replace(commit.run, thread=thread.number)
+            _journal(thread, commit.effects)
             for run in runs:
                 segment = _Segment(commit.row.seq, run.start, run.cells, run.refs)
                 thread.logs.setdefault(run.log, []).append(segment)
@@ -200,12 +238,57 @@ class MemoryStore:
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
         with self._open():
             thread = self._at(expect.thread)
+            leases.require_free(thread.run, self._clock())
             if thread.name is None or thread.position != expect:
                 raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
             if not thread.has(to):
                 raise NotFound(f"The thread has no checkpoint {to}, or it was deleted; nothing was changed.")
             thread.head, thread.move, thread.summary = to, thread.move + 1, summary
             return thread.position
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        leases.check_claim(expect, row)
+        with self._open():
+            thread = self._at(row.thread)
+            leases.require_expected(thread.run, expect)
+            if thread.name is None:
+                raise _not_found(row.thread)
+            thread.put_run(row)
+
+    def renew(self, thread: int, fence: int, until: int) -> None:
+        with self._open():
+            found = self._at(thread)
+            found.run = msgspec.structs.replace(leases.require_fence(found.run, fence), lease_until=until)
+
+    def update_run(self, row: RunRow) -> None:
+        with self._open():
+            found = self._at(row.thread)
+            leases.require_fence(found.run, row.fence)
+            found.put_run(row)
+
+    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+        with self._open():
+            found = self._at(thread)
+            leases.require_fence(found.run, fence)
+            _check_numbers(found, rows)
+            return _journal(found, rows)
+
+    def journal_late(self, thread: int, row: EffectRow) -> int:
+        with self._open():
+            found = self._at(thread)
+            if found.run is None:
+                raise leases.no_run(thread)
+            [number] = _journal(found, [msgspec.structs.replace(row, status="late", number=0)])
+            return number
+
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
+        with self._open():
+            found = self._at(thread)
+            if not 1 <= number <= len(found.effects):
+                raise leases.no_effect(thread, number)
+            if found.effects[number - 1].status != expect:
+                raise leases.settled_otherwise()
+            _journal(found, [msgspec.structs.replace(row, number=number)])
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         with self._open():
@@ -247,9 +330,11 @@ class MemoryStore:
             found = self._at(thread)
             if found.name is None:
                 raise _not_found(thread)
+            leases.require_free(found.run, self._clock())
             del self._named[found.name]
             del self._names[bisect_left(self._names, found.name)]
             found.name, found.rows, found.count = None, [], 0
+            found.run, found.effects = None, []
             # Its own forks are registered with its origins as well, so it need not stay with them for their sake.
             for other in (found, *map(self._at, found.origins)):
                 other.forks.discard(thread)
@@ -332,6 +417,15 @@ class MemoryStore:
         insort(self._names, name)
         return thread
 
+    def _check_run(self, commit: c.Commit) -> None:
+        run = self._at(commit.expect.thread).run if commit.expect else None
+        if commit.fence is not None:
+            leases.require_fence(run, commit.fence)
+        elif commit.run is not None:
+            leases.require_none(run)
+        else:
+            leases.require_free(run, self._clock())
+
     def _register(self, thread: _Thread, origins: Collection[int]) -> None:
         for origin in map(self._at, origins):
             if origin is not thread:
@@ -350,6 +444,12 @@ class MemoryStore:
                 yield c.Problem(name, (thread.head,), "The head is not among the checkpoints.")
             if thread.count != sum(not row.deleted for row in thread.rows):
                 yield c.Problem(name, (), "The number of checkpoints is not what was counted.")
+            if [row.number for row in thread.effects] != list(range(1, len(thread.effects) + 1)):
+                yield c.Problem(name, (), "The journal's entries are not those that were numbered.")
+            if thread.run is None and thread.effects:
+                yield c.Problem(name, (), "The journal has no run.")
+            if thread.run is not None and thread.run.thread != thread.number:
+                yield c.Problem(name, (), "The run is that of another thread.")
 
 
 class _Alive:
@@ -379,6 +479,31 @@ class _Alive:
         return [part for part in parts if part.cells]
 
 
+def _clock() -> Clock:
+    return Clock("memory", clocks.now())
+
+
+def _by_age(run: tuple[int, int, str, RunRow]) -> tuple[int, int]:
+    return run[:2]
+
+
+def _check_numbers(thread: _Thread, rows: Sequence[EffectRow]) -> None:
+    for row in rows:
+        if row.number and not 1 <= row.number <= len(thread.effects):
+            raise leases.no_effect(thread.number, row.number)
+
+
+def _journal(thread: _Thread, rows: Sequence[EffectRow]) -> list[int]:
+    numbers: list[int] = []
+    for row in rows:
+        if row.number:
+            thread.effects[row.number - 1] = row
+        else:
+            thread.effects.append(msgspec.structs.replace(row, number=len(thread.effects) + 1))
+        numbers.append(row.number or len(thread.effects))
+    return numbers
+
+
 def _not_found(number: int) -> NotFound:
     return NotFound(f"There is no thread number {number}; nothing was changed.")
 
@@ -397,6 +522,7 @@ def _check_form(commit: c.Commit) -> None:
         raise InvalidArgument("A run needs refs for each of its cells or for none; nothing was stored.")
     if any(len(piece) > _LARGEST_PIECE for value in commit.values for piece in value.pieces):
         raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
+    leases.check_form(commit)
 
 
 def _check_appends(runs: Sequence[c.Run], logs: dict[int, list[_Segment]]) -> None:

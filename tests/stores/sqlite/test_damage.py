@@ -8,15 +8,18 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast.errors import Damaged, StoreError
 from holdfast.stores.contract import Live, Refs, Run, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
-from holdfast.testing.contract.build import Line, commit, noise, saved, summary, value
+from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
 from tests.stores.sqlite.conftest import Open
 
 SAVES = 40
+ENTRIES = 40
+ENDED = 10
 IMAGE = value(b"an image " * 1000, b"its second half")
 
 
@@ -34,6 +37,11 @@ def fill(store: SQLiteStore) -> None:
     store.delete(line.number, [7, 8])
     line.rewind(SAVES - 5)
     line.position = store.commit(commit("thread", line.at, runs=[Run(2, 0, (noise(store, 9000),))], shows=summary(1)))
+
+    store.claim(None, run_row(line.number, reason="why", result=b"r" * 300, updated_at=5))
+    store.journal(line.number, 1, [effect(key=f"call_{n}", result=b"%d " % n * 40) for n in range(ENTRIES)])
+    for n in range(ENDED):
+        store.commit(replace(commit(f"run {n}"), run=run_row(0, status="completed", updated_at=n)))
 
 
 def spans(store: SQLiteStore) -> list[Span]:
@@ -54,9 +62,13 @@ VERBS: dict[str, Callable[[SQLiteStore], object]] = {
     "value": lambda store: store.value(IMAGE.digest),
     "forks": lambda store: store.forks(2),
     "last": lambda store: store.last(1),
+    "run": lambda store: store.run(1),
+    "effects": lambda store: store.effects(1, after=0, limit=100),
+    "open": lambda store: store.runs(statuses=["running"], after=(0, 0), limit=100),
+    "ended": lambda store: store.runs(statuses=["completed"], after=(0, 0), limit=100),
 }
 # Found through one index alone; a damaged one may hide entries, which only a check brings to light.
-CHECKED = {"threads", "labelled"}
+CHECKED = {"threads", "labelled", "open", "ended"}
 
 
 def seen(store: SQLiteStore) -> dict[str, object]:
@@ -186,11 +198,26 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "INSERT INTO fork VALUES (1, 9)",
         "DELETE FROM value_piece WHERE piece_key = 1 << 24",
         "DELETE FROM value",
+        "UPDATE run SET status = 'completed'",
+        "UPDATE run SET updated_at = 9",
+        "UPDATE run SET entries = 2",
+        "UPDATE run SET namespace = x'7a'",
+        "UPDATE run SET record = x'00'",
+        "DELETE FROM run",
+        "INSERT INTO run SELECT 9, namespace, status, updated_at, entries, record, checksum FROM run",
+        "UPDATE effect SET record = zeroblob(length(record)) WHERE row_key = 1 << 32 | 2",
+        "UPDATE effect SET record = (SELECT record FROM effect WHERE row_key = 1 << 32 | 1)",
+        "DELETE FROM effect WHERE row_key = 1 << 32 | 2",
+        "DELETE FROM effect WHERE row_key = 1 << 32 | 3",
+        "INSERT INTO effect SELECT 1 << 32 | 4, record FROM effect LIMIT 1",
+        "INSERT INTO effect SELECT 9 << 32 | 1, record FROM effect LIMIT 1",
     ],
 )
 def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, sql: str) -> None:
     line = saved(store, "t", "a", "b")
     line.save("c", values=[IMAGE])
+    store.claim(None, run_row(1))
+    store.journal(1, 1, [effect(key=key) for key in "abc"])
     assert list(store.check()) == []
     alter(path, sql)
     assert list(store.check())
@@ -285,6 +312,71 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
             continue
         whole.append(n)
     assert whole == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+@pytest.mark.parametrize("lost", ["UPDATE run SET record = zeroblob(length(record))", "UPDATE run SET status = 'idle'"])
+def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str) -> None:
+    line = saved(store, "t", "a")
+    row = run_row(1)
+    store.claim(None, row)
+    alter(path, lost)
+    calls: list[Callable[[], object]] = [
+        lambda: store.run(1),
+        lambda: store.effects(1, after=0, limit=1),
+        lambda: store.claim(row, replace(row, fence=2)),
+        lambda: store.claim(None, row),
+        lambda: store.renew(1, 1, 5),
+        lambda: store.update_run(row),
+        lambda: store.journal(1, 1, [effect()]),
+        lambda: store.journal_late(1, effect()),
+        lambda: line.save("b"),
+        lambda: store.commit(replace(commit("t", line.at), fence=1)),
+        lambda: store.rewind(line.at, to=1, summary=summary()),
+        lambda: store.drop(1),
+    ]
+    for call in calls:
+        with pytest.raises(Damaged):
+            call()
+
+
+def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a")
+    store.claim(None, run_row(1))
+    store.journal(1, 1, [effect()])
+    alter(path, "DELETE FROM run")
+    for call in (lambda: store.run(1), lambda: store.effects(1, after=0, limit=1)):
+        with pytest.raises(Damaged):
+            call()
+
+
+def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a")
+    store.claim(None, run_row(1))
+    store.journal(1, 1, [effect(), effect(), effect("begun")])
+    alter(path, "DELETE FROM effect WHERE row_key = 1 << 32 | 3")
+    calls: list[Callable[[], object]] = [
+        lambda: store.effects(1, after=0, limit=10),
+        lambda: store.effects(1, after=2, limit=10),
+        lambda: store.journal(1, 1, [effect()]),
+        lambda: store.journal(1, 1, [effect("done", number=3)]),
+        lambda: store.settle(1, 3, "begun", effect()),
+    ]
+    for call in calls:
+        with pytest.raises(Damaged):
+            call()
+    assert len(store.effects(1, after=0, limit=2)) == 2, "what is whole can be read"
+
+
+def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> None:
+    saved(store, "t", "a")
+    store.claim(None, run_row(1))
+    store.journal(1, 1, [effect("begun", key=key) for key in "abc"])
+    alter(path, "UPDATE effect SET record = (SELECT record FROM effect LIMIT 1) WHERE row_key = 1 << 32 | 2")
+    with pytest.raises(Damaged, match="journal entry 2"):
+        store.effects(1, after=0, limit=10)
+    with pytest.raises(Damaged, match="journal entry 2"):
+        store.settle(1, 2, "begun", effect())
+    assert [row.key for row in store.effects(1, after=2, limit=10)] == ["c"]
 
 
 def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:

@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Problem
-from holdfast.stores.sqlite import reading, rows, schema
+from holdfast.stores.sqlite import reading, records, rows, schema
 from holdfast.stores.sqlite.errors import FAILURES
 from holdfast.stores.sqlite.rows import StoredThread
 
@@ -35,9 +35,15 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
             except Damaged as error:
                 # Of any namespace: which one it belongs to is among what is not known.
                 problem(str(error))
+        for row in connection.execute(_SQL["runs"]):
+            try:
+                records.read_run(row)
+            except Damaged as error:
+                problem(str(error))
         _compare(connection, problem, "named_in_table", "named_in_name_index", "thread names")
         _compare(connection, problem, "named_in_table", "named_in_hash_index", "thread name hashes")
         _compare(connection, problem, "labels_in_table", "labels_in_index", "labels")
+        _compare(connection, problem, "open_in_table", "open_in_index", "open runs")
         for what, number in connection.execute(_SQL["orphans"]):
             problem(f"{rows.to_text(what)} of thread number {number}, which does not exist")
         for (digest,) in connection.execute(_SQL["values_in_pieces"], (namespace,)):
@@ -76,6 +82,7 @@ def thread(connection: sqlite3.Connection, namespace: bytes, number: int) -> lis
     try:
         found += _checkpoints(connection, name, stored)
         found += _segments(connection, name, stored)
+        found += _journal(connection, name, stored)
     except FAILURES as error:
         found.append(Problem(name, (), f"SQLite: {error}"))
     return found
@@ -133,8 +140,33 @@ def _segments(connection: sqlite3.Connection, name: str | None, thread: StoredTh
     return found
 
 
+def _journal(connection: sqlite3.Connection, name: str, thread: StoredThread) -> list[Problem]:
+    found: list[Problem] = []
+    run = connection.execute(_SQL["run_of"], (thread.thread_no,)).fetchone()
+    if run is not None and run[0] != thread.namespace:
+        found.append(Problem(name, (), "its run is of another namespace"))
+    expected = 1
+    for row_key, record in connection.execute(_SQL["effects"], (thread.thread_no,)):
+        number = row_key & rows.MAX_SEQ
+        if number != expected:
+            found.append(Problem(name, (), f"journal entries {expected} to {number - 1} are missing"))
+        expected = number + 1
+        try:
+            records.read_effect(row_key, record)
+        except Damaged as error:
+            found.append(Problem(name, (), str(error)))
+    if run is None and expected > 1:
+        found.append(Problem(name, (), "it has a journal but no run"))
+    if run is not None and run[1] != expected - 1:
+        found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[1]}"))
+    return found
+
+
 def _dropped(connection: sqlite3.Connection, thread: StoredThread) -> list[Problem]:
-    return _segments(connection, None, thread)
+    found = _segments(connection, None, thread)
+    if connection.execute(_SQL["run_of"], (thread.thread_no,)).fetchone() is not None:
+        found.append(Problem(None, (), f"thread number {thread.thread_no} was dropped but still has a run"))
+    return found
 
 
 def _compare(connection: sqlite3.Connection, problem: Callable[[str], None], table: str, index: str, what: str) -> None:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import segment
 from holdfast.stores.contract import Compacted, Live, Run
-from holdfast.stores.sqlite import reading, rows, schema
+from holdfast.stores.sqlite import reading, rows, runs, schema
 from holdfast.stores.sqlite.cells import NOTHING, Ranges, walk_commits
 from holdfast.stores.sqlite.rows import MAX_SEQ
 
@@ -91,6 +91,8 @@ def clear(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> b
         if used:
             connection.execute(_SQL["move_cells"], ends)
         connection.execute(_SQL["delete_checkpoints"], ends)
+        return True
+    if runs.clear(connection, thread_no, _ROWS):
         return True
     connection.execute(_WRITING["delete_moves"], (thread_no,))
     keys = connection.execute(_SQL["oldest_segments"], (thread_no, _ROWS)).fetchall()

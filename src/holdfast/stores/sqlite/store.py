@@ -11,6 +11,8 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import InvalidArgument, StoreError
+from holdfast.stores import clock as clocks
+from holdfast.stores import leases
 from holdfast.stores.contract import (
     Cells,
     CheckpointRow,
@@ -23,8 +25,9 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
 from holdfast.stores.sqlite import cells as reading_cells
-from holdfast.stores.sqlite import check, maintenance, reading, rows, values, writing
+from holdfast.stores.sqlite import check, maintenance, reading, rows, runs, values, writing
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.writer import Work, Writer
@@ -54,6 +57,7 @@ class SQLiteStore:
         namespace: str,
         durability: Durability,
         busy_timeout: float = 10.0,
+        clock: Callable[[], Clock] | None = None,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
@@ -63,6 +67,7 @@ class SQLiteStore:
         # Not abspath: the gate and the WAL lie beside the file itself, whichever link leads to it.
         self._path = os.path.realpath(path)
         self._namespace = rows.to_bytes(namespace)
+        self._clock = clock or clocks.machine
         self._readers = Readers(self._path, durability, busy_timeout)
         self._writer = Writer(self._path, durability, busy_timeout)
         self._paused = False
@@ -109,6 +114,19 @@ class SQLiteStore:
     def thread_numbers(self) -> list[int]:
         return self._read(reading.numbers)
 
+    def clock(self) -> Clock:
+        self._writer.ready()
+        return self._clock()
+
+    def run(self, thread: int) -> RunRow | None:
+        return self._read(runs.run, thread)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(runs.runs, statuses, after, max(limit, 0))
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        return self._read(runs.effects, thread, after, max(limit, 0))
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
@@ -116,16 +134,35 @@ class SQLiteStore:
         if commit.values:
             packed = tuple([None if self._read(values.known, value) else values.pack(value) for value in commit.values])
         prepared = writing.prepare(commit, packed)
-        return self._write(prepared.weight, writing.commit, prepared)
+        return self._write(prepared.weight, writing.commit, prepared, self._clock)
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        return self._write(0, writing.rewind, expect, to, summary)
+        return self._write(0, writing.rewind, expect, to, summary, self._clock)
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        leases.check_claim(expect, row)
+        self._write(0, runs.claim, expect, row)
+
+    def renew(self, thread: int, fence: int, until: int) -> None:
+        self._write(0, runs.renew, thread, fence, until)
+
+    def update_run(self, row: RunRow) -> None:
+        self._write(0, runs.update, row)
+
+    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+        return self._write(runs.weigh(rows), runs.journal, thread, fence, rows)
+
+    def journal_late(self, thread: int, row: EffectRow) -> int:
+        return self._write(runs.weigh([row]), runs.journal_late, thread, row)
+
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
+        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._write(len(seqs) * PAGE_SIZE, writing.delete, thread, seqs)
 
     def drop(self, thread: int) -> None:
-        origins = self._write(0, writing.forget, thread)
+        origins = self._write(0, writing.forget, thread, self._clock)
         # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it.
         for number in (thread, *origins):
             self._clear(number)

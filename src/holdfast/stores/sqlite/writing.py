@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Collection
+from collections.abc import Callable, Collection
 from typing import Final, NamedTuple
 
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected, TooLarge
-from holdfast.stores import segment
+from holdfast.stores import leases, segment
 from holdfast.stores.contract import Commit, Position, Summary
-from holdfast.stores.sqlite import reading, rows, schema, values
+from holdfast.stores.running import Clock, RunRow
+from holdfast.stores.sqlite import reading, records, rows, runs, schema, values
 from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD, StoredCheckpoint, StoredThread
 
 _SQL: Final = schema.statements("writing.sql")
+_RUN: Final = slice(1, 1 + records.RUN_COLUMNS)
 
 
 class Prepared(NamedTuple):
@@ -45,22 +47,33 @@ def prepare(commit: Commit, packed: tuple[list[values.Packed] | None, ...]) -> P
         if run.start < ends.get(run.log, 0):
             raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
         ends[run.log] = run.start + len(run.cells)
+    leases.check_form(commit)
     stored = rows.encode(row)
-    runs = [run for run in commit.runs if run.cells]
-    cells = segment.draft(runs) if runs else None
+    cells_of = [run for run in commit.runs if run.cells]
+    cells = segment.draft(cells_of) if cells_of else None
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
+    weight += runs.weigh(commit.effects)
     return Prepared(commit, stored, cells, packed, weight)
 
 
-def commit(connection: sqlite3.Connection, namespace: bytes, prepared: Prepared) -> Position:
+def commit(
+    connection: sqlite3.Connection, namespace: bytes, prepared: Prepared, clock: Callable[[], Clock]
+) -> Position:
     """Store a checkpoint and make it the head."""
     wanted = prepared.commit
     row, expect = wanted.row, wanted.expect
     if expect is None:
+        runs.check_commit(None, wanted, clock)
         thread = _new_thread(connection, namespace, wanted)
     else:
-        thread = _expected(connection, namespace, expect, rows.to_bytes(wanted.name))
+        thread = _expected(
+            connection,
+            namespace,
+            expect,
+            rows.to_bytes(wanted.name),
+            lambda found: runs.check_commit(found, wanted, clock),
+        )
         thread.head, thread.move, thread.last = row.seq, row.move, row.seq
         thread.count += 1
         thread.head_id = row.id
@@ -83,12 +96,23 @@ def commit(connection: sqlite3.Connection, namespace: bytes, prepared: Prepared)
         _insert(connection, thread)
     else:
         _update(connection, thread)
+    if wanted.effects or wanted.run is not None:
+        runs.keep(connection, namespace, thread.thread_no, wanted)
     return thread.position()
 
 
-def rewind(connection: sqlite3.Connection, namespace: bytes, expect: Position, to: int, summary: Summary) -> Position:
+def rewind(
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    expect: Position,
+    to: int,
+    summary: Summary,
+    clock: Callable[[], Clock],
+) -> Position:
     """Make an earlier checkpoint the head."""
-    thread = _expected(connection, namespace, expect, None)
+    thread = _expected(
+        connection, namespace, expect, None, lambda found: leases.require_free(found, clock()) if found else None
+    )
     if thread.move >= MAX_SEQ:
         raise TooLarge("a thread has at most 2**32 - 1 moves")
     row = reading.checkpoint(connection, namespace, thread.thread_no, to)
@@ -127,11 +151,13 @@ def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seq
     return buried
 
 
-def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> list[int]:
+def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int, clock: Callable[[], Clock]) -> list[int]:
     """Free a thread's name; from here on its checkpoints are gone for every reader. Whose cells it used."""
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is None:
         raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
+    runs.require_free(connection, namespace, thread_no, clock)
+    runs.forget(connection, thread_no)
     thread.name = thread.name_hash = None
     thread.count = 0
     connection.execute(_SQL["forget_name"], (thread_no, thread.checksum()))
@@ -167,12 +193,24 @@ def _new_thread(connection: sqlite3.Connection, namespace: bytes, wanted: Commit
     return thread
 
 
-def _expected(connection: sqlite3.Connection, namespace: bytes, expect: Position, name: bytes | None) -> StoredThread:
-    """The thread, if it is in the position the caller expects."""
+def _expected(
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    expect: Position,
+    name: bytes | None,
+    allow: Callable[[RunRow | None], None],
+) -> StoredThread:
+    """The thread, if its run allows it and it is in the position the caller expects.
+
+    The run comes first: a worker that lost its lease is told that, and not that somebody else saved.
+    """
     row = connection.execute(_SQL["position"], (expect.thread,)).fetchone()
     if row is None:
+        allow(None)
         raise Conflict("the thread was dropped; nothing was stored")
-    thread = rows.stored_thread(row[1:])
+    has_run = row[1] is not None and row[2] == namespace
+    allow(records.read_run(row[_RUN]) if has_run else None)
+    thread = rows.stored_thread(row[_RUN.stop :])
     if thread.namespace != namespace or thread.name is None or (name is not None and thread.name != name):
         raise Conflict("the thread was dropped; nothing was stored")
     if thread.position() != expect:

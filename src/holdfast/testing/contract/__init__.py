@@ -8,8 +8,11 @@ from holdfast.testing.contract.concurrency import ConcurrencyContract
 from holdfast.testing.contract.forks import ForkContract
 from holdfast.testing.contract.handles import HandleContract
 from holdfast.testing.contract.history import HistoryContract
+from holdfast.testing.contract.journal import JournalContract
+from holdfast.testing.contract.leases import LeaseContract
 from holdfast.testing.contract.listing import ListingContract
 from holdfast.testing.contract.namespaces import NamespaceContract
+from holdfast.testing.contract.runs import RunContract
 from holdfast.testing.contract.sweeping import SweepContract
 from holdfast.testing.contract.values import ValueContract
 
@@ -23,6 +26,9 @@ class StoreContract(
     SweepContract,
     ListingContract,
     NamespaceContract,
+    RunContract,
+    LeaseContract,
+    JournalContract,
     HandleContract,
     ConcurrencyContract,
 ):

@@ -8,6 +8,8 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
+import msgspec
+
 from holdfast.stores.contract import (
     NO_REFS,
     CheckpointRow,
@@ -22,6 +24,7 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
+from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
 
 _ids = itertools.count(1)
 
@@ -90,6 +93,39 @@ def commit(
     )
 
 
+def run_row(thread: int, **changes: Any) -> RunRow:
+    """A run with fence 1 that nobody holds."""
+    fields: dict[str, Any] = {"thread": thread, "status": "running", "fence": 1, "created_at": 1, "updated_at": 1}
+    return RunRow(**(fields | changes))
+
+
+def held(store: Store, thread: int, **changes: Any) -> RunRow:
+    """A run that somebody holds for an hour."""
+    clock = store.clock()
+    fields = {"owner": Owner("host", "boot", 1, 2, 3), "clock": clock.id, "lease_until": clock.now + 3_600_000}
+    return run_row(thread, **(fields | changes))
+
+
+def effect(status: EffectStatus = "done", **changes: Any) -> EffectRow:
+    fields: dict[str, Any] = {
+        "branch": 1,
+        "step": 1,
+        "key": "key",
+        "name": "tool",
+        "kind": "irreversible",
+        "status": status,
+        "arguments": b"a digest",
+        "fence": 1,
+        "begun_at": 1_700_000_000,
+    }
+    return EffectRow(**(fields | changes))
+
+
+def numbered(*rows: EffectRow) -> list[EffectRow]:
+    """Entries as a journal gives them back that holds these and no others."""
+    return [msgspec.structs.replace(row, number=number) for number, row in enumerate(rows, 1)]
+
+
 class Line:
     """A thread being written: log 1 grows by what each save brings, and every row names all of it."""
 
@@ -143,6 +179,19 @@ def saved(store: Store, name: str, *saves: str) -> Line:
     for words in saves:
         line.save(*words.split())
     return line
+
+
+def running(store: Store, name: str = "a", **changes: Any) -> tuple[Line, RunRow]:
+    """A thread with a run that somebody holds for an hour."""
+    line = saved(store, name, "x")
+    row = held(store, line.number, **changes)
+    store.claim(None, row)
+    return line, row
+
+
+def inside(made: Commit, **changes: Any) -> Commit:
+    """The commit, with what it brings for a run."""
+    return msgspec.structs.replace(made, **changes)
 
 
 def texts_of(store: Store, *spans: Span) -> list[list[str]]:

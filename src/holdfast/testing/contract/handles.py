@@ -10,11 +10,15 @@ import pytest
 
 from holdfast.errors import Closed, Conflict, Damaged
 from holdfast.stores.contract import Live, Position, Refs, Span, Store
+from holdfast.stores.running import EffectRow, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of, value
 
 PROMPT = value(b'"a long system prompt"')
 IMAGE = value(b'"an im', b'age"')
+
+RUN = RunRow(thread=1, status="running", fence=1)
+EFFECT = EffectRow(branch=1, step=1, key="k", name="n", kind="read", status="done", arguments=b"", fence=1, begun_at=1)
 
 VERBS: dict[str, Callable[[Store], object]] = {
     "thread": lambda store: store.thread("a"),
@@ -26,8 +30,18 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "value": lambda store: store.value(PROMPT.digest),
     "last": lambda store: store.last(1),
     "forks": lambda store: store.forks(1),
+    "clock": lambda store: store.clock(),
+    "run": lambda store: store.run(1),
+    "runs": lambda store: store.runs(statuses=["running"], after=(0, 0), limit=1),
+    "effects": lambda store: store.effects(1, after=0, limit=1),
     "commit": lambda store: store.commit(commit("new")),
     "rewind": lambda store: store.rewind(Position(1, 1, 1, 1), to=1, summary=summary()),
+    "claim": lambda store: store.claim(None, RUN),
+    "renew": lambda store: store.renew(1, 1, 1),
+    "update_run": lambda store: store.update_run(RUN),
+    "journal": lambda store: store.journal(1, 1, [EFFECT]),
+    "journal_late": lambda store: store.journal_late(1, EFFECT),
+    "settle": lambda store: store.settle(1, 1, "begun", EFFECT),
     "delete": lambda store: store.delete(1, [1]),
     "sweep": lambda store: store.sweep(1, Live((), 1)),
     "mark_values": lambda store: store.mark_values(),

@@ -19,12 +19,26 @@ SELECT count(*) FROM checkpoint NOT INDEXED WHERE label IS NOT NULL
 -- name: labels_in_index
 SELECT count(*) FROM checkpoint INDEXED BY checkpoint_by_label WHERE label IS NOT NULL
 
+-- name: runs
+SELECT thread_no, namespace, status, updated_at, entries, record, checksum FROM run NOT INDEXED
+
+-- name: open_in_table
+SELECT count(*) FROM run NOT INDEXED WHERE status IN ('queued', 'running', 'waiting')
+
+-- name: open_in_index
+SELECT count(*) FROM run INDEXED BY run_open WHERE status IN ('queued', 'running', 'waiting')
+
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
 SELECT 'segments', row_key >> 32 FROM segment WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
 SELECT 'moves', row_key >> 32 FROM move WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a run', thread_no FROM run NOT INDEXED WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'journal entries', row_key >> 32 FROM effect
+WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
 SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
 UNION
@@ -41,6 +55,12 @@ SELECT count(*) FROM value_piece WHERE piece_key >> 24 NOT IN (SELECT value_no F
 -- name: checkpoints
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: effects
+SELECT row_key, record FROM effect WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: run_of
+SELECT namespace, entries FROM run WHERE thread_no = ?1
 
 -- name: moves
 SELECT row_key & 0xffffffff, head FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key

@@ -64,6 +64,28 @@ CREATE TABLE fork (
 
 CREATE INDEX fork_by_thread ON fork (thread, origin);
 
+-- At most one row per thread, replaced as a whole: the only record that changes. `status` and `updated_at` repeat what
+-- the record says, for the index. `entries` counts those of its journal: the newest cannot be lost unnoticed. The
+-- checksum covers all.
+CREATE TABLE run (
+    thread_no INTEGER PRIMARY KEY,
+    namespace BLOB NOT NULL,
+    status TEXT NOT NULL,
+    updated_at INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+
+-- What workers look for, oldest first. Runs that ended are many and not in it.
+CREATE INDEX run_open ON run (namespace, updated_at, thread_no) WHERE status IN ('queued', 'running', 'waiting');
+
+-- The journal, keyed by `thread_no << 32 | number`.
+CREATE TABLE effect (
+    row_key INTEGER PRIMARY KEY,
+    record BLOB NOT NULL
+) STRICT;
+
 CREATE TABLE value (
     value_no INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace BLOB NOT NULL,

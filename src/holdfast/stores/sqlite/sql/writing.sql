@@ -2,12 +2,13 @@
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'thread'
 
 -- name: position
--- The thread, and the newest key its checkpoints really have: one statement, since it runs on every save.
+-- The thread, the newest key its checkpoints really have, and its run: one statement, since it runs on every save.
 SELECT
     (SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
      ORDER BY row_key DESC LIMIT 1),
-    *
-FROM thread WHERE thread_no = ?1
+    run.thread_no, run.namespace, run.status, run.updated_at, run.entries, run.record, run.checksum,
+    thread.*
+FROM thread LEFT JOIN run ON run.thread_no = ?1 WHERE thread.thread_no = ?1
 
 -- name: insert_thread
 INSERT INTO thread (thread_no, namespace, name, name_hash, created_at, head, move, last, count, head_id, step, status,

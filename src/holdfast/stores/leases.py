@@ -1,0 +1,70 @@
+"""What a store checks before it writes for a run: the rules of fences and leases, the same on every store."""
+
+from __future__ import annotations
+
+from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
+from holdfast.stores.contract import Commit
+from holdfast.stores.running import Clock, RunRow
+
+
+def check_form(commit: Commit) -> None:
+    """`InvalidArgument` if what a commit brings for a run contradicts itself."""
+    run, fence, expect = commit.run, commit.fence, commit.expect
+    if run is not None:
+        if fence is not None and run.fence != fence:
+            raise InvalidArgument("a commit's run must have the commit's fence; nothing was stored")
+        if run.thread and (expect is None or run.thread != expect.thread):
+            raise InvalidArgument("a commit's run must be that of its thread; nothing was stored")
+    if commit.effects and fence is None and run is None:
+        raise InvalidArgument("only a commit inside a run can bring effects; nothing was stored")
+
+
+def check_claim(expect: RunRow | None, row: RunRow) -> None:
+    """`InvalidArgument` if `row` cannot follow `expect`."""
+    if expect is not None and expect.thread != row.thread:
+        raise InvalidArgument("a claim must be of the run it expects; nothing was changed")
+    if row.fence != (1 if expect is None else expect.fence + 1):
+        raise InvalidArgument("a claim's fence must be one higher than the one it expects; nothing was changed")
+
+
+def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
+    """`Conflict` unless the run is exactly as a claim expects it."""
+    if found != expect:
+        raise Conflict("the run was claimed, renewed or ended by somebody else; nothing was changed. Read it again")
+
+
+def require_none(found: RunRow | None) -> None:
+    """`Conflict` if there is a run where one is to be created."""
+    if found is not None:
+        raise Conflict("the thread has a run already; nothing was stored. Claim that one")
+
+
+def require_fence(found: RunRow | None, fence: int) -> RunRow:
+    """The run, if it is running and its fence is this one; else `LeaseLost`. An expired lease is still a lease."""
+    if found is None or found.fence != fence or found.status != "running":
+        raise LeaseLost("this worker no longer holds the thread: the run was ended or taken over. Nothing was changed")
+    return found
+
+
+def require_free(found: RunRow | None, clock: Clock) -> None:
+    """`LeaseHeld` if somebody's lease on the thread has not ended."""
+    if (
+        found is not None
+        and found.status == "running"
+        and found.owner is not None
+        and found.clock == clock.id
+        and found.lease_until > clock.now
+    ):
+        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends")
+
+
+def no_run(thread: int) -> NotFound:
+    return NotFound(f"thread number {thread} has no run; nothing was changed")
+
+
+def no_effect(thread: int, number: int) -> NotFound:
+    return NotFound(f"thread number {thread} has no journal entry {number}; nothing was changed")
+
+
+def settled_otherwise() -> Conflict:
+    return Conflict("the journal entry was settled meanwhile; nothing was changed. Read it again")

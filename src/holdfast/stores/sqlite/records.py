@@ -1,0 +1,113 @@
+"""Runs and journal entries ⇄ rows: one blob each, with a checksum that binds it to its row."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from holdfast.errors import Damaged, InvalidArgument
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.sqlite.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+RunColumns = tuple[int, bytes, bytes, int, int, bytes, int]
+# thread_no, namespace, status, updated_at, entries, record, checksum
+RUN_COLUMNS: Final = 7
+
+_BOUND: Final = struct.Struct("<qqqII")
+_KEY: Final = struct.Struct("<q")
+_CHECKSUM: Final = struct.Struct("<I")
+
+_PLAIN: Final = b"\0"
+_ESCAPED: Final = b"\1"
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode_run = msgspec.msgpack.Decoder(RunRow).decode
+_decode_effect = msgspec.msgpack.Decoder(EffectRow).decode
+
+
+def store_run(namespace: bytes, row: RunRow, entries: int) -> tuple[int, bytes, str, int, int, bytes, int]:
+    """The columns of a run. `InvalidArgument` if a number does not fit one."""
+    record = _packed(row)
+    checksum = _run_checksum(row.thread, namespace, row.status.encode(), row.updated_at, entries, record)
+    return row.thread, namespace, row.status, row.updated_at, entries, record, checksum
+
+
+def recount(columns: RunColumns, entries: int) -> int:
+    """The checksum of a run whose journal has grown."""
+    return _run_checksum(*columns[:4], entries, columns[5])
+
+
+def read_run(columns: RunColumns) -> RunRow:
+    """The run of a selected row, verified. `Damaged` if it is not what was written."""
+    thread_no, namespace, status, updated_at, entries, record, checksum = columns
+    what = f"the run of thread number {thread_no}"
+    try:
+        if _run_checksum(thread_no, namespace, status, updated_at, entries, record) != checksum:
+            raise Damaged(f"{what} does not match its checksum")
+        return _unpacked(record, _decode_run)
+    except (TypeError, struct.error, msgspec.MsgspecError) as error:
+        # Columns have the types of the schema, unless the type codes in the row itself are damaged.
+        raise Damaged(f"{what} cannot be read") from error
+
+
+def store_effect(row_key: int, row: EffectRow) -> bytes:
+    """The record of a journal entry. `InvalidArgument` if a number does not fit it."""
+    packed = _packed(row)
+    return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
+
+
+def read_effect(row_key: int, record: bytes) -> EffectRow:
+    """The journal entry of a selected row, verified. `Damaged` if it is not what was written."""
+    what = f"journal entry {row_key & MAX_SEQ} of thread number {row_key >> SEQ_BITS}"
+    try:
+        packed = record[: -_CHECKSUM.size]
+        if _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key)))) != record[-_CHECKSUM.size :]:
+            raise Damaged(f"{what} does not match its checksum")
+        return _unpacked(packed, _decode_effect)
+    except (TypeError, msgspec.MsgspecError) as error:
+        raise Damaged(f"{what} cannot be read") from error
+
+
+def _run_checksum(thread_no: int, namespace: bytes, status: bytes, updated_at: int, entries: int, record: bytes) -> int:
+    bound = _BOUND.pack(thread_no, updated_at, entries, len(namespace), len(status))
+    return crc32(record, crc32(bound + namespace + status))
+
+
+def _packed(row: msgspec.Struct) -> bytes:
+    try:
+        return _PLAIN + _encode(row)
+    except UnicodeEncodeError:
+        # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
+        return _ESCAPED + _encode(_each_text(row, _escape))
+    except OverflowError as error:
+        raise InvalidArgument("a number of a run or a journal entry does not fit 64 bits") from error
+
+
+def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
+    row = decode(packed[1:])
+    return _each_text(row, _unescape) if packed[:1] == _ESCAPED else row
+
+
+def _each_text(row: S, change: Callable[[str], str]) -> S:
+    changed: dict[str, Any] = {}
+    for name in row.__struct_fields__:
+        value = getattr(row, name)
+        if isinstance(value, str):
+            changed[name] = change(value)
+        elif isinstance(value, msgspec.Struct):
+            changed[name] = _each_text(value, change)
+    return msgspec.structs.replace(row, **changed)
+
+
+def _escape(text: str) -> str:
+    return to_bytes(text).decode("latin-1")
+
+
+def _unescape(text: str) -> str:
+    return to_text(text.encode("latin-1"))

@@ -1,0 +1,253 @@
+"""Runs and their journals: the verbs that read and write them, and what a commit does for a run."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from holdfast.errors import Damaged, NotFound, TooLarge
+from holdfast.stores import leases
+from holdfast.stores.contract import Commit
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.sqlite import reading, records, rows, schema
+from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD
+
+_SQL: Final = schema.statements("runs.sql")
+# The statuses of the index `run_open`.
+_OPEN: Final = frozenset(("queued", "running", "waiting"))
+
+
+class _Found(NamedTuple):
+    """A run that was looked up to be written: itself, its columns, and the number of its newest journal entry."""
+
+    run: RunRow
+    columns: records.RunColumns
+    last: int
+
+
+# -- reading --------------------------------------------------------------------------------------------------------
+
+
+def run(connection: sqlite3.Connection, namespace: bytes, thread: int) -> RunRow | None:
+    found = _find(connection, namespace, thread)
+    if found is None and 1 <= thread <= MAX_THREAD and _last_effect(connection, thread):
+        # A journal without a run: "there is none" is only believed of a thread that is not there either.
+        stored = reading.find_number(connection, namespace, thread)
+        if stored is not None and stored.name is not None:
+            raise Damaged(f"the run of thread number {thread} is missing, but not its journal")
+    return None if found is None else found.run
+
+
+def runs(
+    connection: sqlite3.Connection, namespace: bytes, statuses: Collection[str], after: tuple[int, int], limit: int
+) -> list[tuple[str, RunRow]]:
+    query = _SQL["open_runs" if _OPEN.issuperset(statuses) else "runs"]
+    page: list[tuple[str, RunRow]] = []
+    for row in connection.execute(query, (namespace, *after, limit, json.dumps(list(statuses)))):
+        found = records.read_run(row[: records.RUN_COLUMNS])
+        if row[records.RUN_COLUMNS] is None:
+            raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
+        page.append((rows.stored_thread(row[records.RUN_COLUMNS :]).record().name, found))
+    return page
+
+
+def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[EffectRow]:
+    found = _find(connection, namespace, thread)
+    if found is None:
+        run(connection, namespace, thread)  # which raises if it should be there
+        return []
+    expected = max(after, 0) + 1
+    if expected > MAX_SEQ:
+        return []
+    page: list[EffectRow] = []
+    ends = rows.key(thread, expected), rows.key(thread, MAX_SEQ)
+    for row_key, record in connection.execute(_SQL["effects"], (*ends, limit)):
+        # Entries are never removed: a gap can only be damage.
+        if row_key & MAX_SEQ != expected:
+            raise _missing(thread, expected)
+        page.append(records.read_effect(row_key, record))
+        expected += 1
+    if len(page) < limit and expected <= found.last:
+        raise _missing(thread, expected)
+    return page
+
+
+# -- writing --------------------------------------------------------------------------------------------------------
+
+
+def claim(connection: sqlite3.Connection, namespace: bytes, expect: RunRow | None, row: RunRow) -> None:
+    found = _find(connection, namespace, row.thread)
+    leases.require_expected(found.run if found else None, expect)
+    if expect is None:
+        thread = reading.find_number(connection, namespace, row.thread)
+        if thread is None or thread.name is None:
+            raise NotFound(f"there is no thread number {row.thread}; nothing was changed")
+    _put(connection, namespace, row, found)
+    _show(connection, namespace, row)
+
+
+def renew(connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, until: int) -> None:
+    found = _find(connection, namespace, thread)
+    row = leases.require_fence(found.run if found else None, fence)
+    _put(connection, namespace, msgspec.structs.replace(row, lease_until=until), found)
+
+
+def update(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None:
+    found = _find(connection, namespace, row.thread)
+    leases.require_fence(found.run if found else None, row.fence)
+    _put(connection, namespace, row, found)
+    _show(connection, namespace, row)
+
+
+def journal(
+    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, entries: Sequence[EffectRow]
+) -> list[int]:
+    found = _find_for_journal(connection, namespace, thread)
+    leases.require_fence(found.run if found else None, fence)
+    return _append(connection, thread, found, entries)
+
+
+def journal_late(connection: sqlite3.Connection, namespace: bytes, thread: int, entry: EffectRow) -> int:
+    found = _find_for_journal(connection, namespace, thread)
+    if found is None:
+        raise leases.no_run(thread)
+    [number] = _append(connection, thread, found, [msgspec.structs.replace(entry, status="late", number=0)])
+    return number
+
+
+def settle(
+    connection: sqlite3.Connection, namespace: bytes, thread: int, number: int, expect: EffectStatus, entry: EffectRow
+) -> None:
+    found = _find_for_journal(connection, namespace, thread)
+    if found is None or not 1 <= number <= found.last:
+        raise leases.no_effect(thread, number)
+    row = connection.execute(_SQL["effect"], (rows.key(thread, number),)).fetchone()
+    if row is None:
+        raise _missing(thread, number)
+    if records.read_effect(*row).status != expect:
+        raise leases.settled_otherwise()
+    _append(connection, thread, found, [msgspec.structs.replace(entry, number=number)])
+
+
+# -- inside other verbs ---------------------------------------------------------------------------------------------
+
+
+def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock]) -> None:
+    """Whether the thread's run allows a commit."""
+    if commit.fence is not None:
+        leases.require_fence(found, commit.fence)
+    elif commit.run is not None:
+        leases.require_none(found)
+    elif found is not None:
+        leases.require_free(found, clock())
+
+
+def require_free(connection: sqlite3.Connection, namespace: bytes, thread: int, clock: Callable[[], Clock]) -> None:
+    """`LeaseHeld` if somebody's lease on the thread has not ended."""
+    found = _find(connection, namespace, thread)
+    if found is not None:
+        leases.require_free(found.run, clock())
+
+
+def keep(connection: sqlite3.Connection, namespace: bytes, thread: int, commit: Commit) -> None:
+    """Store what a commit brings for its run."""
+    found = _find_for_journal(connection, namespace, thread)
+    if commit.run is not None:
+        _put(connection, namespace, msgspec.structs.replace(commit.run, thread=thread), found)
+        found = _find_for_journal(connection, namespace, thread)
+    _append(connection, thread, found, commit.effects)
+
+
+def forget(connection: sqlite3.Connection, thread: int) -> None:
+    """Remove the run of a thread that is being dropped; its journal is not seen without."""
+    connection.execute(_SQL["delete_run"], (thread,))
+
+
+def clear(connection: sqlite3.Connection, thread: int, limit: int) -> bool:
+    """Remove some of the journal of a thread that was dropped. Whether there was any."""
+    return connection.execute(_SQL["delete_effects"], (thread, limit)).rowcount > 0
+
+
+def weigh(entries: Sequence[EffectRow]) -> int:
+    """About how many bytes the entries take."""
+    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])
+
+
+def _find(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Found | None:
+    if not 1 <= thread <= MAX_THREAD:
+        return None
+    columns = connection.execute(_SQL["run"], (thread,)).fetchone()
+    if columns is None or columns[1] != namespace:
+        return None
+    return _Found(records.read_run(columns), columns, columns[4])
+
+
+def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Found | None:
+    """The run, if its journal is whole at its end."""
+    if not 1 <= thread <= MAX_THREAD:
+        return None
+    row = connection.execute(_SQL["run_and_last"], (thread,)).fetchone()
+    if row is None or row[2] != namespace:
+        return None
+    found = _Found(records.read_run(row[1:]), row[1:], row[5])
+    if (row[0] or 0) & MAX_SEQ != found.last:
+        raise Damaged(f"the run of thread number {thread} and its journal disagree; run a check to see what is hurt")
+    return found
+
+
+def _last_effect(connection: sqlite3.Connection, thread: int) -> int:
+    row = connection.execute(_SQL["last_effect"], (thread,)).fetchone()
+    return 0 if row is None else row[0] & MAX_SEQ
+
+
+def _put(connection: sqlite3.Connection, namespace: bytes, row: RunRow, known: _Found | None) -> None:
+    connection.execute(_SQL["put_run"], records.store_run(namespace, row, known.last if known else 0))
+
+
+def _show(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None:
+    """Let listings of threads show the status of the run."""
+    thread = reading.find_number(connection, namespace, row.thread)
+    if thread is not None:
+        thread.status, thread.updated_at = rows.to_bytes(row.status), row.updated_at
+        connection.execute(_SQL["show_status"], (thread.thread_no, thread.status, thread.updated_at, thread.checksum()))
+
+
+def _append(
+    connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[EffectRow]
+) -> list[int]:
+    """Write journal entries; their numbers. One that has a number already replaces the entry of that number."""
+    known = last = found.last if found else 0
+    # All are encoded and checked before any is written, so that a refusal leaves nothing behind.
+    new: list[tuple[int, bytes]] = []
+    changed: list[tuple[int, bytes]] = []
+    numbers: list[int] = []
+    for entry in entries:
+        if entry.number:
+            if not 1 <= entry.number <= known:
+                raise leases.no_effect(thread, entry.number)
+            row_key = rows.key(thread, entry.number)
+            changed.append((row_key, records.store_effect(row_key, entry)))
+            numbers.append(entry.number)
+        else:
+            last += 1
+            if last > MAX_SEQ:
+                raise TooLarge("a journal has at most 2**32 - 1 entries")
+            row_key = rows.key(thread, last)
+            new.append((row_key, records.store_effect(row_key, msgspec.structs.replace(entry, number=last))))
+            numbers.append(last)
+    for row in changed:
+        if connection.execute(_SQL["update_effect"], row).rowcount != 1:
+            raise _missing(thread, row[0] & MAX_SEQ)
+    for row in new:
+        connection.execute(_SQL["insert_effect"], row)
+    if new and found:
+        connection.execute(_SQL["count_entries"], (thread, last, records.recount(found.columns, last)))
+    return numbers
+
+
+def _missing(thread: int, number: int) -> Damaged:
+    return Damaged(f"journal entry {number} of thread number {thread} is missing")

@@ -1,0 +1,227 @@
+"""The journal of a run's effects: numbers, pages, replacing, late evidence, settling."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from concurrent.futures import ThreadPoolExecutor
+
+import msgspec
+import pytest
+
+from holdfast.errors import Conflict, LeaseLost, NotFound
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+
+PATIENCE = 60
+replace = msgspec.structs.replace
+
+
+class JournalContract(ContractBase):
+    @pytest.fixture
+    def thread(self, store: Store) -> int:
+        """A thread whose run somebody holds with fence 1."""
+        line = saved(store, "a", "x")
+        store.claim(None, held(store, line.number))
+        return line.number
+
+    # -- appending --------------------------------------------------------------------------------------------------
+
+    def test_entries_are_numbered_per_thread_from_one(self, store: Store, thread: int) -> None:
+        assert store.journal(thread, 1, [effect()]) == [1]
+        assert store.journal(thread, 1, [effect(key="b"), effect(key="c")]) == [2, 3]
+        assert store.journal(thread, 1, []) == []
+        other = saved(store, "b", "x").number
+        store.claim(None, held(store, other))
+        assert store.journal(other, 1, [effect()]) == [1]
+        assert store.effects(thread, after=0, limit=10) == numbered(effect(), effect(key="b"), effect(key="c"))
+        assert store.effects(other, after=0, limit=10) == numbered(effect())
+
+    def test_an_entry_comes_back_as_it_was_given(self, store: Store, thread: int) -> None:
+        whole = EffectRow(
+            branch=7,
+            step=1 << 40,
+            key="schlüssel \ud800",
+            name="charge\0card",
+            kind="irreversible",
+            status="failed",
+            arguments=bytes(range(256)),
+            fence=5,
+            begun_at=1_700_000_000_000_000,
+            ended_at=1_700_000_000_000_001,
+            result=b"\xff" * 100_000,
+            error="no such file: \udcff",
+        )
+        bare = EffectRow(
+            branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0
+        )
+        store.journal(thread, 1, [whole, bare])
+        assert store.effects(thread, after=0, limit=10) == numbered(whole, bare)
+
+    def test_pages_of_a_journal(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect(key=f"{n}") for n in range(1, 6)])
+
+        def page(after: int, limit: int) -> list[int]:
+            return [row.number for row in store.effects(thread, after=after, limit=limit)]
+
+        assert page(0, 10) == [1, 2, 3, 4, 5]
+        assert page(0, 2) == [1, 2]
+        assert page(2, 2) == [3, 4]
+        assert page(4, 2) == [5]
+        assert page(5, 2) == page(99, 2) == page(1 << 40, 2) == page(0, 0) == []
+        assert page(-3, 1) == [1]
+
+    def test_a_thread_without_a_run_has_no_journal(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        assert store.effects(line.number, after=0, limit=10) == []
+        assert store.effects(99, after=0, limit=10) == []
+
+    def test_sixteen_writers_of_one_journal(self, store: Store, thread: int) -> None:
+        start = threading.Barrier(16, timeout=PATIENCE)
+        usual = sys.getswitchinterval()
+
+        def write(n: int) -> list[int]:
+            start.wait()
+            return [number for part in range(5) for number in store.journal(thread, 1, [effect(key=f"{n}-{part}")])]
+
+        sys.setswitchinterval(1e-6)
+        try:
+            with ThreadPoolExecutor(16) as pool:
+                given = list(pool.map(write, range(16), timeout=PATIENCE))
+        finally:
+            sys.setswitchinterval(usual)
+        assert sorted(number for numbers in given for number in numbers) == list(range(1, 81))
+        keys = {row.number: row.key for row in store.effects(thread, after=0, limit=100)}
+        for n, numbers in enumerate(given):
+            assert [keys[number] for number in numbers] == [f"{n}-{part}" for part in range(5)]
+
+    # -- replacing --------------------------------------------------------------------------------------------------
+
+    def test_an_entry_with_a_number_replaces_that_entry(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("begun", key=key) for key in "abc"])
+        done = effect("done", key="b", number=2, result=b"r" * 3000, begun_at=5, ended_at=6)
+        assert store.journal(thread, 1, [done]) == [2]
+        first = effect("begun", key="a", number=1)
+        assert store.effects(thread, after=0, limit=10) == [first, done, effect("begun", key="c", number=3)]
+        shorter = replace(done, result=None)
+        store.journal(thread, 1, [shorter])
+        assert store.effects(thread, after=1, limit=1) == [shorter]
+
+    def test_numbers_come_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("begun"), effect("begun")])
+        rows = [effect(key="new"), effect("done", number=2), effect(key="newer"), effect("failed", number=1)]
+        assert store.journal(thread, 1, rows) == [3, 2, 4, 1]
+        found = store.effects(thread, after=0, limit=10)
+        assert [(row.key, row.status) for row in found] == [
+            ("key", "failed"),
+            ("key", "done"),
+            ("new", "done"),
+            ("newer", "done"),
+        ]
+
+    @pytest.mark.parametrize("number", [2, 3, -1, 1 << 33])
+    def test_an_entry_that_is_not_there_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
+        store.journal(thread, 1, [effect("begun")])
+        other = saved(store, "b", "x").number
+        store.claim(None, held(store, other))
+        store.journal(other, 1, [effect()] * 5)
+        with pytest.raises(NotFound):
+            store.journal(thread, 1, [effect("done", number=1), effect(), effect(number=number)])
+        assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.journal(thread, 1, [effect()]) == [2]
+
+    # -- late evidence ----------------------------------------------------------------------------------------------
+
+    def test_late_evidence_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("begun")])
+        found = store.run(thread)
+        assert found is not None
+        taken = held(store, thread, fence=2)
+        store.claim(found, taken)
+        with pytest.raises(LeaseLost):
+            store.journal(thread, 1, [effect("done", number=1)])
+        assert store.journal_late(thread, effect("done", number=1, result=b"late")) == 2
+        assert store.effects(thread, after=0, limit=10) == [
+            effect("begun", number=1),
+            effect("late", number=2, result=b"late"),
+        ]
+        assert store.run(thread) == taken
+        assert store.journal(thread, 2, [effect()]) == [3]
+
+    def test_late_evidence_is_kept_when_the_run_has_ended(self, store: Store, thread: int) -> None:
+        found = store.run(thread)
+        assert found is not None
+        store.update_run(replace(found, status="completed"))
+        assert store.journal_late(thread, effect("late")) == 1
+        assert store.effects(thread, after=0, limit=10) == [effect("late", number=1)]
+
+    def test_there_is_no_late_evidence_without_a_run(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        for number in (line.number, 99):
+            with pytest.raises(NotFound):
+                store.journal_late(number, effect("late"))
+        assert store.effects(line.number, after=0, limit=10) == []
+
+    # -- settling ---------------------------------------------------------------------------------------------------
+
+    def test_settling_needs_no_fence(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("in_doubt", key=key) for key in "ab"])
+        found = store.run(thread)
+        assert found is not None
+        store.update_run(replace(found, status="waiting"))
+        settled = effect("done", key="b", result=b"it happened")
+        store.settle(thread, 2, "in_doubt", settled)
+        assert store.effects(thread, after=0, limit=10) == [
+            effect("in_doubt", key="a", number=1),
+            replace(settled, number=2),
+        ]
+
+    def test_an_entry_is_settled_once(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("in_doubt")])
+        store.settle(thread, 1, "in_doubt", effect("not_done", number=1))
+        with pytest.raises(Conflict):
+            store.settle(thread, 1, "in_doubt", effect("done", number=1))
+        with pytest.raises(Conflict):
+            store.settle(thread, 1, "begun", effect("done", number=1))
+        assert store.effects(thread, after=0, limit=10) == [effect("not_done", number=1)]
+
+    @pytest.mark.parametrize("number", [0, 2, -1, 1 << 33])
+    def test_an_entry_that_is_not_there_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
+        store.journal(thread, 1, [effect("begun")])
+        with pytest.raises(NotFound):
+            store.settle(thread, number, "begun", effect("done"))
+        with pytest.raises(NotFound):
+            store.settle(99, 1, "begun", effect("done"))
+        assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
+
+    def test_one_of_many_settles(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("in_doubt")])
+        start = threading.Barrier(8, timeout=PATIENCE)
+
+        def attempt(n: int) -> int | None:
+            start.wait()
+            try:
+                store.settle(thread, 1, "in_doubt", effect("done", result=b"%d" % n))
+            except Conflict:
+                return None
+            return n
+
+        with ThreadPoolExecutor(8) as pool:
+            [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
+        assert store.effects(thread, after=0, limit=10) == [effect("done", result=b"%d" % won, number=1)]
+
+    # -- beside the rest --------------------------------------------------------------------------------------------
+
+    def test_a_journal_outlives_rewinds_and_deletions(self, store: Store, thread: int) -> None:
+        row = store.run(thread)
+        found = store.thread("a")
+        assert row is not None
+        assert found is not None
+        at = store.commit(replace(commit("a", found.position), fence=1, effects=(effect(),)))
+        store.update_run(replace(row, status="idle"))
+        store.rewind(at, to=1, summary=found.summary)
+        store.delete(thread, [2])
+        assert store.effects(thread, after=0, limit=10) == numbered(effect())
+        assert list(store.check()) == []

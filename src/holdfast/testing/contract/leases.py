@@ -1,0 +1,236 @@
+"""Fences and leases: what they let through, what a commit does for a run, whom they keep out."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import msgspec
+import pytest
+
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
+from holdfast.stores.contract import Position, Store
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import (
+    FAR,
+    commit,
+    effect,
+    everything,
+    held,
+    inside,
+    run_row,
+    running,
+    saved,
+    summary,
+)
+
+replace = msgspec.structs.replace
+
+ENDED = ("queued", "waiting", "idle", "completed", "failed", "halted", "dead")
+
+
+class LeaseContract(ContractBase):
+    # -- losing a lease ---------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("lease", ["held", "expired", "another clock"])
+    def test_a_fence_is_good_until_somebody_else_claims(self, store: Store, lease: str) -> None:
+        line, row = running(store)
+        if lease != "held":
+            store.renew(line.number, 1, store.clock().now - 1)
+        if lease == "another clock":
+            store.update_run(replace(row, clock="another boot"))
+        store.journal(line.number, 1, [effect()])
+        store.commit(inside(commit("a", line.at), fence=1))
+        store.update_run(row)
+        store.renew(line.number, 1, row.lease_until)
+
+    @pytest.mark.parametrize("how", ["taken over", *ENDED])
+    @pytest.mark.parametrize("verb", ["renew", "update_run", "journal", "commit"])
+    def test_who_lost_the_lease_changes_nothing(self, store: Store, how: str, verb: str) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect()])
+        if how == "taken over":
+            store.claim(row, held(store, line.number, fence=2))
+        else:
+            store.update_run(replace(row, status=how))
+        before = store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)
+        calls: dict[str, Callable[[], object]] = {
+            "renew": lambda: store.renew(line.number, 1, FAR),
+            "update_run": lambda: store.update_run(row),
+            "journal": lambda: store.journal(line.number, 1, [effect(), effect(number=1)]),
+            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, effects=(effect(),))),
+        }
+        with pytest.raises(LeaseLost):
+            calls[verb]()
+        assert (store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)) == before
+
+    @pytest.mark.parametrize("fence", [0, 1, 2])
+    def test_without_a_run_there_is_no_lease_to_have(self, store: Store, fence: int) -> None:
+        line = saved(store, "a", "x")
+        for number in (line.number, 99, 0):
+            with pytest.raises(LeaseLost):
+                store.renew(number, fence, FAR)
+            with pytest.raises(LeaseLost):
+                store.update_run(run_row(number, fence=fence))
+            with pytest.raises(LeaseLost):
+                store.journal(number, fence, [effect()])
+        with pytest.raises(LeaseLost):
+            store.commit(inside(commit("a", line.at), fence=fence))
+        with pytest.raises(LeaseLost):
+            store.commit(inside(commit("new"), fence=fence))
+        assert store.run(line.number) is None
+        assert store.thread("new") is None
+
+    # -- commits inside a run ---------------------------------------------------------------------------------------
+
+    def test_a_commit_creates_a_thread_with_its_run(self, store: Store) -> None:
+        row = run_row(0, status="queued", fence=0, start=b"digest")
+        at = store.commit(inside(commit("a"), run=row))
+        assert store.run(at.thread) == replace(row, thread=at.thread)
+        store.claim(replace(row, thread=at.thread), held(store, at.thread))
+
+    def test_a_commit_creates_the_run_of_a_thread_that_has_none(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        row = run_row(line.number)
+        at = store.commit(inside(commit("a", line.at), run=row, effects=(effect(),)))
+        assert store.run(line.number) == row
+        assert store.effects(line.number, after=0, limit=10) == [effect(number=1)]
+        with pytest.raises(Conflict):
+            store.commit(inside(commit("a", at), run=row))
+        assert line.stored().position == at
+
+    @pytest.mark.parametrize("status", ["running", *ENDED])
+    def test_a_run_is_not_created_over_another(self, store: Store, status: str) -> None:
+        line, row = running(store)
+        store.update_run(replace(row, status=status, lease_until=0))
+        with pytest.raises(Conflict):
+            store.commit(inside(commit("a", line.at), run=run_row(line.number, attempt=7)))
+        assert store.run(line.number) == replace(row, status=status, lease_until=0)
+        assert line.stored().position == line.at
+
+    def test_a_thread_that_exists_is_not_created_with_a_run(self, store: Store) -> None:
+        line = saved(store, "a", "x")
+        with pytest.raises(AlreadyExists):
+            store.commit(inside(commit("a"), run=run_row(0)))
+        assert store.run(line.number) is None
+
+    def test_a_commit_inside_a_run(self, store: Store) -> None:
+        line, row = running(store)
+        [number] = store.journal(line.number, 1, [effect("begun", key="k")])
+        done = effect("done", key="k", number=number, result=b"r")
+        late = replace(row, attempt=0, updated_at=99)
+        made = inside(commit("a", line.at), fence=1, run=late, effects=(effect(key="x"), done, effect(key="y")))
+        at = store.commit(made)
+        assert line.stored().position == at == Position(line.number, 2, 2, 2)
+        assert store.run(line.number) == late
+        assert store.effects(line.number, after=0, limit=10) == [
+            done,
+            effect(key="x", number=2),
+            effect(key="y", number=3),
+        ]
+        at = store.commit(inside(commit("a", at), fence=1))
+        assert store.run(line.number) == late
+
+    def test_a_refused_commit_leaves_run_and_journal_alone(self, store: Store) -> None:
+        line, row = running(store)
+        brings = {"fence": 1, "run": replace(row, attempt=9), "effects": (effect(),)}
+        wrong = replace(line.at, move=9)
+        with pytest.raises(Conflict):
+            store.commit(inside(commit("a", wrong), **brings))
+        with pytest.raises(Conflict):
+            store.commit(inside(commit("a", line.at, bases=[(line.number, 9)]), **brings))
+        with pytest.raises(NotFound):
+            store.commit(inside(commit("a", line.at), **(brings | {"effects": (effect(), effect(number=5))})))
+        assert store.run(line.number) == row
+        assert store.effects(line.number, after=0, limit=10) == []
+        assert line.stored().position == line.at
+        assert store.checkpoint(line.number, 2) is None
+
+    def test_who_lost_the_lease_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+        line, row = running(store)
+        store.claim(row, held(store, line.number, fence=2))
+        store.commit(inside(commit("a", line.at), fence=2))
+        with pytest.raises(LeaseLost):
+            store.commit(inside(commit("a", line.at), fence=1))
+
+    def test_a_commit_that_contradicts_itself(self, store: Store) -> None:
+        line, row = running(store)
+        other = saved(store, "b", "x")
+        for made in (
+            inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
+            inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
+            inside(commit("b", other.at), effects=(effect(),)),
+            inside(commit("new"), run=run_row(other.number)),
+        ):
+            with pytest.raises(InvalidArgument):
+                store.commit(made)
+        assert store.run(line.number) == row
+        assert store.run(other.number) is None
+        assert store.thread("new") is None
+
+    # -- keeping others out -----------------------------------------------------------------------------------------
+
+    def test_a_live_lease_keeps_others_out(self, store: Store) -> None:
+        line, row = running(store)
+        line.position = store.commit(inside(commit("a", line.at), fence=1))
+        before = everything(store)
+        with pytest.raises(LeaseHeld):
+            store.commit(commit("a", line.at))
+        with pytest.raises(LeaseHeld):
+            store.rewind(line.at, to=1, summary=summary())
+        with pytest.raises(LeaseHeld):
+            store.drop(line.number)
+        assert everything(store) == before
+        assert store.run(line.number) == row
+        assert store.delete(line.number, [1]) == 1, "what is not the head can be deleted"
+        saved(store, "b", "x").save("y")
+
+    def test_who_is_kept_out_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+        line, _ = running(store)
+        store.commit(inside(commit("a", line.at), fence=1))
+        with pytest.raises(LeaseHeld):
+            store.commit(commit("a", line.at))
+        with pytest.raises(LeaseHeld):
+            store.rewind(line.at, to=1, summary=summary())
+
+    @pytest.mark.parametrize("why", ["expired", "another clock", "no owner", *ENDED])
+    def test_a_lease_that_has_ended_keeps_nobody_out(self, store: Store, why: str) -> None:
+        line, row = running(store)
+        changes: dict[str, dict[str, Any]] = {
+            "expired": {"lease_until": store.clock().now},
+            "another clock": {"clock": "another boot"},
+            "no owner": {"owner": None},
+        }
+        store.update_run(replace(row, **changes.get(why, {"status": why})))
+        line.save("y")
+        line.rewind(1)
+        store.drop(line.number)
+        assert store.thread("a") is None
+
+    # -- dropping ---------------------------------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("forked", [False, True])
+    def test_a_dropped_thread_has_no_run_and_no_journal(self, store: Store, forked: bool) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect()] * 3)
+        store.update_run(replace(row, status="idle"))
+        if forked:
+            saved(store, "fork", "y").save(origins=[line.number], bases=[(line.number, 1)])
+        store.drop(line.number)
+        assert store.run(line.number) is None
+        assert store.effects(line.number, after=0, limit=10) == []
+        assert store.runs(statuses=["idle"], after=(0, 0), limit=10) == []
+        with pytest.raises(LeaseLost):
+            store.journal(line.number, 1, [effect()])
+        with pytest.raises(NotFound):
+            store.journal_late(line.number, effect())
+        with pytest.raises(NotFound):
+            store.settle(line.number, 1, "done", effect())
+        with pytest.raises(Conflict):
+            store.claim(row, replace(row, fence=2))
+        with pytest.raises(LeaseLost):
+            store.commit(inside(commit("a", line.at), fence=1))
+        assert list(store.check()) == []
+        again = saved(store, "a", "z")
+        assert store.run(again.number) is None
+        assert store.effects(again.number, after=0, limit=10) == []
