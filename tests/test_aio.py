@@ -24,7 +24,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 def test_every_verb_is_there_with_the_same_arguments() -> None:
     for sync, view in ((Thread, AsyncThread), (Holdfast, AsyncHoldfast)):
         for name, verb in inspect.getmembers(sync, inspect.isfunction):
-            if not name.startswith("_"):
+            if not name.startswith("_") and name not in ("run", "worker"):  # a run of one's own is sync for now
                 awaited = getattr(view, name)
                 assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -31,41 +32,64 @@ def run(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
     )
 
 
-def test_the_demo_is_killed_twice_and_all_checks_hold(tmp_path: Path) -> None:
-    demo = run("demo.py", tmp_path)
-    assert demo.returncode == 0, demo.stdout + demo.stderr
-    assert demo.stderr == ""
-    assert demo.stdout.count("was killed (SIGKILL)") == 2
-    assert demo.stdout.count("nothing acknowledged was lost") == 2
-    assert "FAILED" not in demo.stdout
-    assert demo.stdout.endswith("All checks held.\n")
-    assert list(tmp_path.iterdir()) == [], "the demo leaves nothing behind"
+def section(output: str, title: str) -> list[str]:
+    """The lines of one of the demo's tables."""
+    _, _, rest = output.partition(f"\n{title}\n")
+    return [line.strip() for line in rest.partition("\n\n")[0].splitlines()]
 
 
-def test_the_readme_gives_the_figures_of_the_demo(tmp_path: Path) -> None:
-    lines = run("demo.py", tmp_path).stdout.splitlines()
-    measured = [int(line.split()[-2].replace(",", "")) for line in lines if line.endswith(" bytes")][-5:]
-    last, copies, gzipped, _, optimized = measured
+def figure(output: str, name: str) -> int:
+    row = next(line for line in section(output, "What it took") if line.startswith(name))
+    return int(re.findall(r"\d+", row.removeprefix(name))[0])
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """What the demo prints, shortened."""
+    folder = tmp_path_factory.mktemp("demo")
+    done = run("demo.py", folder, "--invoices", "6", "--seed", "3")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert done.stderr == ""
+    assert list(folder.iterdir()) == [], "the demo leaves nothing behind"
+    return done.stdout
+
+
+def test_all_checks_of_the_demo_hold(demo: str) -> None:
+    assert [line.split()[0] for line in section(demo, "Checks")] == ["ok"] * 9
+    assert demo.endswith("All checks held.\n")
+
+
+def test_the_figures_of_the_demo_agree_with_its_timeline(demo: str) -> None:
+    timeline = section(demo, "Timeline")
+    kills = sum("KILLED" in line for line in timeline)
+    assert kills == figure(demo, "kills (SIGKILL)") >= 1
+    assert sum("resumes in step" in line for line in timeline) == figure(demo, "resumes") >= kills - 1
+    assert sum("a person settles" in line for line in timeline) >= 1
+    assert [line.split()[0] for line in section(demo, "Ledger")] == ["1"] * 6
+    assert figure(demo, "model requests") <= 13 + kills  # two for each invoice, and the last
+
+
+def test_the_readme_says_what_the_demo_checks(demo: str) -> None:
     readme = (EXAMPLES.parent / "README.md").read_text("utf-8")
-    sentence = readme[readme.index("In the demo, ") : readme.index("(The text is made")]
-    claimed = [int(figure.replace(",", "")) * 1000 for figure in re.findall(r"([\d,]+) kB", sentence)]
-    # Another version of a compression library may give somewhat other sizes.
-    assert claimed == [pytest.approx(size, rel=0.1) for size in (last, optimized, copies, gzipped)]
+    said = re.findall(r"^    ok  (.+)$", readme, re.MULTILINE)
+    assert said == [line.removeprefix("ok").strip() for line in section(demo, "Checks")]
 
 
-def test_the_demo_fails_when_a_check_does(tmp_path: Path) -> None:
-    source = (EXAMPLES / "demo.py").read_text("utf-8")
-    # An agent that starts from nothing each time, as it would if its state were lost.
-    broken = source.replace("latest = thread.latest()\n", "latest = thread.latest()\n        latest = None\n", 1)
-    assert broken != source
-    (tmp_path / "broken.py").write_text(broken, "utf-8")
-    demo = run(str(tmp_path / "broken.py"), tmp_path)
-    assert demo.returncode == 1, demo.stdout + demo.stderr
-    assert "A check FAILED." in demo.stdout
+def test_the_demo_fails_when_a_letter_is_posted_twice(tmp_path: Path) -> None:
+    broken = tmp_path / "examples"
+    shutil.copytree(EXAMPLES, broken)
+    source = (broken / "clerk.py").read_text("utf-8")
+    careless = source.replace('in_doubt="ask"', 'in_doubt="rerun"')
+    assert careless != source
+    (broken / "clerk.py").write_text(careless, "utf-8")
+    done = run(str(broken / "demo.py"), tmp_path, "--invoices", "4", "--kills", "8")
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "A check FAILED." in done.stdout
+    assert "FAILED  the ledger has every payment and every dispute exactly once" in done.stdout
 
 
 def test_the_demo_refuses_arguments_it_does_not_know(tmp_path: Path) -> None:
-    demo = run("demo.py", tmp_path, "--help")
+    demo = run("demo.py", tmp_path, "--faster")
     assert demo.returncode == 2
     assert "usage:" in demo.stderr
 

@@ -25,7 +25,7 @@ import holdfast
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-GUIDE = ROOT / "docs" / "guide.md"
+GUIDES = [ROOT / "docs" / "guide.md", ROOT / "docs" / "runs.md"]
 
 _BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _CLAIM = re.compile(r"  # (->|raises) (.+)$")
@@ -124,14 +124,18 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not anchor or anchor in headings(file.read_text("utf-8")), f"{path.name} links to #{anchor}"
 
 
+def guides() -> str:
+    return "\n".join(guide.read_text("utf-8") for guide in GUIDES)
+
+
 @pytest.mark.parametrize("name", holdfast.__all__)
-def test_the_guide_mentions_every_public_name(name: str) -> None:
-    assert re.search(rf"(?<!\w){name}(?!\w)", GUIDE.read_text("utf-8")), f"docs/guide.md says nothing of {name}"
+def test_the_guides_mention_every_public_name(name: str) -> None:
+    assert re.search(rf"(?<!\w){name}(?!\w)", guides()), f"docs/guide.md and docs/runs.md say nothing of {name}"
 
 
-@pytest.mark.parametrize("kind", [holdfast.Holdfast, holdfast.Thread, holdfast.Retention])
-def test_the_guide_shows_every_verb(kind: type) -> None:
-    text = GUIDE.read_text("utf-8")
+@pytest.mark.parametrize("kind", [holdfast.Holdfast, holdfast.Thread, holdfast.Retention, holdfast.Run])
+def test_the_guides_show_every_verb(kind: type) -> None:
+    text = guides()
     verbs = [name for name in vars(kind) if not name.startswith("_")]
     assert verbs
     assert [verb for verb in verbs if not re.search(rf"\b{verb}\b", text)] == []

@@ -11,6 +11,8 @@ from holdfast.errors import (
     Damaged,
     HoldfastError,
     InvalidArgument,
+    LeaseHeld,
+    LeaseLost,
     NewerFormat,
     NotAStore,
     NotFound,
@@ -24,7 +26,11 @@ from holdfast.errors import (
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.records import NOT_LOADED, Checkpoint, Skipped, Status, ThreadInfo, Usage
+from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Skipped, Status, ThreadInfo, Usage
+from holdfast.runs.outcome import GiveUp, Happened, NotDone
+from holdfast.runs.run import Run
+from holdfast.runs.tools import tool
+from holdfast.runs.worker import Worker
 from holdfast.threads.diff import Change, Diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.maintenance import Optimized
@@ -52,14 +58,21 @@ __all__ = [
     "Conflict",
     "Damaged",
     "Diff",
+    "Effect",
     "EveryN",
     "EverySeconds",
+    "GiveUp",
+    "Happened",
     "Holdfast",
     "HoldfastError",
+    "Interrupted",
     "InvalidArgument",
+    "LeaseHeld",
+    "LeaseLost",
     "Never",
     "NewerFormat",
     "NotAStore",
+    "NotDone",
     "NotFound",
     "Optimized",
     "OutcomeUnknown",
@@ -69,6 +82,7 @@ __all__ = [
     "ReadOnly",
     "Report",
     "Retention",
+    "Run",
     "Skipped",
     "Status",
     "StoreError",
@@ -78,8 +92,10 @@ __all__ = [
     "TooLarge",
     "Unsupported",
     "Usage",
+    "Worker",
     "aopen",
     "open",
+    "tool",
 ]
 
 _ASYNC = ("AsyncHoldfast", "AsyncThread", "aopen")

@@ -13,7 +13,8 @@ from typing import Any, ParamSpec, Self, TypeVar
 from holdfast import handle
 from holdfast.codec import packed
 from holdfast.opening import Durability
-from holdfast.records import NOT_LOADED, Checkpoint, Status, ThreadInfo, Usage
+from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Status, ThreadInfo, Usage
+from holdfast.runs.outcome import Outcome
 from holdfast.threads.diff import Diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.maintenance import Optimized
@@ -193,6 +194,18 @@ class AsyncHoldfast:
     ) -> AsyncIterator[ThreadInfo]:
         return _each(lambda: self._hf.threads(prefix, status, limit, after))
 
+    async def effects(self, thread: str) -> list[Effect]:
+        return await _in_thread(self._hf.effects, thread)
+
+    def interrupted(self) -> AsyncIterator[Interrupted]:
+        return _each(self._hf.interrupted)
+
+    async def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
+        await _in_thread(self._hf.settle, thread, effect, outcome)
+
+    async def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
+        await _in_thread(self._hf.submit, handler, thread, start=start, version=version)
+
     async def diff(self, a: str, b: str) -> Diff:
         return await _in_thread(self._hf.diff, a, b)
 
@@ -225,6 +238,7 @@ async def aopen(
     retention: Retention | None = None,
     max_state_bytes: int = handle.MAX_STATE_BYTES,
     base_bytes: int = handle.BASE_BYTES,
+    tools: Iterable[Callable[..., Any]] = (),
 ) -> AsyncHoldfast:
     """`holdfast.open(…).aio`, awaited."""
     hf = await _in_thread(
@@ -235,5 +249,6 @@ async def aopen(
         retention=retention,
         max_state_bytes=max_state_bytes,
         base_bytes=base_bytes,
+        tools=tools,
     )
     return hf.aio

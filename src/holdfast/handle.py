@@ -3,23 +3,30 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
 from holdfast.opening import Durability, open_store
-from holdfast.records import ThreadInfo
+from holdfast.policy import AfterToolCall, Policy
+from holdfast.records import NOT_LOADED, Effect, Interrupted, ThreadInfo
+from holdfast.runs import recovery
+from holdfast.runs.claiming import Terms
+from holdfast.runs.outcome import Outcome
+from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.tools import Tools
+from holdfast.runs.worker import Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.threads import integrity, maintenance
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.meta import checked_status, moment
-from holdfast.threads.references import split_reference
+from holdfast.threads.references import shown, split_reference
 from holdfast.threads.retention import Retention
 from holdfast.threads.session import Session
-from holdfast.threads.thread import Thread, checked_limit
+from holdfast.threads.thread import Thread, checked_limit, checked_name, saver_of
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast
@@ -39,6 +46,8 @@ class Holdfast:
         retention: Retention | None = None,
         max_state_bytes: int = MAX_STATE_BYTES,
         base_bytes: int = BASE_BYTES,
+        namespace: str = "default",
+        tools: Iterable[Callable[..., Any]] = (),
     ) -> None:
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidArgument("retention must be a holdfast.Retention")
@@ -47,7 +56,14 @@ class Holdfast:
                 raise InvalidArgument(f"{name} must be a whole number of bytes")
         self._retention = retention
         self._maintenance = maintenance.Maintenance(self._apply_retention)
-        self._session = Session(store, base_bytes=base_bytes, max_state_bytes=max_state_bytes, saved=self._saved)
+        self._session = Session(
+            store,
+            namespace=namespace,
+            base_bytes=base_bytes,
+            max_state_bytes=max_state_bytes,
+            saved=self._saved,
+        )
+        self._tools = Tools(tools)
         self._aio: AsyncHoldfast | None = None
 
     def __repr__(self) -> str:
@@ -100,6 +116,84 @@ class Holdfast:
             if len(rows) < page:
                 return
             after = rows[-1].name
+
+    def run(
+        self,
+        thread: str,
+        *,
+        start: Any = NOT_LOADED,
+        type: Any = None,
+        agent: str | None = None,
+        version: str | None = None,
+        policy: Policy | None = None,
+        lease: float = 30.0,
+        wait: float = 0.0,
+        tools: Iterable[Callable[..., Any]] | None = None,
+    ) -> RunBlock:
+        """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
+
+        LeaseHeld if another worker holds it for longer than `wait` seconds, NotFound if there is nothing to resume and
+        no `start`. A worker that dies is replaced at once if that can be known, else when its `lease` ends.
+        """
+        self._session.check_open()
+        return RunBlock(
+            self._session,
+            thread,
+            self._tools if tools is None else Tools(tools, self._tools),
+            AfterToolCall() if policy is None else policy,
+            Terms(lease=lease, wait=wait, agent=agent, version=version),
+            start=start,
+            has_start=start is not NOT_LOADED and start is not None,
+            type=type,
+        )
+
+    def effects(self, thread: str) -> list[Effect]:
+        """The journal of a thread: every call that was recorded, oldest first. NotFound if there is no thread."""
+        return recovery.effects_of(self._session.store, self._row(thread))
+
+    def interrupted(self) -> Iterator[Interrupted]:
+        """The runs whose owner is gone, and what a resume would do with each."""
+        self._session.check_open()
+        return recovery.interrupted(self._session.store, self._tools)
+
+    def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
+        """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
+        recovery.settle(self._session.store, self._row(thread), effect, outcome)
+
+    def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
+        """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""
+        self._session.check_open()
+        saver = saver_of(Thread(self._session, thread))
+        recovery.submit(self._session.store, saver, thread, handler, start, version)
+
+    def worker(
+        self,
+        handlers: Mapping[str, Callable[[Run], Any]],
+        *,
+        concurrency: int = 1,
+        versions: Collection[str | None] | None = None,
+        lease: float = 30.0,
+        attempts: int = 5,
+    ) -> Worker:
+        """A worker that claims and runs what is queued, interrupted or woken, oldest first. Call its `run()`."""
+        self._session.check_open()
+        return Worker(
+            self._session,
+            self._tools,
+            handlers,
+            concurrency=concurrency,
+            versions=versions,
+            lease=lease,
+            attempts=attempts,
+        )
+
+    def _row(self, thread: str) -> ThreadRow:
+        self._session.check_open()
+        checked_name(thread)
+        row = self._session.store.thread(thread)
+        if row is None:
+            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists what there is")
+        return row
 
     def diff(self, a: str, b: str) -> Diff:
         """What changed between two checkpoints of any threads, named like "thread@-1", "thread@label", "thread@12"."""
@@ -167,6 +261,7 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     retention: Retention | None = None,
     max_state_bytes: int = MAX_STATE_BYTES,
     base_bytes: int = BASE_BYTES,
+    tools: Iterable[Callable[..., Any]] = (),
 ) -> Holdfast:
     """Open a store, creating it if it is not there.
 
@@ -181,7 +276,14 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     """
     store = open_store(url, namespace=namespace, durability=durability)
     try:
-        return Holdfast(store, retention=retention, max_state_bytes=max_state_bytes, base_bytes=base_bytes)
+        return Holdfast(
+            store,
+            retention=retention,
+            max_state_bytes=max_state_bytes,
+            base_bytes=base_bytes,
+            namespace=namespace,
+            tools=tools,
+        )
     except BaseException:
         store.close()
         raise

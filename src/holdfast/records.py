@@ -94,3 +94,31 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
     size: int
     count: int
     updated_at: datetime
+
+
+class Effect(msgspec.Struct, frozen=True, kw_only=True):
+    """One journaled call. `arguments` are kept where somebody may have to be asked about them."""
+
+    number: int
+    branch: int
+    step: int
+    key: str
+    name: str
+    effect: str
+    status: str
+    begun_at: datetime
+    ended_at: datetime | None
+    arguments: Any
+    result: Any
+    error: str | None
+
+
+class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
+    """A run whose owner is gone. `would` says what a resume would do."""
+
+    thread: str
+    step: int
+    attempt: int
+    since: datetime
+    in_doubt: tuple[Effect, ...]
+    would: str

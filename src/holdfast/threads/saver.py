@@ -5,12 +5,15 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, Final, TypeAlias, final
 
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, OutcomeUnknown
+from msgspec.structs import replace
+
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown
 from holdfast.identity import to_text
 from holdfast.records import Checkpoint
 from holdfast.state.base import Base
 from holdfast.state.loading import load_base
 from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.stores.running import EffectRow, RunRow
 from holdfast.threads import meta as metas
 from holdfast.threads.references import shown
 from holdfast.threads.saving import Details, Head, Save, checked_details, save_of
@@ -116,15 +119,31 @@ class Saver:
             size_limit=self._session.max_state_bytes,
         )
 
-    def commit(self, save: Save) -> Checkpoint:
-        """Store a prepared save; when it returns, the checkpoint is durable and the head."""
+    def commit(
+        self,
+        save: Save,
+        *,
+        fence: int | None = None,
+        run: RunRow | None = None,
+        effects: tuple[EffectRow, ...] = (),
+    ) -> Checkpoint:
+        """Store a prepared save; when it returns, the checkpoint is durable and the head.
+
+        `fence`, `run` and `effects` are what a run writes with it.
+        """
         checkpoint = metas.checkpoint_of(self._name, save.commit.row)
+        commit = replace(save.commit, fence=fence, run=run, effects=effects)
         with self.line:
             try:
-                position = self._session.store.commit(save.commit)
+                position = self._session.store.commit(commit)
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise
+            except LeaseHeld as held:
+                raise LeaseHeld(
+                    f"thread {shown(self._name)} is being run by another worker, and nothing was stored; "
+                    "wait for it to end"
+                ) from held
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(

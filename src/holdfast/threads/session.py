@@ -59,8 +59,11 @@ _lines: weakref.WeakSet[Line] = weakref.WeakSet()
 class Session:
     """Shared by the threads of one handle."""
 
-    def __init__(self, store: Store, *, base_bytes: int, max_state_bytes: int, saved: Callable[[str], None]) -> None:
+    def __init__(
+        self, store: Store, *, namespace: str, base_bytes: int, max_state_bytes: int, saved: Callable[[str], None]
+    ) -> None:
         self.store = store
+        self.namespace = namespace
         self.bases = Bases(base_bytes)
         self.max_state_bytes = max_state_bytes
         self.saved = saved

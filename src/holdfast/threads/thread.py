@@ -36,8 +36,7 @@ class Thread:
     """
 
     def __init__(self, session: Session, name: str, type: Any = None, schema_version: int | None = None) -> None:
-        if builtins.type(name) is not str or not name:
-            raise InvalidArgument("a thread's name is a text that is not empty")
+        checked_name(name)
         if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
             raise InvalidArgument("schema_version must be a whole number, 0 or more")
         self.name: Final = name
@@ -356,6 +355,11 @@ class Thread:
 
     def _typed(self, plain: Any) -> Any:
         return self._conversion.from_plain(plain)
+
+
+def checked_name(name: object) -> None:
+    if type(name) is not str or not name:
+        raise InvalidArgument("a thread's name is a text that is not empty")
 
 
 def checked_limit(limit: int | None) -> None:

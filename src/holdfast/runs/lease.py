@@ -1,0 +1,92 @@
+"""Leases: one worker at a time holds a run, and stops by itself before another may take it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.errors import Closed, LeaseLost, StoreError
+from holdfast.stores.contract import Store
+from holdfast.stores.running import Clock, RunRow
+
+_RENEWALS = 3  # per lease: two may fail before it ends
+_MARGIN = 0.1  # of a lease: so much earlier the holder stops, for the time that a check takes to become an act
+
+
+def local_seconds() -> float:
+    """A clock of this machine that counts suspended time: a laptop that slept has lost its leases."""
+    return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
+
+
+def is_over(row: RunRow, clock: Clock) -> bool:
+    """Whether a lease has ended by time. One on another clock has: its machine was started again."""
+    return row.clock != clock.id or row.lease_until <= clock.now
+
+
+class Lease:
+    """A run that this process holds. Renewed in the background until it is given back."""
+
+    def __init__(self, store: Store, row: RunRow, seconds: float, taken_at: float) -> None:
+        """`taken_at` is the local time from before the claim: the store may have counted from then."""
+        self.row = row
+        self._store = store
+        self._seconds = seconds
+        self._until = taken_at + seconds
+        self._lost = False
+        self._lock = threading.Lock()
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
+        self._thread.start()
+
+    @property
+    def fence(self) -> int:
+        return self.row.fence
+
+    def check(self) -> None:
+        """Raise LeaseLost unless the run is surely still held. Called right before anything that acts."""
+        if self._lost or local_seconds() > self._until - self._seconds * _MARGIN:
+            raise LeaseLost(
+                "this worker could not keep its lease, and another may have the run by now; what was done is recorded"
+            )
+
+    def lose(self) -> None:
+        """Take note that another worker has the run."""
+        self._lost = True
+
+    def changed(self, **changes: Any) -> RunRow:
+        """The run's record with some of it changed, to be stored by the caller. The lease counts from now.
+
+        A record that carried the end of the lease as it was would take back a renewal made in between.
+        """
+        until = self._store.clock().now + round(self._seconds * 1000)
+        with self._lock:
+            self.row = replace(self.row, lease_until=until, **changes)
+            return self.row
+
+    def stop(self) -> None:
+        """Renew no more."""
+        self._done.set()
+        if self._thread is not threading.current_thread():
+            self._thread.join()
+
+    def _renew_until_done(self) -> None:
+        while not self._done.wait(self._seconds / _RENEWALS):
+            try:
+                self._renew()
+            except (LeaseLost, Closed):
+                self._lost = True
+                return
+            except StoreError:
+                # Locked or restarting: try again. `check` stops the worker if that lasts too long.
+                continue
+
+    def _renew(self) -> None:
+        before = local_seconds()
+        until = self._store.clock().now + round(self._seconds * 1000)
+        self._store.renew(self.row.thread, self.row.fence, until)
+        with self._lock:
+            self.row = replace(self.row, lease_until=until)
+        self._until = before + self._seconds

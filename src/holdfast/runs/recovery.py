@@ -1,0 +1,172 @@
+"""Looking after runs from outside: what was interrupted, what is in doubt, settling it, queueing work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.records import Effect, Interrupted
+from holdfast.runs.claiming import branch_of, is_free, start_digest
+from holdfast.runs.journal import now
+from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
+from holdfast.runs.tools import Tools
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.threads.meta import moment
+from holdfast.threads.references import shown
+from holdfast.threads.saver import NEW, Saver
+
+_PAGE = 200
+_DOUBTFUL = ("begun", "in_doubt", "unstored")
+
+
+def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
+    """A thread's journal, oldest first."""
+    return [effect_of(row) for row in _journal(store, thread.position.thread)]
+
+
+def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:
+    """The runs whose owner is gone, oldest first, and what a resume would do with each."""
+    for name, row in _runs(store, ("running",)):
+        if is_free(store, row):
+            thread = store.thread(name)
+            if thread is not None:
+                yield _interrupted(store, tools, thread, row)
+
+
+def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome) -> None:
+    """Say what became of an effect in doubt. A run that waits for it is queued again.
+
+    NotFound if the thread has no such effect, Conflict if it is not in doubt.
+    """
+    number = effect.number if isinstance(effect, Effect) else effect
+    if type(number) is not int:
+        raise InvalidArgument("an effect is named by its record or its number")
+    rows = store.effects(thread.position.thread, after=number - 1, limit=1)
+    if not rows or rows[0].number != number:
+        raise NotFound(f"thread {shown(thread.name)} has no effect {number}; hf.effects() lists them")
+    row = rows[0]
+    settled = _settled(row, outcome)
+    if row.status not in _DOUBTFUL:
+        # Said again, because the first time ended before the run was queued.
+        if (row.status, row.result) != (settled.status, settled.result):
+            raise Conflict(
+                f"effect {number} of thread {shown(thread.name)} is {row.status} already; nothing was changed"
+            )
+    else:
+        run = store.run(thread.position.thread)
+        if run is not None and not is_free(store, run):
+            raise Conflict(f"thread {shown(thread.name)} is being run; what is under way there is not in doubt")
+        store.settle(thread.position.thread, number, row.status, settled)
+    queue_answered(store, thread.position.thread)
+
+
+def queue_answered(store: Store, thread: int) -> None:
+    """Queue a run that waits, unless somebody has it by now."""
+    run = store.run(thread)
+    if run is None or run.status != "waiting":
+        return
+    # Whoever waited did not fail: the claim that follows counts this attempt again.
+    queued = replace(run, status="queued", attempt=run.attempt - 1, fence=run.fence + 1, reason=None, updated_at=now())
+    with suppress(Conflict):
+        store.claim(run, queued)
+
+
+def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None) -> None:
+    """Queue a run for any worker. Again with the same start it changes nothing; with another it is a Conflict."""
+    if type(handler) is not str or not handler:
+        raise InvalidArgument("a handler is named by a text that is not empty")
+    if version is not None and (type(version) is not str or not version):
+        raise InvalidArgument("version must be a text that is not empty")
+    plain, details = saver.request(start, {"trigger": "submit", "step": 0, "status": "queued"})
+    digest = start_digest(plain)
+    row = RunRow(
+        thread=0,
+        status="queued",
+        fence=1,
+        branch=0,
+        handler=handler,
+        version=version,
+        start=digest,
+        created_at=now(),
+        updated_at=now(),
+    )
+    try:
+        saver.commit(saver.prepare(plain, details, NEW), run=row)
+    except Conflict:
+        thread = store.thread(name)
+        known = None if thread is None else store.run(thread.position.thread)
+        if known is None or known.start != digest or known.handler != handler:
+            raise Conflict(
+                f"thread {shown(name)} was begun otherwise, and nothing was queued; submit under another name"
+            ) from None
+
+
+def _settled(row: EffectRow, outcome: object) -> EffectRow:
+    if isinstance(outcome, Happened):
+        packed.check(outcome.result)
+        return replace(row, status="done", result=packed.encode(outcome.result), ended_at=now())
+    if isinstance(outcome, NotDone) or outcome is NotDone:
+        return replace(row, status="not_done", ended_at=now())
+    if isinstance(outcome, GiveUp) or outcome is GiveUp:
+        told = unknown_outcome(row.name)
+        return replace(row, status="given_up", result=packed.encode(told), ended_at=now())
+    raise InvalidArgument("settle takes holdfast.Happened(result), holdfast.NotDone() or holdfast.GiveUp()")
+
+
+def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> Interrupted:
+    step = thread.summary.step
+    branch = branch_of(thread.position)
+    open_rows = [e for e in _journal(store, row.thread) if e.branch == branch and e.step > step and e.status != "late"]
+    doubtful = [e for e in open_rows if e.status in _DOUBTFUL]
+    known = sum(e.status == "done" for e in open_rows)
+    would = [f"resume after step {step}", f"answer {known} calls from the journal"]
+    for effect in doubtful:
+        tool = tools.get(effect.name)
+        would.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
+    return Interrupted(
+        thread=thread.name,
+        step=step,
+        attempt=row.attempt,
+        since=moment(row.updated_at),
+        in_doubt=tuple(effect_of(effect) for effect in doubtful),
+        would="; ".join(would),
+    )
+
+
+def effect_of(row: EffectRow) -> Effect:
+    """A journal entry as users get to see it."""
+    return Effect(
+        number=row.number,
+        branch=row.branch,
+        step=row.step,
+        key=row.key,
+        name=row.name,
+        effect=row.kind,
+        status=row.status,
+        begun_at=moment(row.begun_at),
+        ended_at=None if row.ended_at is None else moment(row.ended_at),
+        arguments=None if row.call is None else packed.decode(row.call),
+        result=None if row.result is None else packed.decode(row.result),
+        error=row.error,
+    )
+
+
+def _journal(store: Store, thread: int) -> Iterator[EffectRow]:
+    after = 0
+    while page := store.effects(thread, after=after, limit=_PAGE):
+        yield from page
+        after = page[-1].number
+
+
+def _runs(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, RunRow]]:
+    after = (0, 0)
+    while page := store.runs(statuses=statuses, after=after, limit=_PAGE):
+        yield from page
+        last = page[-1][1]
+        after = (last.updated_at, last.thread)

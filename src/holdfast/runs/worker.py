@@ -1,0 +1,194 @@
+"""Workers: claim what is queued, interrupted or woken, and run it, again and again."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable, Collection, Iterator, Mapping
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.errors import Conflict, InvalidArgument, StoreError
+from holdfast.policy import AfterToolCall
+from holdfast.runs.claiming import Terms, is_free
+from holdfast.runs.journal import now
+from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.tools import Tools
+from holdfast.stores.running import RunRow
+from holdfast.threads.session import Session
+
+_PAGE = 50
+_IDLE_SECONDS = 0.5  # between two looks when there is nothing to do
+_BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
+
+Handler = Callable[[Run], Any]
+
+
+class Worker:
+    """Runs handlers until it is told to stop. `SIGTERM` lets what is running end its step, then the worker ends."""
+
+    def __init__(
+        self,
+        session: Session,
+        tools: Tools,
+        handlers: Mapping[str, Handler],
+        *,
+        concurrency: int,
+        versions: Collection[str | None] | None,
+        lease: float,
+        attempts: int,
+    ) -> None:
+        if (
+            not isinstance(handlers, Mapping)
+            or not handlers
+            or not all(type(name) is str and callable(handler) for name, handler in handlers.items())
+        ):
+            raise InvalidArgument("a worker needs handlers: a dict of names and functions of a run")
+        if type(concurrency) is not int or concurrency < 1:
+            raise InvalidArgument("concurrency must be a whole number, 1 or more")
+        if type(attempts) is not int or attempts < 1:
+            raise InvalidArgument("attempts must be a whole number, 1 or more")
+        if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
+            raise InvalidArgument("versions must be a list of texts; None in it stands for runs without a version")
+        self._session = session
+        self._tools = tools
+        self._handlers = dict(handlers)
+        self._concurrency = concurrency
+        self._versions = None if versions is None else frozenset(versions)
+        self._terms = Terms(lease=lease)
+        self._attempts = attempts
+        self._stop = threading.Event()
+        self._failure: BaseException | None = None
+
+    def stop(self) -> None:
+        """Claim nothing more; what is running is given back at the end of its step."""
+        self._stop.set()
+
+    def run(self, *, until_idle: bool = False) -> None:
+        """Work until stopped; with `until_idle`, until there is nothing that could be claimed now."""
+        previous = self._listen()
+        threads = [
+            threading.Thread(target=self._work, args=(until_idle,), name=f"holdfast-worker-{n}")
+            for n in range(self._concurrency)
+        ]
+        try:
+            for thread in threads:
+                thread.start()
+            _join(threads)
+        except BaseException:
+            # Interrupted: drain, or the threads would work on without anybody to stop them.
+            self._stop.set()
+            _join(threads)
+            raise
+        finally:
+            self._stop_listening(previous)
+        if self._failure is not None:
+            raise self._failure
+
+    def _listen(self) -> Any:
+        if threading.current_thread() is not threading.main_thread():
+            return None
+
+        return signal.signal(signal.SIGTERM, lambda _number, _frame: self._stop.set())
+
+    def _stop_listening(self, previous: Any) -> None:
+        if previous is not None:
+            signal.signal(signal.SIGTERM, previous)
+
+    def _work(self, until_idle: bool) -> None:
+        while not self._stop.is_set():
+            try:
+                found = self._one()
+            except StoreError:
+                # Locked or restarting: the loop is what makes recovery certain, so it goes on.
+                found = False
+                until_idle_now = False
+            except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the thread that called it
+                self._failure = failure
+                self._stop.set()
+                return
+            else:
+                until_idle_now = until_idle
+            if not found:
+                if until_idle_now:
+                    return
+                self._stop.wait(_IDLE_SECONDS)
+
+    def _one(self) -> bool:
+        """Claim and run the oldest run there is; whether there was one."""
+        for name, row in self._due():
+            if row.attempt >= self._attempts:
+                self._bury(row)
+                continue
+            if self._handle(name, row):
+                return True
+        return False
+
+    def _due(self) -> Iterator[tuple[str, RunRow]]:
+        store = self._session.store
+        after = (0, 0)
+        while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
+            for name, row in page:
+                if self._is_ours(row) and is_free(store, row) and self._is_awake(row):
+                    yield name, row
+            last = page[-1][1]
+            after = (last.updated_at, last.thread)
+
+    def _is_ours(self, row: RunRow) -> bool:
+        return row.handler in self._handlers and (self._versions is None or row.version in self._versions)
+
+    def _is_awake(self, row: RunRow) -> bool:
+        clock = self._session.store.clock()
+        return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
+
+    def _handle(self, name: str, row: RunRow) -> bool:
+        """Claim a run and let its handler run it. False if another worker was faster."""
+        block = RunBlock(
+            self._session,
+            name,
+            self._tools,
+            AfterToolCall(),
+            self._terms,
+            start=None,
+            has_start=False,
+            type=None,
+            keeper=self,
+        )
+        claimed = False
+        try:
+            with block as run:
+                claimed = True
+                result = self._handlers[row.handler or ""](run)
+                if run.status == "running":
+                    run.finish(result)
+        except Exception:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
+            return claimed
+        return True
+
+    def is_stopping(self) -> bool:
+        """See `Keeper`."""
+        return self._stop.is_set()
+
+    def after_failure(self, row: RunRow) -> RunRow:
+        """See `Keeper`: try again later, or give up."""
+        if row.attempt >= self._attempts:
+            return replace(row, status="dead")
+        clock = self._session.store.clock()
+        seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]
+        return replace(row, status="queued", clock=clock.id, wake_at=clock.now + round(seconds * 1000))
+
+    def _bury(self, row: RunRow) -> None:
+        reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
+        dead = replace(
+            row, status="dead", owner=None, lease_until=0, reason=reason, fence=row.fence + 1, updated_at=now()
+        )
+        with suppress(Conflict):  # somebody else has it by now
+            self._session.store.claim(row, dead)
+
+
+def _join(threads: list[threading.Thread]) -> None:
+    for thread in threads:
+        while thread.is_alive():
+            thread.join(0.2)  # so that a signal reaches the main thread

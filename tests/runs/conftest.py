@@ -1,0 +1,111 @@
+"""What the tests of runs share: a store whose clock the test moves, workers that die, and children to kill."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, Run
+from holdfast.stores.contract import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.running import Clock
+from holdfast.stores.sqlite import SQLiteStore
+from tests.crash.nursery import Nursery
+
+LEASE = 30.0
+
+
+class Crash(BaseException):
+    """The process dies here."""
+
+
+class World:
+    """One store, as many handles on it as there are processes, and a clock for its leases that the test moves."""
+
+    def __init__(self, open_store: Callable[[Callable[[], Clock]], Store]) -> None:
+        self._open_store = open_store
+        self._opened: list[Holdfast] = []
+        self._now = 1_000_000
+        self.boot = "boot-1"
+
+    def clock(self) -> Clock:
+        return Clock(self.boot, self._now)
+
+    def pass_time(self, seconds: float) -> None:
+        self._now += round(seconds * 1000)
+
+    def open(self, *tools: Callable[..., Any], store: Callable[[Store], Store] | None = None) -> Holdfast:
+        """A handle such as another process would have; `store` puts something between it and the store."""
+        opened = self._open_store(self.clock)
+        handle = Holdfast(opened if store is None else store(opened), tools=tools)
+        self._opened.append(handle)
+        return handle
+
+    @contextmanager
+    def dying(self, thread: str, hf: Holdfast | None = None, **options: Any) -> Iterator[Run]:
+        """A run whose process dies at the end of the block: nothing is given back, and its lease runs out."""
+        run = (hf or self.open()).run(thread, **options).__enter__()
+        try:
+            yield run
+        except Crash:
+            pass
+        finally:
+            stop_renewing(run)
+        self.pass_time(options.get("lease", LEASE) + 1)
+
+    @contextmanager
+    def running(self, thread: str, hf: Holdfast | None = None, *, ends: str = "idle", **options: Any) -> Iterator[Run]:
+        """A run whose block must end so: a run that waits leaves its block silently, with all asserts in it."""
+        with (hf or self.open()).run(thread, **options) as run:
+            yield run
+        assert run.status == ends
+
+    @contextmanager
+    def failing(
+        self, thread: str, error: type[BaseException], hf: Holdfast | None = None, **options: Any
+    ) -> Iterator[Run]:
+        """A run whose block must end with an error."""
+        try:
+            with (hf or self.open()).run(thread, **options) as run:
+                yield run
+        except error:
+            return
+        pytest.fail(f"no {error.__name__}")
+
+    def close(self) -> None:
+        for handle in self._opened:
+            handle.close()
+
+
+def stop_renewing(run: Run) -> None:
+    """What the death of its process does to a lease."""
+    assert run._lease is not None
+    run._lease.stop()
+
+
+@pytest.fixture(params=["memory", "sqlite"])
+def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+    """Each kind of store."""
+    kept: list[MemoryStore] = []
+
+    def open_memory(clock: Callable[[], Clock]) -> Store:
+        if not kept:
+            kept.append(MemoryStore(namespace="default", clock=clock))
+        return kept[0]
+
+    def open_sqlite(clock: Callable[[], Clock]) -> Store:
+        return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
+
+    made = World(open_memory if request.param == "memory" else open_sqlite)
+    yield made
+    made.close()
+
+
+@pytest.fixture(scope="session")
+def nursery() -> Iterator[Nursery]:
+    with Nursery() as started:
+        yield started

@@ -1,0 +1,619 @@
+"""How a run begins, ends and goes on: claims, attempts, questions from outside, keys of calls made at the same time."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
+from tests.runs.conftest import World
+
+# -- beginning and ending ---------------------------------------------------------------------------------------------
+
+
+def test_a_run_starts_once_and_resumes_after(world: World) -> None:
+    with world.running("t", start={"n": 0}, agent="a", version="2") as run:
+        assert (run.state, run.resumed, run.attempt, run.status, run.result) == ({"n": 0}, False, 1, "running", None)
+        assert 0 <= run.age < 60
+        run.state["n"] = 1
+        run.save()
+        run.state["n"] = 99  # of no checkpoint
+    with world.running("t", start={"n": 0}) as run:
+        assert (run.state, run.resumed, run.attempt, run.status) == ({"n": 1}, True, 2, "running")
+
+
+def test_without_start_there_must_be_something_to_resume(hf: Holdfast) -> None:
+    with pytest.raises(NotFound, match="start="), hf.run("t"):
+        pytest.fail("there was nothing to run")
+    assert list(hf.threads()) == []
+
+
+def test_a_thread_that_was_saved_by_hand_can_be_run(hf: Holdfast) -> None:
+    hf.thread("t").save({"n": 5}, step=7)
+    with hf.run("t") as run:
+        assert (run.state, run.resumed, run.step) == ({"n": 5}, False, 8)
+
+
+def test_typed_states_come_back_in_their_type(hf: Holdfast) -> None:
+    from tests.runs.test_recording import Mood, Reply
+
+    with hf.run("t", start=Reply("a", Mood.CALM), type=Reply) as run:
+        run.state.text = "b"
+        run.save()
+    with hf.run("t", type=Reply) as run:
+        assert run.state == Reply("b", Mood.CALM)
+
+
+def test_a_completed_run_gives_its_result_and_no_steps(world: World) -> None:
+    with world.running("t", ends="completed", start={"n": 0}) as run:
+        for _ in run.steps():
+            run.state["n"] = 1
+            run.finish({"answer": (1, 2)})
+        assert run.result == {"answer": (1, 2)}
+    with world.running("t", ends="completed", start={"n": 0}) as run:
+        assert run.state == {"n": 1}
+        assert run.result == {"answer": (1, 2)}
+        assert list(run.steps()) == []
+        for act in (run.save, run.finish, lambda: run.halt("x"), lambda: run.model(dict), lambda: run.tool(dict)):
+            with pytest.raises(HoldfastError, match="completed"):
+                act()
+    assert [info.status for info in world.open().threads()] == ["completed"]
+
+
+def test_a_result_that_cannot_be_recorded_does_not_complete_the_run(world: World) -> None:
+    with world.running("t", start={}) as run:
+        with pytest.raises(holdfast.Unsupported):
+            run.finish({"a": object()})
+        assert run.status == "running"
+
+
+def test_a_halted_run_keeps_its_last_checkpoint_and_can_be_run_again(world: World) -> None:
+    with world.running("t", ends="halted", start={"n": 0}) as run:
+        run.model(lambda: "paid for")
+        run.state["n"] = 1
+        run.halt("over budget")
+        assert list(run.steps()) == []
+    with world.running("t") as run:
+        assert run.state == {"n": 0}
+        assert run.model(lambda: pytest.fail("paid for twice")) == "paid for"
+
+
+def test_a_block_that_ends_without_an_end_leaves_the_run_idle(world: World) -> None:
+    with world.running("t", ends="idle", start={}):
+        pass
+    assert list(world.open().interrupted()) == []
+    worker = world.open().worker({"h": lambda run: pytest.fail("an idle run was claimed")})
+    worker.run(until_idle=True)
+
+
+def test_an_exception_keeps_all_progress(world: World) -> None:
+    with world.failing("t", ZeroDivisionError, start={"n": 0}) as run:
+        for step in run.steps():
+            run.state["n"] = step
+            run.model(lambda: "reply")
+            run.tool(dict, {})
+            if step == 2:
+                raise ZeroDivisionError
+    assert run.status == "failed"
+    with world.running("t") as run:
+        assert (run.state, run.step, run.attempt) == ({"n": 1}, 2, 2)
+        assert run.model(lambda: pytest.fail("paid for twice")) == "reply"
+
+
+@pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
+def test_an_interruption_gives_the_run_back(world: World, stop: type[BaseException]) -> None:
+    with world.failing("t", stop, start={}) as run:
+        run.model(lambda: "reply")
+        raise stop
+    assert run.status == "idle"
+    assert list(world.open().interrupted()) == []
+    with world.running("t") as run:  # at once
+        assert run.model(lambda: pytest.fail("paid for twice")) == "reply"
+
+
+def test_a_block_is_entered_once(hf: Holdfast) -> None:
+    block = hf.run("t", start={})
+    with block, pytest.raises(InvalidArgument), block:
+        pytest.fail("entered twice")
+
+
+def test_a_run_that_cannot_be_read_is_given_back(world: World) -> None:
+    from tests.runs.test_recording import Reply
+
+    with world.running("t", start={"n": 0}):
+        pass
+    with pytest.raises(InvalidArgument), world.open().run("t", type=Reply):
+        pytest.fail("the state is no Reply")
+    with world.running("t"):  # at once, not when a lease ends
+        pass
+
+
+def test_the_handle_may_be_closed_in_a_run(world: World) -> None:
+    hf = world.open()
+    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.1) as run:
+        hf.close()
+        deadline = time.monotonic() + 10
+        while run._lease is not None and run._lease._thread.is_alive():  # renewing must end, and quietly
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        run.model(dict)
+
+
+# -- attempts ---------------------------------------------------------------------------------------------------------
+
+
+def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World) -> None:
+    for attempt in (1, 2, 3):
+        with world.dying("t", start={"n": 0}) as run:
+            assert run.attempt == attempt
+    with world.dying("t") as run:
+        assert run.attempt == 4
+        run.save()
+    with world.dying("t") as run:
+        assert run.attempt == 2
+    with world.running("t") as run:  # a clean end is no progress
+        assert run.attempt == 3
+    with world.running("t") as run:
+        assert run.attempt == 4
+
+
+# -- leases -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_second_claimer_hears_that_the_run_is_held(world: World) -> None:
+    with world.running("t", start={}), pytest.raises(LeaseHeld, match="another worker"), world.open().run("t"):
+        pytest.fail("two workers hold one run")
+    with world.running("t"):
+        pass
+
+
+def test_a_second_claimer_may_wait(world: World) -> None:
+    holding, free = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with world.open().run("t", start={}):
+            holding.set()
+            free.wait(10)
+
+    with ThreadPoolExecutor() as pool:
+        held = pool.submit(hold)
+        assert holding.wait(10)
+        with pytest.raises(LeaseHeld), world.open().run("t", wait=0.1):
+            pytest.fail("two workers hold one run")
+        threading.Timer(0.1, free.set).start()
+        with world.running("t", wait=10.0) as run:
+            assert run.attempt == 2
+        held.result()
+
+
+def test_a_thread_cannot_be_moved_under_a_lease(world: World) -> None:
+    hf = world.open()
+    hf.thread("t").save({"n": 0})
+    with world.running("t", hf) as run:
+        run.save()
+        for handle in (hf, world.open()):
+            thread = handle.thread("t")
+            with pytest.raises(LeaseHeld):
+                thread.save({"n": 9}, expect=holdfast.ANY)
+            with pytest.raises(LeaseHeld):
+                thread.rewind("@1")
+            with pytest.raises(LeaseHeld):
+                thread.drop()
+        run.state["n"] = 1
+        run.save()
+    thread = world.open().thread("t")
+    thread.latest()
+    thread.save({"n": 2})
+    thread.rewind("@1")
+
+
+def test_a_lease_on_another_boot_has_ended(world: World) -> None:
+    run = world.open().run("t", start={}).__enter__()
+    assert run._lease is not None
+    run._lease.stop()
+    world.boot = "boot-2"
+    with world.running("t") as run:
+        assert run.attempt == 2
+
+
+def test_setting_the_wall_clock_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    real, real_ns = time.time, time.time_ns
+    with world.running("t", start={"n": 0}) as run:
+        for hours in (-1, 1):
+            monkeypatch.setattr(time, "time", lambda hours=hours: real() + hours * 3600)
+            monkeypatch.setattr(time, "time_ns", lambda hours=hours: real_ns() + hours * 3600 * 10**9)
+            assert list(world.open().interrupted()) == []
+            with pytest.raises(LeaseHeld), world.open().run("t"):
+                pytest.fail("two workers hold one run")
+            run.tool(dict, {})
+            run.save()
+            assert run.age >= 0
+    with world.running("t") as run:
+        assert run.state == {"n": 0}
+
+
+def test_a_stale_worker_is_refused_before_it_acts(world: World) -> None:
+    calls: list[str] = []
+
+    def act(who: str) -> str:
+        calls.append(who)
+        return who
+
+    stale = world.open().run("t", start={"n": 0}).__enter__()
+    assert stale._lease is not None
+    stale._lease._done.set()  # stopped by somebody: it renews no more, and does not know
+    world.pass_time(31)
+    with world.running("t") as run:
+        with pytest.raises(holdfast.LeaseLost):
+            stale.tool(act, {"who": "stale"}, key="k")
+        with pytest.raises(holdfast.LeaseLost):
+            stale.save()
+        with pytest.raises(holdfast.LeaseLost):
+            stale.finish("stale")
+        with pytest.raises(holdfast.LeaseLost):
+            stale.halt("stale")
+        assert run.tool(act, {"who": "new"}, key="k") == "new"
+        with pytest.raises(holdfast.LeaseLost):
+            stale._leave(None)
+    assert calls == ["new"]
+    with world.running("t") as run:
+        assert run.state == {"n": 0}
+
+
+def test_a_late_result_is_kept_as_evidence_and_changes_nothing(world: World) -> None:
+    def act() -> str:
+        world.pass_time(31)
+        with world.failing("t", RuntimeError) as other:
+            assert other.resumed
+            raise RuntimeError
+        return "happened"
+
+    stale = world.open().run("t", start={}).__enter__()
+    assert stale._lease is not None
+    stale._lease._done.set()
+    with pytest.raises(holdfast.LeaseLost):
+        stale.tool(act, {}, key="k")
+    intent, evidence = world.open().effects("t")
+    assert (intent.status, evidence.status, evidence.result) == ("begun", "late", "happened")
+    with world.running("t", ends="waiting") as run:  # evidence is for people: nothing is decided by it
+        run.tool(act, {}, key="k")
+    assert [effect.status for effect in world.open().effects("t")] == ["in_doubt", "late"]
+
+
+def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World) -> None:
+    class Unrenewable:
+        def __init__(self, store: Any) -> None:
+            self._store = store
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._store, name)
+
+        def renew(self, thread: int, fence: int, until: int) -> None:
+            raise holdfast.Busy("locked")
+
+    calls: list[float] = []
+    hf = world.open(store=Unrenewable)
+    started = time.monotonic()
+    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.5) as run:
+        while time.monotonic() < started + 5:
+            run.tool(lambda: calls.append(time.monotonic() - started), {})
+            time.sleep(0.01)
+    assert calls
+    assert max(calls) < 0.5
+    assert [effect.status for effect in hf.effects("t") if effect.status == "begun"] == []
+
+
+def test_a_worker_that_renews_keeps_its_run(world: World) -> None:
+    started = time.monotonic()
+    with world.running("t", start={}, lease=0.2) as run:
+        while time.monotonic() < started + 0.5:
+            run.tool(dict, {})
+            time.sleep(0.02)
+
+
+# -- seen from outside ------------------------------------------------------------------------------------------------
+
+
+def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World) -> None:
+    @holdfast.tool(effect="idempotent")
+    def pay(amount: int) -> str:
+        raise KeyboardInterrupt
+
+    def post(text: str) -> str:
+        raise KeyboardInterrupt
+
+    hf = world.open(pay, post)
+    assert list(hf.interrupted()) == []
+    before = datetime.now(UTC)
+    with world.dying("t", hf, start={}) as run:
+        assert list(hf.interrupted()) == []
+        run.save()
+        run.model(lambda: "reply")
+        for tool, args in ((pay, {"amount": 5}), (post, {"text": "hi"})):
+            with pytest.raises(KeyboardInterrupt):
+                run.tool(tool, args, key="k")
+    with world.running("idle", start={}):
+        pass
+    [found] = hf.interrupted()
+    assert (found.thread, found.step, found.attempt) == ("t", 1, 1)
+    assert [(effect.name, effect.status, effect.arguments) for effect in found.in_doubt] == [
+        ("pay", "begun", {"amount": 5}),
+        ("post", "begun", {"text": "hi"}),
+    ]
+    assert abs((found.since - before).total_seconds()) < 60
+    for part in ("step 1", "1 call", "pay: rerun", "post: ask"):
+        assert part in found.would
+    assert [effect.arguments for effect in hf.effects("t")][1:] == [{"amount": 5}, {"text": "hi"}]
+
+
+def test_interrupted_does_not_list_what_another_branch_left(world: World) -> None:
+    def post() -> str:
+        raise KeyboardInterrupt
+
+    hf = world.open()
+    with world.dying("t", hf, start={}) as run, pytest.raises(KeyboardInterrupt):
+        run.tool(post, {}, key="k")
+    hf.thread("t").rewind("@0")
+    [found] = hf.interrupted()
+    assert found.in_doubt == ()
+
+
+# -- calls at the same time -------------------------------------------------------------------------------------------
+
+
+def _together(run: Run, world: World, order: list[int], ledger: list[str]) -> list[str]:
+    """Four tools in threads, which end in the order given."""
+    ended = [threading.Event() for _ in order]
+
+    def act(n: int) -> str:
+        ledger.append(f"tool {n}")
+        place = order.index(n)
+        if place:
+            assert ended[order[place - 1]].wait(10)
+        ended[n].set()
+        return f"result {n}"
+
+    with ThreadPoolExecutor(len(order)) as pool:
+        calls = [pool.submit(run.tool, act, {"n": n}, key=f"call_{n}") for n in range(len(order))]
+        return [call.result() for call in calls]
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
+def test_calls_with_keys_may_end_in_any_order(world: World, order: list[int]) -> None:
+    ledger: list[str] = []
+    expected = [f"result {n}" for n in range(4)]
+    with world.dying("t", start={}) as run:
+        assert _together(run, world, order, ledger) == expected
+    with world.running("t") as run:
+        assert _together(run, world, order[::-1], ledger) == expected
+    assert sorted(ledger) == [f"tool {n}" for n in range(4)]
+
+
+def test_calls_at_the_same_time_need_keys(world: World) -> None:
+    inside, leave = threading.Event(), threading.Event()
+
+    def slow() -> str:
+        inside.set()
+        assert leave.wait(10)
+        return "slow"
+
+    with world.running("t", start={}) as run, ThreadPoolExecutor() as pool:
+        first = pool.submit(run.tool, slow, {})
+        assert inside.wait(10)
+        try:
+            with pytest.raises(InvalidArgument, match="key="):
+                run.tool(dict, {})
+            with pytest.raises(InvalidArgument, match="key="):
+                run.model(dict)
+            assert run.tool(dict, {}, key="k") == {}
+        finally:
+            leave.set()
+        assert first.result() == "slow"
+        assert run.tool(dict, {}) == {}
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "irreversible"])
+def test_one_key_names_one_call_at_a_time(world: World, effect: Any) -> None:
+    inside, leave = threading.Event(), threading.Event()
+    calls: list[int] = []
+
+    @holdfast.tool(effect=effect)
+    def slow() -> str:
+        calls.append(1)
+        inside.set()
+        assert leave.wait(10)
+        return "slow"
+
+    with world.running("t", start={}) as run, ThreadPoolExecutor() as pool:
+        first = pool.submit(run.tool, slow, {}, key="k")
+        assert inside.wait(10)
+        try:
+            with pytest.raises(InvalidArgument, match="same key"):
+                run.tool(slow, {}, key="k")
+        finally:
+            leave.set()
+        assert first.result() == run.tool(slow, {}, key="k") == "slow"
+    assert len(calls) == 1
+
+
+def test_a_step_is_not_closed_while_calls_are_under_way(world: World) -> None:
+    def act() -> str:
+        for close in (run.save, run.finish):
+            with pytest.raises(InvalidArgument, match="under way"):
+                close()
+        return "done"
+
+    with world.running("t", start={}, policy=Never()) as run:
+        assert run.tool(act, {}) == "done"
+        run.save()
+    assert world.open().thread("t").count() == 2
+
+
+# -- tools as they come -----------------------------------------------------------------------------------------------
+
+
+def test_a_method_can_be_a_tool(hf: Holdfast) -> None:
+    class Account:
+        def __init__(self) -> None:
+            self.balance = 10
+
+        @holdfast.tool(effect="idempotent")
+        def pay(self, amount: int) -> int:
+            self.balance -= amount
+            return self.balance
+
+    account = Account()
+    with hf.run("t", start={}, tools=[account.pay]) as run:
+        assert run.tool("pay", {"amount": 3}) == 7
+        assert run.tool(account.pay, {"amount": 3}) == 4
+    assert [effect.effect for effect in hf.effects("t")] == ["idempotent", "idempotent"]
+
+
+def test_tools_of_a_run_come_before_those_of_the_handle(url: str) -> None:
+    def act() -> str:
+        return "of the handle"
+
+    def other() -> str:
+        return "of the run"
+
+    other.__name__ = "act"
+    with holdfast.open(url, tools=[act]) as hf:
+        with hf.run("t", start={}) as run:
+            assert run.tool("act") == "of the handle"
+        with hf.run("u", start={}, tools=[other]) as run:
+            assert run.tool("act") == "of the run"
+
+
+# -- what is refused --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"lease": 0},
+        {"lease": -1.0},
+        {"lease": float("nan")},
+        {"lease": 1e9},
+        {"lease": "30"},
+        {"lease": None},
+        {"wait": -1},
+        {"wait": float("inf")},
+        {"wait": "1"},
+        {"policy": "always"},
+        {"policy": Never},
+        {"agent": 5},
+        {"version": 5},
+        {"version": ""},
+        {"tools": [5]},
+        {"tools": [dict, dict]},
+        {"type": 5},
+        {"start": {"a": object()}},
+    ],
+)
+def test_what_a_run_cannot_be_given(hf: Holdfast, options: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument), hf.run("t", **{"start": {}, **options}):
+        pytest.fail("accepted")
+    assert list(hf.threads()) == []
+
+
+@pytest.mark.parametrize("name", ["", 5, None, b"t"])
+def test_a_thread_is_named_by_a_text(hf: Holdfast, name: Any) -> None:
+    for call in (lambda: hf.run(name, start={}), lambda: hf.submit("h", name, start={})):
+        with pytest.raises(InvalidArgument):
+            call()
+
+
+@pytest.mark.parametrize("name", [5, None, b"t"])
+def test_a_thread_is_looked_up_by_a_text(hf: Holdfast, name: Any) -> None:
+    for call in (lambda: hf.effects(name), lambda: hf.settle(name, 1, holdfast.NotDone())):
+        with pytest.raises(InvalidArgument):
+            call()
+
+
+def test_what_a_call_cannot_be_given(hf: Holdfast) -> None:
+    anything: Any = hf.run("t", start={})
+
+    async def later() -> None: ...
+
+    with anything as run:
+        refused: list[Callable[[], Any]] = [
+            lambda: run.model("not a function"),
+            lambda: run.model(later),
+            lambda: run.model(dict, on_change="maybe"),
+            lambda: run.model(dict, key=""),
+            lambda: run.model(dict, key=5),
+            lambda: run.model(dict, type="text"),
+            lambda: run.tool(dict, key=""),
+            lambda: run.tool(dict, key=5),
+            lambda: run.tool(dict, [1]),
+            lambda: run.tool(dict, {1: 2}),
+            lambda: run.tool(dict, "text"),
+            lambda: run.tool(later),
+            lambda: run.tool(5),
+            lambda: run.tool([]),
+            lambda: run.tool(None),
+            lambda: run.halt(""),
+            lambda: run.halt(None),
+        ]
+        for wrong in refused:
+            with pytest.raises(InvalidArgument):
+                wrong()
+        with pytest.raises(NotFound, match="registered are"):
+            run.tool("unknown")
+        assert run.status == "running"
+    assert hf.effects("t") == []
+
+
+@pytest.mark.parametrize(
+    "declaration",
+    [
+        {"effect": "write"},
+        {"effect": None},
+        {"in_doubt": "maybe"},
+        {"in_doubt": "probe"},
+        {"probe": 5},
+        {"probe": dict, "in_doubt": "ask"},
+        {"not_done": ValueError},
+        {"not_done": ("ValueError",)},
+        {"not_done": [ValueError]},
+        {"retry": -1, "effect": "read"},
+        {"retry": 1.5, "effect": "read"},
+        {"retry": True, "effect": "read"},
+        {"timeout": 0},
+        {"timeout": -1},
+        {"timeout": float("inf")},
+        {"timeout": "1"},
+        {"name": ""},
+        {"name": 5},
+    ],
+)
+def test_what_a_tool_cannot_be_declared_as(declaration: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        holdfast.tool(**declaration)(lambda: None)
+
+
+def test_what_is_no_tool() -> None:
+    anything: Any = holdfast.tool
+
+    async def later() -> None: ...
+
+    for wrong in (5, "text", later):
+        with pytest.raises(InvalidArgument):
+            anything(wrong)
+
+
+def test_a_conflict_of_a_start_is_none_of_the_runs_business(world: World) -> None:
+    """Start is for the first time only: to resume with another start is to resume."""
+    with world.running("t", start={"n": 1}):
+        pass
+    with world.running("t", start={"n": 2}) as run:
+        assert run.state == {"n": 1}
+    with pytest.raises(Conflict):
+        world.open().submit("h", "t", start={"n": 3})
