@@ -6,13 +6,14 @@ ARGS ?=
 
 VENV := .venv
 BIN := $(VENV)/bin
+PEER := .venv-bench
 # The stamp is written last, so an installation that was interrupted is begun again.
 READY := $(VENV)/.ready
 # Two -q: only errors. One would still print the addresses pip looks at.
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test demo bench-engine dist lock clean
+.PHONY: help check format test kill-sweep demo bench-engine bench-runs dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -29,7 +30,9 @@ help:
 	@echo 'make format        let ruff format the code and fix what it can'
 	@echo 'make test          every test, with coverage; make test ARGS="tests/codec -x" for some'
 	@echo 'make demo          run the demo'
+	@echo 'make kill-sweep    kill a run at every write, under every policy; some minutes'
 	@echo 'make bench-engine  measure the engine'
+	@echo 'make bench-runs    measure runs, DBOS beside them'
 	@echo 'make dist          build the wheel and the source archive'
 	@echo 'make lock          take the newest development tools'
 	@echo 'make clean         remove all that make made'
@@ -52,8 +55,20 @@ test: $(READY)
 demo: $(READY)
 	$(BIN)/python examples/demo.py
 
+kill-sweep: $(READY)
+	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py
+
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
+
+# The peer has an environment of its own: its dependencies are none of ours.
+bench-runs: $(READY) $(PEER)/.ready
+	$(BIN)/python -m bench.runs --peer $(PEER)/bin/python
+
+$(PEER)/.ready: requirements-bench.lock
+	$(PYTHON) -m venv --clear $(PEER)
+	$(PEER)/bin/python $(PIP) install -r requirements-bench.lock
+	@touch $@
 
 dist: $(READY)
 	$(BIN)/python -m build --no-isolation
@@ -80,5 +95,5 @@ lock:
 	@rm -rf $(VENV)
 
 clean:
-	rm -rf $(VENV) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEER) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -109,9 +109,9 @@ def as_text(report: Report) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: Report, *, title: str = "The engine in numbers", module: str = "bench.engine") -> str:
     """The same as a page."""
-    parts = ["# The engine in numbers", "Written by `python -m bench.engine`.", _table([_HEAD, *_cells(report)])]
+    parts = [f"# {title}", f"Written by `python -m {module}`.", _table([_HEAD, *_cells(report)])]
     notes = [f"* {number.number}: {number.note}" for number in report.numbers if number.note]
     if notes:
         parts.append("\n".join(notes))

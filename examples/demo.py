@@ -1,225 +1,373 @@
-"""A scripted agent answers letters, is killed twice, and loses nothing. No network, no model; some seconds.
+"""An agent pays invoices in processes that are killed again and again. Nothing is paid twice. Offline, some seconds.
 
-    python examples/demo.py
+    python examples/demo.py [--seed N] [--invoices N] [--kills N] [--plain]
 
-The agent runs in a process of its own, so that it can be killed with SIGKILL, which no program can catch. It prints a
-line after each save; this process reads the lines, kills it in the middle of a step, starts it again and looks whether
-everything that was acknowledged is there.
+`clerk.py` is the agent, `scripted_model.py` its model. Two clerks are always up; the one that holds the run is killed
+with SIGKILL, which no program can catch, at a random moment; the other goes on. What happened is judged from the ledger
+and from the model server's own count of requests, never from Holdfast's journal. The seed fixes the invoices and how
+long each clerk lives; where exactly a kill strikes is up to the machine.
 """
 
 from __future__ import annotations
 
-import gzip
-import hashlib
+import argparse
+import contextlib
+import importlib
 import json
 import signal
 import subprocess
 import sys
 import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import holdfast
 
-THREAD = "letters"
-LETTERS = 40
-KILL_AFTER = (13, 27)  # steps
-WRONG = 31  # the letter that gets a refund ten times too high
-DEADLINE = 60.0  # seconds
-
-_WORDS = (
-    "order parcel arrived late broken invoice amount charged twice card please refund shipping label warehouse "
-    "customer service answer week promised replacement colour wrong size return box receipt number thank you regards "
-    "since because however although already nobody phone email"
-)
+HERE = Path(__file__).resolve().parent
+THREAD = "invoices"
+CLERKS = 2
+LONGEST_LIFE = 0.8  # seconds a clerk may hold the run
+MOST_KILLS = 30
+DEADLINE = 55.0  # seconds
+LOOK_EVERY = 0.005
+SUPPLIERS = ("Northern Mill", "Ink & Sons", "Harbour Freight", "Paper Union")
 
 
-# -- the agent: an ordinary loop that saves after each step ------------------------------------------------------------
+class Papers:
+    """The folder of a run: invoices in, ledger and logs out."""
 
-
-def run_agent(store: str, hangs_at: int) -> None:
-    """Answer the letters that are left. What is done is in the state, and the state is in the store.
-
-    At one letter it hangs half-way, as if its model did not answer, so that it is killed there on any machine.
-    """
-    with holdfast.open(store) as hf:
-        thread = hf.thread(THREAD)
-        latest = thread.latest()
-        if latest is None:
-            state: dict[str, Any] = {"messages": [], "refunds": {}, "next_letter": 1}
-            say("start", 0)
-        else:
-            state = latest.state
-            say("resume", latest.step)
-        while state["next_letter"] <= LETTERS:
-            number = state["next_letter"]
-            answer(state, number, refund=refund_for(number) * (10 if number == WRONG else 1))
-            if number == hangs_at:
-                signal.pause()
-            done = number == LETTERS
-            checkpoint = thread.save(
-                state,
-                label=f"letter-{number}",
-                status="completed" if done else "running",
-                agent="letter-clerk",
+    def __init__(self, folder: Path, invoices: int, seed: int) -> None:
+        self.folder = folder
+        self.expected: list[str] = []
+        random = Random(seed)  # noqa: S311 - nothing secret
+        for kind in ("invoices", "deliveries"):
+            (folder / kind).mkdir(parents=True)
+        self.names = [f"INV-{number:03}" for number in range(1, invoices + 1)]
+        wrong = set(random.sample(self.names, max(2, invoices // 4)))
+        for name in self.names:
+            ordered, price, to = random.randint(2, 90), random.randint(3, 40), random.choice(SUPPLIERS)
+            delivered = ordered - (random.randint(1, ordered - 1) if name in wrong else 0)
+            self._write("invoices", name, ordered=ordered, price=price, supplier=to)
+            self._write("deliveries", name, delivered=delivered)
+            self.expected.append(
+                f"dispute,{name},ordered {ordered} but got {delivered}"
+                if name in wrong
+                else f"pay,{name},{ordered * price},{to}"
             )
-            say("saved", checkpoint.step)
+
+    def _write(self, kind: str, name: str, **content: Any) -> None:
+        (self.folder / kind / f"{name}.json").write_text(json.dumps({"invoice": name, **content}), "utf-8")
+
+    def lines(self, name: str) -> list[str]:
+        path = self.folder / name
+        # A line without its end is still being written.
+        return path.read_text("utf-8").split("\n")[:-1] if path.exists() else []
+
+    def records(self, name: str) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.lines(name)]
+
+    def record(self, name: str, **details: Any) -> None:
+        with (self.folder / name).open("a", encoding="utf-8") as file:
+            file.write(json.dumps({"at": time.time(), **details}) + "\n")
 
 
-def answer(state: dict[str, Any], number: int, *, refund: int) -> None:
-    """One step: read a letter, decide, write the answer."""
-    state["messages"].append({"role": "user", "content": text(f"letter {number}", 180)})
-    state["messages"].append({"role": "assistant", "tool": "refund", "letter": number, "amount": refund})
-    state["messages"].append({"role": "assistant", "content": text(f"answer {number}", 120)})
-    state["refunds"][str(number)] = refund
-    state["next_letter"] = number + 1
+class Play:
+    """A run with its model server and its clerks, until the work is done."""
+
+    def __init__(self, papers: Papers, processes: contextlib.ExitStack, *, clerks: int) -> None:
+        self.papers = papers
+        self._processes = processes
+        self._model = self._start("scripted_model.py", str(papers.folder), stdout=subprocess.PIPE)
+        if self._model.stdout is None:
+            raise SystemExit("the model server has no output")
+        self._port = self._model.stdout.readline().decode().strip()
+        task = {"role": "user", "content": "Pay what is right, dispute what is not.", "invoices": papers.names}
+        self.hf = processes.enter_context(holdfast.open(papers.folder / "agent.db"))
+        self.hf.submit("clerk", THREAD, start={"messages": [task]})
+        self.clerks = [self.hire() for _ in range(clerks)]
+
+    def hire(self) -> subprocess.Popen[bytes]:
+        return self._start("clerk.py", str(self.papers.folder), self._port)
+
+    def _start(self, script: str, *arguments: str, stdout: int | None = None) -> subprocess.Popen[bytes]:
+        process = subprocess.Popen([sys.executable, str(HERE / script), *arguments], stdout=stdout)
+        self._processes.callback(_end, process)
+        return process
+
+    @property
+    def completed(self) -> bool:
+        return any(info.status == "completed" for info in self.hf.threads(prefix=THREAD))
+
+    @property
+    def state(self) -> Any:
+        return self.hf.thread(THREAD).load("@-1").state
+
+    def send_home(self) -> list[int]:
+        """SIGTERM: a worker ends what it does and goes. The exit codes."""
+        for clerk in self.clerks:
+            clerk.send_signal(signal.SIGTERM)
+        return [clerk.wait(DEADLINE) for clerk in self.clerks]
 
 
-def refund_for(number: int) -> int:
-    return 5 + digest(f"refund {number}", 1)[0] % 55
+class Killer:
+    """Kills whoever holds the run, and answers when the run asks."""
+
+    def __init__(self, play: Play, seed: int, most: int) -> None:
+        self._play = play
+        self._most = most
+        self._random = Random(f"{seed}/kills")  # noqa: S311 - nothing secret
+        self._seen = self._disputes = 0
+        self._holder: int | None = None
+        self._dies_at = 0.0
+        self.kills = 0
+        self._had_happened = False
+        self.news = "waiting for a clerk"
+
+    def look(self) -> None:
+        events = self._play.papers.records("events.jsonl")
+        for event in events[self._seen :]:
+            if event["event"] == "claim":
+                self._holder = event["pid"]
+                self._dies_at = time.monotonic() + self._random.uniform(0.02, LONGEST_LIFE)
+                self.news = f"clerk {event['pid']} has the run, in step {event['step']}"
+            elif event["event"] == "leave" and event["pid"] == self._holder:
+                self._holder = None
+        self._seen = len(events)
+        self._settle()
+        if self._holder is not None and self.kills < self._most and self._is_time():
+            self._kill(self._holder)
+
+    def _is_time(self) -> bool:
+        """At a random moment; until one such call was settled, also when a letter is posted and not yet reported."""
+        disputes = sum(line.startswith("dispute") for line in self._play.papers.lines("ledger.csv"))
+        posted, self._disputes = disputes > self._disputes, disputes
+        return time.monotonic() > self._dies_at or (posted and not self._had_happened)
+
+    def _kill(self, pid: int) -> None:
+        clerk = next((clerk for clerk in self._play.clerks if clerk.pid == pid), None)
+        self._holder = None
+        if clerk is None:
+            return
+        clerk.kill()
+        if clerk.wait(DEADLINE) != -signal.SIGKILL:
+            raise SystemExit(f"clerk {pid} ended by itself, with exit code {clerk.returncode}")
+        begun = [event for event in self._play.papers.records("events.jsonl") if event["pid"] == pid]
+        during = begun[-1]["call"] if begun[-1]["event"] == "begin" else None
+        self._play.papers.record("kills.jsonl", pid=pid, during=during)
+        self._play.clerks.remove(clerk)
+        self._play.clerks.append(self._play.hire())
+        self.kills += 1
+        self.news = f"clerk {pid} was KILLED {_when(during)}"
+
+    def _settle(self) -> None:
+        """Do what a person does who is asked about a call: look whether it happened, and say so."""
+        papers = self._play.papers
+        for effect in self._play.hf.effects(THREAD):
+            if effect.status != "in_doubt" or effect.name != "dispute":
+                continue
+            call = effect.arguments
+            happened = f"dispute,{call['invoice']},{call['reason']}" in papers.lines("ledger.csv")
+            result = {"invoice": call["invoice"], "disputed": call["reason"]}
+            try:
+                self._play.hf.settle(THREAD, effect, holdfast.Happened(result) if happened else holdfast.NotDone())
+            except holdfast.Conflict:
+                return  # whoever asked has not let go of the run yet
+            papers.record("settled.jsonl", call=f"dispute {call['invoice']}", happened=happened)
+            self._had_happened = self._had_happened or happened
+            self.news = f"dispute {call['invoice']} was in doubt: {'it happened' if happened else 'it did not happen'}"
 
 
-def text(seed: str, words: int) -> str:
-    """Words without sense, the same in every process."""
-    choice = _WORDS.split()
-    return " ".join(choice[byte % len(choice)] for byte in digest(seed, words))
+# -- showing -----------------------------------------------------------------------------------------------------------
 
 
-def digest(seed: str, length: int) -> bytes:
-    return hashlib.shake_128(seed.encode()).digest(length)
+class Screen:
+    """A live display where there is a terminal and `rich`; plain lines elsewhere."""
+
+    def __init__(self, *, plain: bool) -> None:
+        self._rich = None if plain or not sys.stdout.isatty() else _rich()
+        self._live: Any = None
+        self._news = ""
+
+    @contextlib.contextmanager
+    def live(self) -> Iterator[None]:
+        if self._rich is None:
+            yield
+            return
+        with self._rich("live").Live(refresh_per_second=20) as self._live:
+            yield
+
+    def show(self, done: int, of: int, killer: Killer) -> None:
+        if self._rich is not None:
+            grid = self._rich("table").Table.grid(padding=(0, 2))
+            grid.add_row("invoices", self._rich("progress_bar").ProgressBar(total=of, completed=done, width=40))
+            grid.add_row("kills", f"[red]{'✗ ' * killer.kills}[/]")
+            grid.add_row("now", killer.news)
+            self._live.update(grid)
+        elif killer.news != self._news:
+            print(f"  {killer.news}", flush=True)
+        self._news = killer.news
+
+    def table(self, title: str, rows: list[tuple[str, str]]) -> None:
+        print()
+        if self._rich is not None:
+            table = self._rich("table").Table(title=title, show_header=False, title_justify="left")
+            for row in rows:
+                table.add_row(*row)
+            self._rich("console").Console().print(table)
+            return
+        print(title)
+        width = max(len(name) for name, _ in rows)
+        for name, value in rows:
+            print(f"  {name:<{width}}  {value}")
 
 
-def say(event: str, step: int) -> None:
-    print(event, step, flush=True)
+def _rich() -> Any:
+    """Gives modules of rich by name; None without it. It is a nicety, not a dependency."""
+    try:
+        importlib.import_module("rich")
+    except ImportError:
+        return None
+    return lambda name: importlib.import_module(f"rich.{name}")
 
 
-# -- the process around it: starts the agent, kills it, checks --------------------------------------------------------
+def timeline(papers: Papers) -> list[tuple[str, str]]:
+    rows: list[tuple[float, str]] = []
+    claims = 0
+    begun: dict[int, str] = {}
+    for event in papers.records("events.jsonl"):
+        who = f"clerk {event['pid']}"
+        call = event.get("call", "")
+        match event["event"]:
+            case "claim":
+                rows.append((event["at"], f"{who} {'resumes' if claims else 'begins'} in step {event['step']}"))
+                claims += 1
+            case "begin":
+                begun[event["pid"]] = call
+            case "probe":
+                rows.append((event["at"], f"{who} asks the bank about {call}: {_outcome(event)}"))
+            case "model" | "tool" if event["recorded"]:
+                known = f"{who} need not repeat "
+                if rows[-1][1].startswith(known):
+                    rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {call}")
+                else:
+                    rows.append((event["at"], known + call))
+            case "leave" if begun.get(event["pid"], "").startswith("dispute"):
+                rows.append((event["at"], f"{who} parks the run: {begun[event['pid']]} is in doubt"))
+    kills, settled = papers.records("kills.jsonl"), papers.records("settled.jsonl")
+    rows += [(kill["at"], f"clerk {kill['pid']} KILLED {_when(kill['during'])}") for kill in kills]
+    rows += [(said["at"], f"a person settles {said['call']}: {_outcome(said)}") for said in settled]
+    rows.sort()
+    return [(f"{at - rows[0][0]:6.2f} s", text) for at, text in rows]
 
 
-class Checks:
-    """Says what was checked, and remembers whether all of it held."""
-
-    def __init__(self) -> None:
-        self.held = True
-
-    def check(self, what: str, holds: bool) -> None:
-        print(f"  {'ok    ' if holds else 'FAILED'}  {what}")
-        self.held = self.held and holds
+def _when(during: str | None) -> str:
+    return f"during {during}" if during else "between two calls"
 
 
-def run_until(store: Path, kill_after: int, acknowledged: int, checks: Checks) -> int:
-    """Run the agent and kill it when it has acknowledged a step. Returns the last step it acknowledged."""
-    command = [sys.executable, str(Path(__file__).resolve()), "agent", str(store), str(kill_after + 1)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as agent:
-        for line in agent.stdout or ():
-            event, number = line.split()
-            step = int(number)
-            if event == "start":
-                print(f"  process {agent.pid} found no state and begins with letter 1")
-                checks.check("there was nothing to find", not acknowledged)
-            elif event == "resume":
-                print(f"  process {agent.pid} found step {step} and goes on with letter {step + 1}")
-                checks.check("nothing acknowledged was lost", step == acknowledged)
-            elif step == kill_after and step < LETTERS:
-                agent.send_signal(signal.SIGKILL)
-            acknowledged = step
-        code = agent.wait(DEADLINE)
-    if code == -signal.SIGKILL:
-        print(f"  process {agent.pid} saved step {acknowledged} and was killed (SIGKILL) in letter {acknowledged + 1}")
-    elif code:
-        raise SystemExit(f"the agent failed by itself, with exit code {code}")
-    else:
-        print(f"  process {agent.pid} finished with step {acknowledged}")
-    return acknowledged
+def _outcome(record: dict[str, Any]) -> str:
+    return "it happened" if record["happened"] else "it did not happen"
 
 
-def crashes(store: Path, checks: Checks) -> None:
-    print(f"1. An agent answers {LETTERS} letters and is killed twice on the way.")
-    acknowledged = 0
-    for kill_after in (*KILL_AFTER, LETTERS):
-        acknowledged = run_until(store, kill_after, acknowledged, checks)
-    checks.check(f"all {LETTERS} letters are answered", acknowledged == LETTERS)
+def figures(papers: Papers, calm: Papers) -> list[tuple[str, str]]:
+    events = papers.records("events.jsonl")
+    answered = Counter((event["event"], event["recorded"]) for event in events if event["event"] in ("model", "tool"))
+    claims = sum(event["event"] == "claim" for event in events)
+    requests, needed = len(papers.lines("requests.jsonl")), len(calm.lines("requests.jsonl"))
+    probes = [event["happened"] for event in events if event["event"] == "probe"]
+    settled = [f"{record['call']}: {_outcome(record)}" for record in papers.records("settled.jsonl")]
+    kinds = Counter(line.partition(",")[0] for line in papers.lines("ledger.csv"))
+    return [
+        ("kills (SIGKILL)", str(len(papers.lines("kills.jsonl")))),
+        ("resumes", str(claims - 1)),
+        ("model requests, counted by the server", f"{requests}; a run that nobody kills makes {needed}"),
+        ("model calls answered from the journal", str(answered["model", True])),
+        ("tool calls made", str(answered["tool", False])),
+        ("tool calls answered without a call", f"{answered['tool', True]}, from the journal, the bank or a person"),
+        ("ledger", f"{kinds['pay']} payments, {kinds['dispute']} disputes"),
+        ("in doubt, settled by asking the bank", f"{len(probes)}; of these had happened: {sum(probes)}"),
+        ("in doubt, settled by a person", "; ".join(settled)),
+        ("checkpoints", str(sum(info.count for info in _threads(papers)))),
+    ]
 
 
-def history(hf: holdfast.Holdfast, checks: Checks) -> None:
-    print("\n2. Every step is kept. The newest:")
-    thread = hf.thread(THREAD)
-    for checkpoint in thread.history(4):
-        print(f"  step {checkpoint.step}  {checkpoint.label:<10} {checkpoint.status:<9} {checkpoint.size:>6,} bytes")
-    kept = list(thread.history())
-    checks.check(f"{LETTERS} checkpoints, each once and in order", [c.seq for c in kept] == list(range(LETTERS, 0, -1)))
-    expected: dict[str, Any] = {"messages": [], "refunds": {}, "next_letter": 1}
-    for number in range(1, LETTERS + 1):
-        answer(expected, number, refund=refund_for(number) * (10 if number == WRONG else 1))
-    checks.check("the final state is exactly that of an agent nobody killed", thread.load("@-1").state == expected)
+def _threads(papers: Papers) -> list[holdfast.ThreadInfo]:
+    with holdfast.open(papers.folder / "agent.db") as hf:
+        return list(hf.threads())
 
 
-def second_try(hf: holdfast.Holdfast, checks: Checks) -> None:
-    amount = refund_for(WRONG) * 10
-    print(f"\n3. Letter {WRONG} got a refund of {amount}, ten times too much. Fork from before it and do it again:")
-    thread = hf.thread(THREAD)
-    fork = thread.fork("letters-corrected", at=f"@letter-{WRONG - 1}")
-    latest = fork.latest()
-    if latest is None:
-        raise SystemExit("the fork has no state")
-    state = latest.state
-    answer(state, WRONG, refund=refund_for(WRONG))
-    fork.save(state, label=f"letter-{WRONG}")
-    difference = hf.diff(f"{THREAD}@letter-{WRONG}", f"letters-corrected@letter-{WRONG}")
-    for change in difference.changes:
-        print(f"  {change.kind} {change.path}: {change.before} -> {change.after}")
-    checks.check("the two differ in the amount and in nothing else", len(difference.changes) == 2)
-    checks.check("the first thread is as it was", thread.step() == LETTERS)
+# -- checking ----------------------------------------------------------------------------------------------------------
 
 
-def sizes(hf: holdfast.Holdfast, store: Path, folder: Path, checks: Checks) -> None:
-    print("\n4. What it takes on disk:")
-    copies = folder / "copies"
-    copies.mkdir()
-    thread = hf.thread(THREAD)
-    for checkpoint in thread.history():
-        path = copies / f"{checkpoint.seq}.json"
-        path.write_text(json.dumps(thread.load(checkpoint).state), encoding="utf-8")
-    full = sum(path.stat().st_size for path in copies.iterdir())
-    packed = sum(len(gzip.compress(path.read_bytes())) for path in copies.iterdir())
-    last = (copies / f"{LETTERS}.json").stat().st_size
-    checks.check("verify: every stored byte is what was written", hf.verify().ok)
-    hf.close()  # moves what is still in the write-ahead log into the file
-    written = store.stat().st_size
-    hf = holdfast.open(store)
-    hf.optimize()
-    hf.close()
-    merged = store.stat().st_size
-    for what, size in (
-        ("the final state as JSON", last),
-        (f"one JSON file per step, {LETTERS} full copies", full),
-        ("the same, each file gzipped", packed),
-        (f"the store: all {LETTERS} steps and the fork", written),
-        ("the store after optimize()", merged),
-    ):
-        print(f"  {what:<42} {size:>9,} bytes")
-    print(f"  The store is {full / merged:.1f} times smaller than the copies.")
-    checks.check("the store is smaller than full copies, gzipped or not", merged < min(full, packed))
+def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
+    """What must hold, each with whether it does."""
+    papers = play.papers
+    ledger, budget = papers.lines("ledger.csv"), papers.lines("budget.csv")
+    kills, settled = len(papers.lines("kills.jsonl")), papers.records("settled.jsonl")
+    in_flight = sum(kill["during"] == "the model" for kill in papers.records("kills.jsonl"))
+    requests, needed = len(papers.lines("requests.jsonl")), len(calm.papers.lines("requests.jsonl"))
+    turns = {record["turn"] for record in papers.records("requests.jsonl")}
+    payments = sum(line.startswith("pay") for line in papers.expected)
+    return [
+        ("clerks were killed, and the work was completed", kills > 0 and play.completed),
+        ("the ledger has every payment and every dispute exactly once", sorted(ledger) == sorted(papers.expected)),
+        ("every payment was reserved exactly once", len(budget) == len(set(budget)) == payments),
+        ("the model was asked every question", turns == set(range(1, needed + 1))),
+        ("no recorded answer was paid for again: only what was in flight at a kill", requests - needed <= in_flight),
+        ("a call was in doubt, and a person settled it", any(record["happened"] for record in settled)),
+        ("the final state is exactly that of the run nobody killed", play.state == calm.state),
+        ("verify: every stored byte is what was written", play.hf.verify().ok),
+        # One that was hired a moment ago knows nothing of SIGTERM yet, and dies of it.
+        ("no clerk ended by itself: all were killed or sent home", set(codes) <= {0, -signal.SIGTERM}),
+    ]
 
 
 def main() -> int:
-    if sys.argv[1:2] == ["agent"] and len(sys.argv) == 4:
-        run_agent(sys.argv[2], int(sys.argv[3]))
-        return 0
-    if len(sys.argv) > 1:
-        print("usage: python examples/demo.py", file=sys.stderr)
-        return 2
-    checks = Checks()
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name:
-        folder = Path(name)
-        store = folder / "demo.db"
-        crashes(store, checks)
-        with holdfast.open(store) as hf:
-            history(hf, checks)
-            second_try(hf, checks)
-            sizes(hf, store, folder, checks)
-    print("\nAll checks held." if checks.held else "\nA check FAILED.")
-    return 0 if checks.held else 1
+    parser = argparse.ArgumentParser(prog="demo.py", description="An agent that is killed again and again.")
+    parser.add_argument(
+        "--seed", type=int, default=7, help="what the invoices and the moments of the kills follow from"
+    )
+    parser.add_argument("--invoices", type=int, default=20, help="how many, from 4 to 40")
+    parser.add_argument("--kills", type=int, default=MOST_KILLS, help="how many at most")
+    parser.add_argument("--plain", action="store_true", help="no live display")
+    options = parser.parse_args()
+    if not 4 <= options.invoices <= 40:
+        parser.error("--invoices must be from 4 to 40")
+    screen = Screen(plain=options.plain)
+    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name, contextlib.ExitStack() as processes:
+        papers, undisturbed = (Papers(Path(name) / kind, options.invoices, options.seed) for kind in ("killed", "calm"))
+        print(f"An agent pays {options.invoices} invoices (seed {options.seed}). Its processes are killed on the way.")
+        calm = Play(undisturbed, processes, clerks=1)
+        play = Play(papers, processes, clerks=CLERKS)
+        killer = Killer(play, options.seed, options.kills)
+        deadline = time.monotonic() + DEADLINE
+        with screen.live():
+            while not (play.completed and calm.completed):
+                if time.monotonic() > deadline:
+                    raise SystemExit("the work was not done in time")
+                killer.look()
+                screen.show(len(papers.lines("ledger.csv")), options.invoices, killer)
+                time.sleep(LOOK_EVERY)
+            screen.show(len(papers.lines("ledger.csv")), options.invoices, killer)
+        codes = play.send_home()
+        screen.table("Timeline", timeline(papers))
+        times = Counter(papers.lines("ledger.csv"))
+        screen.table("Ledger", [(f"{count} x", line.replace(",", "  ")) for line, count in times.items()])
+        screen.table("What it took", figures(papers, undisturbed))
+        held = checks(play, calm, codes)
+        screen.table("Checks", [("ok" if holds else "FAILED", what) for what, holds in held])
+    every = all(holds for _, holds in held)
+    print("\nAll checks held." if every else "\nA check FAILED.")
+    return 0 if every else 1
+
+
+def _end(process: subprocess.Popen[bytes]) -> None:
+    """Leave no process behind."""
+    with process:
+        process.kill()
 
 
 if __name__ == "__main__":

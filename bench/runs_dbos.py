@@ -1,0 +1,144 @@
+"""DBOS's side of the comparison, a process per measurement: prints what it measured as JSON.
+
+It needs DBOS and nothing of Holdfast, so that any Python can run it. DBOS keeps its state in SQLite with its own
+settings; only its log is turned down, and its version of the application is fixed, which spares it hashing the code.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.metadata
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+WARM_UP = 50
+
+
+def launch(folder: Path, function: Callable[[int], int]) -> tuple[Any, Any]:
+    """DBOS, and a workflow of as many steps as it is told."""
+    # Imported by name: a type checker need not have it.
+    dbos = importlib.import_module("dbos").DBOS
+    dbos(
+        config={
+            "name": "bench",
+            "system_database_url": f"sqlite:///{folder / 'runs.db'}",
+            "log_level": "ERROR",
+            "application_version": "1",
+        }
+    )
+    step = dbos.step(name="step")(function)
+
+    def steps_of(steps: int) -> int:
+        for i in range(1, steps + 1):
+            step(i)
+        return steps
+
+    workflow = dbos.workflow(name="work")(steps_of)
+    dbos.launch()
+    return dbos, workflow
+
+
+def trivial(i: int) -> int:
+    return i
+
+
+def one(folder: Path, steps: int) -> dict[str, Any]:
+    """Seconds of one run."""
+    dbos, workflow = launch(folder, trivial)
+    workflow(WARM_UP)
+    begin = time.perf_counter()
+    workflow(steps)
+    seconds = time.perf_counter() - begin
+    dbos.destroy()
+    return {"seconds": seconds, "version": importlib.metadata.version("dbos")}
+
+
+def many(folder: Path, runs: int, steps: int) -> dict[str, Any]:
+    """Steps of runs side by side, and seconds from before the first starts until the last is complete.
+
+    A run may fail here: those that wait for one of the connections in DBOS's pool do so for 30 seconds at most. The
+    steps it made count all the same.
+    """
+    made: list[int] = []
+    ended: list[float] = []
+
+    def counted(i: int) -> int:
+        made.append(i)
+        return i
+
+    dbos, workflow = launch(folder, counted)
+    workflow(WARM_UP)
+    made.clear()
+
+    def work() -> None:
+        if workflow(steps) == steps:
+            ended.append(time.perf_counter())
+
+    threads = [threading.Thread(target=work) for _ in range(runs)]
+    begin = time.perf_counter()
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    dbos.destroy()
+    return {"seconds": max(ended) - begin, "steps": len(made), "failed": runs - len(ended)}
+
+
+def killed(folder: Path, steps: int) -> dict[str, Any]:
+    """Do half of a run and die in the next step."""
+
+    def step_or_die(i: int) -> int:
+        if i > steps // 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i
+
+    _, workflow = launch(folder, step_or_die)
+    workflow(steps)
+    raise AssertionError("the process should be dead")
+
+
+def restarted(folder: Path, started: float, steps: int) -> dict[str, Any]:
+    """Let DBOS recover that run: seconds from the start of the process to the first step that was not recorded."""
+    first = threading.Event()
+    calls: list[tuple[int, float]] = []
+
+    def step_and_look(i: int) -> int:
+        calls.append((i, time.monotonic() - started))
+        first.set()
+        return i
+
+    launch(folder, step_and_look)
+    if not first.wait(120):
+        raise AssertionError("DBOS did not resume the run")
+    assert calls[0][0] == steps // 2 + 1, "a recorded step was done again"
+    return {"seconds": calls[0][1]}
+
+
+def main(arguments: list[str]) -> None:
+    started, what, folder, *numbers = arguments
+    place, sizes = Path(folder), [int(number) for number in numbers]
+    match what:
+        case "one":
+            found = one(place, *sizes)
+        case "many":
+            found = many(place, *sizes)
+        case "killed":
+            found = killed(place, *sizes)
+        case "restarted":
+            found = restarted(place, float(started), *sizes)
+        case _:
+            raise ValueError(what)
+    print(json.dumps(found), flush=True)
+    # The rest of a resumed run is not awaited, and the threads of DBOS would keep the process alive for it.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

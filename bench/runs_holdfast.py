@@ -1,0 +1,115 @@
+"""Holdfast's side of the comparison, a process per measurement: prints what it measured as JSON.
+
+Every step is one journaled result, which is one durable commit, and no checkpoint is written before the end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+
+import holdfast
+
+WARM_UP = 50
+
+
+def trivial(i: int) -> int:
+    return i
+
+
+def work(hf: holdfast.Holdfast, name: str, steps: int) -> None:
+    """One run from its start to its end."""
+    with hf.run(name, start={}, policy=holdfast.Never()) as run:
+        for step in run.steps():
+            if step > steps:
+                run.finish()
+            else:
+                run.model(trivial, step)
+
+
+def one(folder: Path, steps: int) -> dict[str, float]:
+    """Seconds of one run."""
+    with holdfast.open(folder / "runs.db") as hf:
+        work(hf, "warm-up", WARM_UP)
+        begin = time.perf_counter()
+        work(hf, "one", steps)
+        seconds = time.perf_counter() - begin
+        assert len(hf.effects("one")) == steps
+    return {"seconds": seconds}
+
+
+def many(folder: Path, runs: int, steps: int) -> dict[str, float]:
+    """Steps of runs side by side, and seconds from before the first starts until the last is complete."""
+    with holdfast.open(folder / "runs.db") as hf:
+        work(hf, "warm-up", WARM_UP)
+        threads = [threading.Thread(target=work, args=(hf, f"run-{i}", steps)) for i in range(runs)]
+        begin = time.perf_counter()
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        seconds = time.perf_counter() - begin
+        for i in range(runs):
+            assert len(hf.effects(f"run-{i}")) == steps
+    return {"seconds": seconds, "steps": runs * steps, "failed": 0}
+
+
+def killed(folder: Path, steps: int) -> dict[str, float]:
+    """Do half of a run and die in the next step."""
+
+    def step_or_die(i: int) -> int:
+        if i > steps // 2:
+            os.kill(os.getpid(), signal.SIGKILL)
+        return i
+
+    with holdfast.open(folder / "runs.db") as hf, hf.run("long", start={}, policy=holdfast.Never()) as run:
+        for step in run.steps():
+            run.model(step_or_die, step)
+    raise AssertionError("the process should be dead")
+
+
+def restarted(folder: Path, started: float, steps: int) -> dict[str, float]:
+    """Resume that run: seconds from the start of the process to the first step that was not recorded."""
+    calls: list[int] = []
+    seconds = 0.0
+
+    def step_and_look(i: int) -> int:
+        nonlocal seconds
+        seconds = time.monotonic() - started
+        calls.append(i)
+        return i
+
+    with holdfast.open(folder / "runs.db") as hf, hf.run("long", policy=holdfast.Never()) as run:
+        assert run.resumed
+        for step in run.steps():
+            run.model(step_and_look, step)
+            if calls:
+                break
+    assert calls == [steps // 2 + 1], "a recorded step was done again"
+    return {"seconds": seconds}
+
+
+def main(arguments: list[str]) -> None:
+    started, what, folder, *numbers = arguments
+    place, sizes = Path(folder), [int(number) for number in numbers]
+    match what:
+        case "one":
+            found = one(place, *sizes)
+        case "many":
+            found = many(place, *sizes)
+        case "killed":
+            found = killed(place, *sizes)
+        case "restarted":
+            found = restarted(place, float(started), *sizes)
+        case _:
+            raise ValueError(what)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])

@@ -1,0 +1,93 @@
+"""How much to measure of runs, where, and how each side is started."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from bench.plan import child_environment
+
+HOLDFAST = "bench.runs_holdfast"
+DBOS = "bench.runs_dbos"
+
+
+class Sizes(NamedTuple):
+    """How much of everything."""
+
+    steps: int  # of one run
+    rounds: int
+    runs: int  # side by side
+    steps_each: int  # of each of those
+    crowd_rounds: int
+    long: int  # steps of the run that is killed half-way
+    restarts: int
+    reads: int  # calls of a read-only tool in one round
+    read_rounds: int
+    journals: tuple[int, int]  # entries of a short journal and of a long one
+    opens: int  # of each journal
+
+
+FULL = Sizes(1_000, 5, 32, 100, 3, 2_000, 7, 200, 60, (2_000, 100_000), 5)
+QUICK = Sizes(20, 1, 4, 5, 1, 20, 1, 10, 4, (20, 60), 1)
+
+
+class Plan:
+    """One run of the bench. `folder` is on the disk that is measured; `peer` is the Python that has DBOS, if any."""
+
+    def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
+        self.folder = folder
+        self.sizes = sizes
+        self.peer = peer
+        self._environment = child_environment(folder)
+        self._made = 0
+
+    @property
+    def sides(self) -> list[str]:
+        """The modules to measure. Holdfast is always the first."""
+        return [HOLDFAST] if self.peer is None else [HOLDFAST, DBOS]
+
+    def place(self) -> Path:
+        """A new folder for one measurement."""
+        self._made += 1
+        place = self.folder / str(self._made)
+        place.mkdir()
+        return place
+
+    def child(self, side: str, *arguments: str | int | Path) -> dict[str, Any]:
+        """What one side prints as JSON. It gets the moment it was started at: both read the machine's own clock."""
+        done = self._run(side, arguments)
+        if done.returncode:
+            raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}:\n{done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
+
+    def killed_child(self, side: str, *arguments: str | int | Path) -> None:
+        """Let one side run until it kills itself."""
+        done = self._run(side, arguments)
+        if done.returncode != -signal.SIGKILL:
+            raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}, not killed:\n{done.stderr}")
+
+    def _run(self, side: str, arguments: Sequence[str | int | Path]) -> subprocess.CompletedProcess[str]:
+        python = self.peer if side == DBOS and self.peer is not None else sys.executable
+        command = [python, "-m", side, repr(time.monotonic()), *map(str, arguments)]
+        return subprocess.run(
+            command, env=self._environment, cwd=self.folder, check=False, capture_output=True, text=True, timeout=900
+        )
+
+
+def has_dbos(python: str) -> bool:
+    """Whether a Python can import DBOS."""
+    if python == sys.executable:
+        return importlib.util.find_spec("dbos") is not None
+    program = "import importlib.util, sys; sys.exit(importlib.util.find_spec('dbos') is None)"
+    try:
+        return subprocess.run([python, "-c", program], check=False, capture_output=True).returncode == 0
+    except OSError:
+        return False
