@@ -44,7 +44,7 @@ class Plan:
     def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
         self.folder = folder
         self.sizes = sizes
-        self.peer = peer
+        self.peer = None if peer is None else str(Path(peer).absolute())  # children run elsewhere
         self._environment = child_environment(folder)
         self._made = 0
 
