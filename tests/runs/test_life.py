@@ -26,7 +26,7 @@ def test_a_run_starts_once_and_resumes_after(world: World) -> None:
         run.save()
         run.state["n"] = 99  # of no checkpoint
     with world.running("t", start={"n": 0}) as run:
-        assert (run.state, run.resumed, run.attempt, run.status) == ({"n": 1}, True, 2, "running")
+        assert (run.state, run.resumed, run.attempt, run.status) == ({"n": 1}, True, 1, "running")
 
 
 def test_without_start_there_must_be_something_to_resume(hf: Holdfast) -> None:
@@ -158,10 +158,9 @@ def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World
         run.save()
     with world.dying("t") as run:
         assert run.attempt == 2
-    with world.running("t") as run:  # a clean end is no progress
-        assert run.attempt == 3
-    with world.running("t") as run:
-        assert run.attempt == 4
+    for _ in range(3):
+        with world.running("t") as run:  # a clean end is no progress, and no failure either
+            assert run.attempt == 3
 
 
 # -- leases -----------------------------------------------------------------------------------------------------------
@@ -189,7 +188,7 @@ def test_a_second_claimer_may_wait(world: World) -> None:
             pytest.fail("two workers hold one run")
         threading.Timer(0.1, free.set).start()
         with world.running("t", wait=10.0) as run:
-            assert run.attempt == 2
+            assert run.attempt == 1
         held.result()
 
 
@@ -416,6 +415,9 @@ def test_calls_at_the_same_time_need_keys(world: World) -> None:
         finally:
             leave.set()
         assert first.result() == "slow"
+        with pytest.raises(InvalidArgument, match="key="):
+            run.tool(dict, {})  # not at the same time, but in an order that a replay need not keep
+        run.save()
         assert run.tool(dict, {}) == {}
 
 

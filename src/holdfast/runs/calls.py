@@ -61,6 +61,7 @@ class Calls:
     def open_step(self, step: int) -> None:
         self.step = step
         self._ordinals.clear()
+        self._unkeyed = None
         self.events.clear()
 
     # -- model calls ------------------------------------------------------------------------------------------------
@@ -117,7 +118,14 @@ class Calls:
             arguments = hashlib.sha256(call).digest()
             known = self._journal.find(self.step, full_key)
             if known is not None and known.arguments != arguments:
+                if known.fence == self._lease.fence and known.status == "done":
+                    raise InvalidArgument(
+                        f"{tool.name!r} was called with this key and other arguments in this step already; "
+                        "give each call a key of its own"
+                    )
                 self.changed.append(known)
+            if known is not None and known.status == "not_done" and self._was_seen(known):
+                raise NotDone(known.error)
             if known is None or known.status in ("not_done", "failed"):
                 tool.check(given)
                 row = self._journal.new(self.step, full_key, tool.name, tool.effect, "begun", arguments)
@@ -125,6 +133,13 @@ class Calls:
             if known.status in ("begun", "in_doubt"):
                 return self._in_doubt(tool, given, known)
             return self._recorded(known)
+
+    def _was_seen(self, row: EffectRow) -> bool:
+        """Whether a process that is gone was told that a call was not done, and went on from there.
+
+        What it did then may stand in for the call: making the call now would be one too many.
+        """
+        return row.error is not None and row.fence != self._lease.fence and self._journal.has_after(row.number)
 
     def _attempt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Any:
         """Call a tool, as often as it may be retried."""
@@ -271,12 +286,11 @@ class Calls:
         if key is not None and (type(key) is not str or not key):
             raise InvalidArgument("a call's key is a text that is not empty")
         with self._lock:
-            outer = self._unkeyed
             if key is None:
-                if outer not in (None, threading.get_ident()):
+                if self._unkeyed not in (None, threading.get_ident()):
                     raise InvalidArgument(
-                        "calls made at the same time need keys: after a crash nobody could tell which was which; "
-                        "pass key="
+                        "calls that several threads make in one step need keys: after a crash nobody could tell which "
+                        "was which; pass key="
                     )
                 self._unkeyed = threading.get_ident()
                 ordinal = self._ordinals[name] = self._ordinals.get(name, 0) + 1
@@ -288,11 +302,15 @@ class Calls:
             self._under_way.add(full)
         try:
             yield full
+        except BaseException:
+            if key is None:
+                # A call that failed and is made again is the same call, or a replay would count them otherwise.
+                with self._lock:
+                    self._ordinals[name] -= 1
+            raise
         finally:
             with self._lock:
                 self._under_way.discard(full)
-                if key is None:
-                    self._unkeyed = outer
 
     def _idempotency_key(self, row: EffectRow) -> str:
         parts = (self._identity, row.branch, row.step, row.key)

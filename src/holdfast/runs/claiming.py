@@ -67,16 +67,25 @@ def start_digest(plain: Any) -> bytes:
     return hashlib.sha256(packed.encode(plain)).digest()
 
 
-def claim(store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, has_start: bool) -> Claimed:
+def claim(
+    store: Store,
+    saver: Saver,
+    name: str,
+    start: Any,
+    terms: Terms,
+    *,
+    has_start: bool,
+    expect: RunRow | None = None,
+) -> Claimed:
     """Take the run of a thread, creating thread and run from `start` if there is nothing yet.
 
     No lease if the run is completed. LeaseHeld if another worker holds it for longer than `terms.wait`; NotFound if
-    there is nothing and no start.
+    there is nothing and no start. With `expect`, also LeaseHeld if the run's record is not that any more.
     """
     deadline = time.monotonic() + terms.wait
     while True:
         try:
-            return _claim(store, saver, name, start, terms, has_start=has_start)
+            return _claim(store, saver, name, start, terms, has_start=has_start, expect=expect)
         except Conflict:
             # Somebody was faster. What they did decides what happens next.
             continue
@@ -86,7 +95,9 @@ def claim(store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, ha
             time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
 
 
-def _claim(store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, has_start: bool) -> Claimed:
+def _claim(
+    store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, has_start: bool, expect: RunRow | None
+) -> Claimed:
     thread = store.thread(name)
     taken_at = local_seconds()
     if thread is None:
@@ -101,6 +112,8 @@ def _claim(store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, h
             raise Conflict("the run was taken as soon as it was there")
         return Claimed(Lease(store, known, terms.lease, taken_at), known, resumed=False)
     known = store.run(thread.position.thread)
+    if expect is not None and known != expect:
+        raise LeaseHeld(f"the run of thread {shown(name)} was taken or ended by another worker")
     branch = branch_of(thread.position)
     if known is not None and known.status == "completed" and known.branch == branch:
         return Claimed(None, known, resumed=True)
@@ -118,7 +131,7 @@ def _claim(store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, h
     row = _held(store, terms, row)
     store.claim(known, row)
     # A run that was submitted has its first fence from that; nobody has begun it.
-    begun = known is not None and (known.fence > 1 or known.attempt > 0)
+    begun = known is not None and (known.fence > 1 or known.status != "queued")
     return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=begun)
 
 

@@ -37,12 +37,17 @@ class Journal:
             return self._entries.get((step, key))
 
     def has_begun(self, step: int) -> bool:
-        """Whether anything but model calls and reads happened in a step."""
+        """Whether anything but model calls and reads happened in a step, or in one after it."""
         with self._lock:
             return any(
-                row.step == step and row.kind not in ("model", "read") and row.status != "not_done"
+                row.step >= step and row.kind not in ("model", "read") and row.status != "not_done"
                 for row in self._entries.values()
             )
+
+    def has_after(self, number: int) -> bool:
+        """Whether anything was recorded after an entry."""
+        with self._lock:
+            return any(row.number > number for row in self._entries.values())
 
     def write(self, row: EffectRow) -> EffectRow:
         """Record an entry durably, with the results that wait; LeaseLost if another worker has the run."""

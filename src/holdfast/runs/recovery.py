@@ -62,7 +62,7 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
         run = store.run(thread.position.thread)
         if run is not None and not is_free(store, run):
             raise Conflict(f"thread {shown(thread.name)} is being run; what is under way there is not in doubt")
-        store.settle(thread.position.thread, number, row.status, settled)
+        store.settle(thread.position.thread, number, row.status, settled, run)
     queue_answered(store, thread.position.thread)
 
 

@@ -198,7 +198,7 @@ class Run:
         calls.require_ended()
         if row is None and lease.row.attempt > 1:
             # A checkpoint is progress: what failed before it does not count against what comes after.
-            row = lease.changed(attempt=1, updated_at=now())
+            row = replace(lease.row, attempt=1, updated_at=now())
         given = {"step": self._step, "status": status, "trigger": trigger, "agent": self._row.agent}
         plain, details = self._saver.request(self.state, given)
         save = self._saver.prepare(plain, details, None)
@@ -208,6 +208,8 @@ class Run:
         except BaseException:
             self._journal.put_back(waiting)
             raise
+        if row is not None:
+            lease.changed(attempt=row.attempt, updated_at=row.updated_at)
         self._journal.forget(self._step)
         self._saved_step = self._step
         self._saved_at = time.monotonic()
@@ -241,6 +243,9 @@ class Run:
             status, reason = "failed", reason_of(error)
         self._lease.stop()
         row = released(self._lease.row, status, reason)
+        if status in ("idle", "queued"):
+            # A clean release is no failure: many deployments in a row must not bury a run that takes its time.
+            row = replace(row, attempt=max(row.attempt - 1, 0))
         if status == "failed" and self._keeper is not None:
             row = self._keeper.after_failure(row)
         try:
@@ -286,7 +291,9 @@ class RunBlock:
         has_start: bool,
         type: Any,
         keeper: Keeper | None = None,
+        expect: RunRow | None = None,
     ) -> None:
+        """`expect` is the record that the run must still have: a worker decided by it."""
         if not isinstance(policy, Policy):
             raise InvalidArgument("policy must be a holdfast.Policy")
         self._session = session
@@ -297,6 +304,7 @@ class RunBlock:
         self._start = start
         self._has_start = has_start
         self._keeper = keeper
+        self._expect = expect
         self._run: Run | None = None
 
     def __enter__(self) -> Run:
@@ -304,7 +312,13 @@ class RunBlock:
             raise InvalidArgument("a run's block cannot be entered twice; call hf.run again")
         store = self._session.store
         claimed = claim(
-            store, saver_of(self._thread), self._thread.name, self._start, self._terms, has_start=self._has_start
+            store,
+            saver_of(self._thread),
+            self._thread.name,
+            self._start,
+            self._terms,
+            has_start=self._has_start,
+            expect=self._expect,
         )
         try:
             self._run = Run(

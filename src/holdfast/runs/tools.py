@@ -191,6 +191,10 @@ def _declared(
         raise InvalidArgument("not_done must be a tuple of exception classes")
     if name is not None and (type(name) is not str or not name):
         raise InvalidArgument("a tool's name is a text that is not empty")
+    called = name or str(getattr(function, "__name__", ""))
+    if called == "model" or "/" in called or "#" in called:
+        # Keys in the journal are made of names with these between them.
+        raise InvalidArgument('a tool cannot be called "model" nor have / or # in its name; give it name=')
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
     return Tool(

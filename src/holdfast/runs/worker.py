@@ -10,7 +10,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import Conflict, InvalidArgument, StoreError
+from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, StoreError
 from holdfast.policy import AfterToolCall
 from holdfast.runs.claiming import Terms, is_free
 from holdfast.runs.journal import now
@@ -101,6 +101,11 @@ class Worker:
         while not self._stop.is_set():
             try:
                 found = self._one()
+            except (Damaged, OutcomeUnknown) as failure:
+                # Neither passes by waiting; going on would look like working.
+                self._failure = failure
+                self._stop.set()
+                return
             except StoreError:
                 # Locked or restarting: the loop is what makes recovery certain, so it goes on.
                 found = False
@@ -155,12 +160,13 @@ class Worker:
             has_start=False,
             type=None,
             keeper=self,
+            expect=row,
         )
         claimed = False
         try:
             with block as run:
                 claimed = True
-                result = self._handlers[row.handler or ""](run)
+                result = _handled(self._handlers[row.handler or ""], run)
                 if run.status == "running":
                     run.finish(result)
         except Exception:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
@@ -186,6 +192,14 @@ class Worker:
         )
         with suppress(Conflict):  # somebody else has it by now
             self._session.store.claim(row, dead)
+
+
+def _handled(handler: Handler, run: Run) -> Any:
+    try:
+        return handler(run)
+    except SystemExit as error:
+        # Of one handler, not of the worker and all that others submitted.
+        raise HoldfastError(f"the handler called sys.exit({error.code!r})") from error
 
 
 def _join(threads: list[threading.Thread]) -> None:

@@ -298,10 +298,11 @@ class Store(Protocol):
         """
         ...
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
         """Replace a journal entry in status `expect` without a fence: somebody has decided it.
 
-        `Conflict` if it is in another status, `NotFound` if there is no such entry.
+        `Conflict` if it is in another status, or the thread's run is not exactly `run` where that is given: a worker
+        may have claimed it meanwhile and be deciding itself. `NotFound` if there is no such entry.
         """
         ...
 

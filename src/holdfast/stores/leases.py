@@ -67,4 +67,4 @@ def no_effect(thread: int, number: int) -> NotFound:
 
 
 def settled_otherwise() -> Conflict:
-    return Conflict("the journal entry was settled meanwhile; nothing was changed. Read it again")
+    return Conflict("the journal entry, or its run, has moved on meanwhile; nothing was changed. Read it again")

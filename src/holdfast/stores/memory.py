@@ -281,12 +281,12 @@ class MemoryStore:
             [number] = _journal(found, [msgspec.structs.replace(row, status="late", number=0)])
             return number
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
         with self._open():
             found = self._at(thread)
             if not 1 <= number <= len(found.effects):
                 raise leases.no_effect(thread, number)
-            if found.effects[number - 1].status != expect:
+            if found.effects[number - 1].status != expect or (run is not None and found.run != run):
                 raise leases.settled_otherwise()
             _journal(found, [msgspec.structs.replace(row, number=number)])
 

@@ -120,7 +120,13 @@ def journal_late(connection: sqlite3.Connection, namespace: bytes, thread: int, 
 
 
 def settle(
-    connection: sqlite3.Connection, namespace: bytes, thread: int, number: int, expect: EffectStatus, entry: EffectRow
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    thread: int,
+    number: int,
+    expect: EffectStatus,
+    entry: EffectRow,
+    run: RunRow | None,
 ) -> None:
     found = _find_for_journal(connection, namespace, thread)
     if found is None or not 1 <= number <= found.last:
@@ -128,7 +134,7 @@ def settle(
     row = connection.execute(_SQL["effect"], (rows.key(thread, number),)).fetchone()
     if row is None:
         raise _missing(thread, number)
-    if records.read_effect(*row).status != expect:
+    if records.read_effect(*row).status != expect or (run is not None and found.run != run):
         raise leases.settled_otherwise()
     _append(connection, thread, found, [msgspec.structs.replace(entry, number=number)])
 

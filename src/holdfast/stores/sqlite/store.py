@@ -155,8 +155,8 @@ class SQLiteStore:
     def journal_late(self, thread: int, row: EffectRow) -> int:
         return self._write(runs.weigh([row]), runs.journal_late, thread, row)
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow) -> None:
-        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row)
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
+        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row, run)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._write(len(seqs) * PAGE_SIZE, writing.delete, thread, seqs)

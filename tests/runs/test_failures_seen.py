@@ -1,0 +1,223 @@
+"""Errors that the program caught and went on from: after a crash it must not act twice because of them."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow, EffectStatus, RunRow
+from tests.runs.conftest import World
+
+
+class Flaky:
+    """A model that is not reachable the first times, and gives each reply an id of its own."""
+
+    def __init__(self, failures: int) -> None:
+        self.failures = failures
+        self.calls = 0
+
+    def __call__(self) -> dict[str, Any]:
+        self.calls += 1
+        if self.calls <= self.failures:
+            raise ConnectionError("busy")
+        return {"id": f"call_{self.calls}"}
+
+
+def test_a_model_call_that_is_retried_is_one_call(world: World) -> None:
+    model, charged = Flaky(1), []
+
+    def charge() -> None:
+        charged.append(1)
+
+    def step(run: holdfast.Run) -> None:
+        for _ in range(3):
+            try:
+                reply = run.model(model)
+                break
+            except ConnectionError:
+                continue
+        run.tool(charge, {}, key=reply["id"])
+
+    with world.dying("t", start={}) as run:
+        step(run)
+    with world.running("t") as run:
+        step(run)
+    assert (model.calls, charged) == (2, [1])
+
+
+def test_a_tool_that_was_not_done_and_then_was_is_one_call(world: World) -> None:
+    tries: list[int] = []
+    charged: list[int] = []
+
+    def charge() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise NotDone("the bank was closed")
+        charged.append(1)
+        return "paid"
+
+    def step(run: holdfast.Run) -> str:
+        try:
+            return str(run.tool(charge, {}))
+        except NotDone:
+            return str(run.tool(charge, {}))
+
+    with world.dying("t", start={}) as run:
+        assert step(run) == "paid"
+    with world.running("t") as run:
+        assert step(run) == "paid"
+    assert charged == [1]
+
+
+def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: World) -> None:
+    charged: list[str] = []
+
+    @holdfast.tool(name="charge")
+    def charge(card: str) -> str:
+        if card == "first" and not charged and not closed:
+            closed.append(True)
+            raise NotDone("refused")
+        charged.append(card)
+        return "paid"
+
+    closed: list[bool] = []
+
+    def steps(run: holdfast.Run) -> None:
+        for step in run.steps():
+            card = "first" if step == 1 else "second"
+            try:
+                run.tool(charge, {"card": card}, key=card)
+            except NotDone:
+                continue
+            return
+
+    with world.dying("t", start={}, policy=EveryN(5)) as run:
+        steps(run)
+    with world.running("t", policy=EveryN(5)) as run:
+        steps(run)
+    assert charged == ["second"]
+
+
+def test_a_model_is_not_asked_again_once_a_later_step_has_acted(world: World) -> None:
+    replies = iter(range(10))
+
+    def model(prompt: str) -> int:
+        return next(replies)
+
+    def charge() -> None:
+        pass
+
+    with world.dying("t", start={}, policy=EveryN(5)) as run:
+        for step in run.steps():
+            if step == 1:
+                run.model(model, "now is 1")
+            else:
+                run.tool(charge, {}, key="k")
+                break
+    with world.running("t", policy=EveryN(5)) as run, pytest.raises(Conflict, match="recorded"):
+        run.model(model, "now is 2", on_change="rerun")
+
+
+def test_one_key_is_not_for_two_calls_of_a_step(world: World) -> None:
+    def add(n: int) -> int:
+        return n
+
+    with world.running("t", start={}) as run:
+        assert run.tool(add, {"n": 1}, key="call_0") == 1
+        assert run.tool(add, {"n": 1}, key="call_0") == 1
+        with pytest.raises(InvalidArgument, match="key of its own"):
+            run.tool(add, {"n": 2}, key="call_0")
+
+
+@pytest.mark.parametrize("name", ["model", "a/b", "a#1"])
+def test_names_that_would_mix_up_keys_are_refused(name: str) -> None:
+    with pytest.raises(InvalidArgument, match="name="):
+        holdfast.tool(name=name)(lambda: None)
+
+
+class Interposed:
+    """A store before whose settling something else happens."""
+
+    def __init__(self, store: Store, meanwhile: Any) -> None:
+        self._store = store
+        self._meanwhile = meanwhile
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
+        self._meanwhile()
+        self._store.settle(thread, number, expect, row, run)
+
+
+def test_an_answer_is_refused_if_a_worker_has_just_taken_the_run(world: World) -> None:
+    def charge() -> None:
+        raise ConnectionResetError
+
+    with world.running("t", start={}, ends="waiting") as run:
+        run.tool(charge, {}, key="k")
+    entered: list[Any] = []
+
+    def claim() -> None:
+        block = world.open(charge).run("t")
+        entered.append((block, block.__enter__()))
+
+    hf = world.open(store=lambda store: Interposed(store, claim))
+    with pytest.raises(Conflict):
+        hf.settle("t", 1, Happened("paid"))
+    for block, _ in entered:
+        block.__exit__(None, None, None)
+
+
+def test_a_run_whose_state_cannot_be_stored_ends_dead(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("holdfast.runs.worker._BACKOFF_SECONDS", (0.001,))
+    calls: list[int] = []
+
+    def handler(run: holdfast.Run) -> None:
+        calls.append(1)
+        run.state["bad"] = object()
+        run.save()
+
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    for _ in range(10):
+        hf.worker({"h": handler}, attempts=3).run(until_idle=True)
+        world.pass_time(1)
+    assert len(calls) == 3
+    assert [info.status for info in hf.threads()] == ["dead"]
+
+
+def test_workers_side_by_side_run_each_run_once(world: World) -> None:
+    handled: list[str] = []
+    lock = threading.Lock()
+
+    def handler(run: holdfast.Run) -> None:
+        with lock:
+            handled.append(run.state["name"])
+        run.halt("enough")
+
+    hf = world.open()
+    for n in range(40):
+        hf.submit("h", f"t{n}", start={"name": f"t{n}"})
+    hf.worker({"h": handler}, concurrency=8).run(until_idle=True)
+    assert sorted(handled) == sorted(f"t{n}" for n in range(40))
+
+
+def test_a_handler_that_exits_does_not_take_the_worker_along(world: World) -> None:
+    done: list[str] = []
+
+    def handler(run: holdfast.Run) -> None:
+        if run.state["name"] == "t0":
+            raise SystemExit(3)
+        done.append(run.state["name"])
+
+    hf = world.open()
+    for n in range(3):
+        hf.submit("h", f"t{n}", start={"name": f"t{n}"})
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert sorted(done) == ["t1", "t2"]
