@@ -13,7 +13,7 @@ from typing import Any, ParamSpec, Self, TypeVar
 from holdfast import handle
 from holdfast.codec import packed
 from holdfast.opening import Durability
-from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Status, ThreadInfo, Usage
+from holdfast.records import Checkpoint, Effect, Interrupted, Status, ThreadInfo, Usage
 from holdfast.runs.outcome import Outcome
 from holdfast.threads.diff import Diff
 from holdfast.threads.integrity import Report
@@ -158,7 +158,7 @@ class AsyncThread:
     async def rewind(self, ref: Ref) -> Checkpoint:
         return await self._in_order(self._thread.rewind, ref)
 
-    async def fork(self, name: str, *, at: Ref = "@-1", state: Any = NOT_LOADED) -> AsyncThread:
+    async def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> AsyncThread:
         return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
 
     async def delete(self, ref: Ref) -> None:

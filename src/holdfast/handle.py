@@ -11,7 +11,7 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
 from holdfast.opening import Durability, open_store
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import NOT_LOADED, Effect, Interrupted, ThreadInfo
+from holdfast.records import Effect, Interrupted, ThreadInfo
 from holdfast.runs import recovery
 from holdfast.runs.claiming import Terms
 from holdfast.runs.outcome import Outcome
@@ -121,7 +121,7 @@ class Holdfast:
         self,
         thread: str,
         *,
-        start: Any = NOT_LOADED,
+        start: Any = None,
         type: Any = None,
         agent: str | None = None,
         version: str | None = None,
@@ -143,7 +143,7 @@ class Holdfast:
             AfterToolCall() if policy is None else policy,
             Terms(lease=lease, wait=wait, agent=agent, version=version),
             start=start,
-            has_start=start is not NOT_LOADED and start is not None,
+            has_start=start is not None,
             type=type,
         )
 

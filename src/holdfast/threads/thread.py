@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.identity import to_text
-from holdfast.records import NOT_LOADED, Checkpoint, Skipped, Status, Usage
+from holdfast.records import Checkpoint, Skipped, Status, Usage
 from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
@@ -252,7 +252,7 @@ class Thread:
             self._saver.see(Head.of(position, row))
             return metas.checkpoint_of(self.name, row)
 
-    def fork(self, name: str, *, at: Ref = "@-1", state: Any = NOT_LOADED) -> Thread:
+    def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> Thread:
         """Begin a thread at a checkpoint of this one; nothing is copied. `state` begins it at an edited state instead.
 
         AlreadyExists if there is a thread of that name.
@@ -262,7 +262,7 @@ class Thread:
         row = find_row(self._session.store, thread, at)
         origin = thread.position.thread
         details = fork_details(row, self._schema_version)
-        if state is NOT_LOADED:
+        if state is None:
             commit = fork_of(name, row, origin, details)
         else:
             commit = save_of(
