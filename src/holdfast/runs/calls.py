@@ -158,7 +158,7 @@ class Calls:
                     row = decided
             except (LeaseLost, Unsupported):
                 raise
-            except Exception:
+            except Exception:  # whatever a tool raises: tried again while it may be, then the caller's
                 if not left or (tool.effect == "irreversible" and not self._is_not_done(row)):
                     raise
             left -= 1

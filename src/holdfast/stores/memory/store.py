@@ -11,7 +11,6 @@ import threading
 from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Final, Literal
 
@@ -21,72 +20,19 @@ from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, InvalidArg
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
 from holdfast.stores import leases
+from holdfast.stores.memory.thread import (
+    Alive,
+    Segment,
+    Thread,
+    Value,
+    check_appends,
+    check_numbers,
+    tombstone,
+    write_journal,
+)
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
 
 _LARGEST_PIECE: Final = 8 * 2**20
-_NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
-
-
-class _Segment(msgspec.Struct, frozen=True, gc=False):
-    """Cells of one log that the commit `seq` wrote."""
-
-    seq: int
-    start: int
-    cells: tuple[bytes, ...]
-    refs: tuple[c.Refs, ...]
-
-    @property
-    def end(self) -> int:
-        return self.start + len(self.cells)
-
-    def between(self, start: int, end: int) -> _Segment:
-        """The part of it from `start` to `end`, which may reach beyond it on either side."""
-        here = slice(max(start - self.start, 0), max(end - self.start, 0))
-        return _Segment(self.seq, max(start, self.start), self.cells[here], self.refs[here])
-
-
-class _Value(msgspec.Struct, frozen=True, gc=False):
-    pieces: tuple[bytes, ...]
-    stamp: int
-
-
-@dataclass(slots=True)
-class _Thread:
-    """A thread. One that was dropped has no name and no rows; it stays for the cells that its forks use.
-
-    `last` is the last seq given out, and `rows[seq - 1]` the checkpoint `seq`: tombstones stay, so there are no holes.
-    The segments of a log are in the order of their commits. `forks` are the threads in use that have this one among
-    their `origins`. `effects[number - 1]` is the journal entry `number`.
-    """
-
-    number: int
-    name: str | None = None
-    summary: c.Summary = _NO_SUMMARY
-    head: int = 0
-    move: int = 0
-    last: int = 0
-    count: int = 0
-    rows: list[c.CheckpointRow] = field(default_factory=list[c.CheckpointRow])
-    logs: dict[int, list[_Segment]] = field(default_factory=dict[int, list[_Segment]])
-    origins: set[int] = field(default_factory=set[int])
-    forks: set[int] = field(default_factory=set[int])
-    run: RunRow | None = None
-    effects: list[EffectRow] = field(default_factory=list[EffectRow])
-
-    @property
-    def position(self) -> c.Position:
-        return c.Position(self.number, self.head, self.move, self.last)
-
-    def row(self, seq: int) -> c.CheckpointRow | None:
-        return self.rows[seq - 1] if 1 <= seq <= len(self.rows) else None
-
-    def put_run(self, row: RunRow) -> None:
-        self.run = row
-        self.summary = msgspec.structs.replace(self.summary, status=row.status, updated_at=row.updated_at)
-
-    def has(self, seq: int) -> bool:
-        row = self.row(seq)
-        return row is not None and not row.deleted
 
 
 class MemoryStore:
@@ -99,11 +45,11 @@ class MemoryStore:
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._closed = False
-        self._threads: dict[int, _Thread] = {}
-        self._named: dict[str, _Thread] = {}
+        self._threads: dict[int, Thread] = {}
+        self._named: dict[str, Thread] = {}
         # Strings compare by code point, which is the order of their UTF-8 bytes: no encoded copy is needed.
         self._names: list[str] = []
-        self._values: dict[bytes, _Value] = {}
+        self._values: dict[bytes, Value] = {}
         self._epoch = 0
         self._last_number = 0
 
@@ -213,19 +159,19 @@ class MemoryStore:
                     "A thread whose cells this commit uses is gone; nothing was stored. Save the state whole."
                 )
             runs = [run for run in commit.runs if run.cells]
-            _check_appends(runs, thread.logs if thread else {})
-            _check_numbers(thread or _Thread(0), commit.effects)
+            check_appends(runs, thread.logs if thread else {})
+            check_numbers(thread or Thread(0), commit.effects)
 
             thread = thread or self._create(commit.name)
             if commit.run:
                 thread.run = msgspec.structs.replace(commit.run, thread=thread.number)
-            _journal(thread, commit.effects)
+            write_journal(thread, commit.effects)
             for run in runs:
-                segment = _Segment(commit.row.seq, run.start, run.cells, run.refs)
+                segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
                 thread.logs.setdefault(run.log, []).append(segment)
             for value in commit.values:
                 known = self._values.get(value.digest)
-                self._values[value.digest] = _Value(known.pieces if known else value.pieces, self._epoch)
+                self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
             for number in commit.origins:
                 self._register(thread, {number} | self._threads[number].origins)
             thread.rows.append(commit.row)
@@ -270,15 +216,15 @@ class MemoryStore:
         with self._open():
             found = self._at(thread)
             leases.require_fence(found.run, fence)
-            _check_numbers(found, rows)
-            return _journal(found, rows)
+            check_numbers(found, rows)
+            return write_journal(found, rows)
 
     def journal_late(self, thread: int, row: EffectRow) -> int:
         with self._open():
             found = self._at(thread)
             if found.run is None:
                 raise leases.no_run(thread)
-            [number] = _journal(found, [msgspec.structs.replace(row, status="late", number=0)])
+            [number] = write_journal(found, [msgspec.structs.replace(row, status="late", number=0)])
             return number
 
     def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
@@ -288,7 +234,7 @@ class MemoryStore:
                 raise leases.no_effect(thread, number)
             if found.effects[number - 1].status != expect or (run is not None and found.run != run):
                 raise leases.settled_otherwise()
-            _journal(found, [msgspec.structs.replace(row, number=number)])
+            write_journal(found, [msgspec.structs.replace(row, number=number)])
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         with self._open():
@@ -299,12 +245,12 @@ class MemoryStore:
             if found.head in gone:
                 raise Protected(f"Checkpoint {found.head} is the head of its thread; nothing was deleted.")
             for seq in gone:
-                found.rows[seq - 1] = _tombstone(found.rows[seq - 1])
+                found.rows[seq - 1] = tombstone(found.rows[seq - 1])
             found.count -= len(gone)
             return len(gone)
 
     def sweep(self, thread: int, live: c.Live) -> int:
-        alive = _Alive(thread, live)
+        alive = Alive(thread, live)
         with self._open():
             logs = self._at(thread).logs
             before = sum(map(len, logs.values()))
@@ -349,7 +295,7 @@ class MemoryStore:
 
     def compact(self, thread: int, live: c.Live) -> c.Compacted:
         # A small segment costs nothing here, so none is merged; dead cells do cost, and are left out.
-        alive = _Alive(thread, live)
+        alive = Alive(thread, live)
         dropped = 0
         with self._open():
             for log, segments in self._at(thread).logs.items():
@@ -381,9 +327,9 @@ class MemoryStore:
                 raise Closed("This store was closed; open it again.")
             yield
 
-    def _at(self, number: int) -> _Thread:
+    def _at(self, number: int) -> Thread:
         """The thread of that number; where there is none, an empty one in which nothing is found."""
-        return self._threads.get(number) or _Thread(number)
+        return self._threads.get(number) or Thread(number)
 
     def _row(self, name: str) -> c.ThreadRow:
         at = self._named[name]
@@ -410,9 +356,9 @@ class MemoryStore:
             raise Damaged(f"Cell {where} is missing from the store.")
         return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
 
-    def _create(self, name: str) -> _Thread:
+    def _create(self, name: str) -> Thread:
         self._last_number += 1
-        thread = _Thread(self._last_number, name)
+        thread = Thread(self._last_number, name)
         self._threads[thread.number] = self._named[name] = thread
         insort(self._names, name)
         return thread
@@ -426,7 +372,7 @@ class MemoryStore:
         else:
             leases.require_free(run, self._clock())
 
-    def _register(self, thread: _Thread, origins: Collection[int]) -> None:
+    def _register(self, thread: Thread, origins: Collection[int]) -> None:
         for origin in map(self._at, origins):
             if origin is not thread:
                 thread.origins.add(origin.number)
@@ -452,33 +398,6 @@ class MemoryStore:
                 yield c.Problem(name, (), "The run is that of another thread.")
 
 
-class _Alive:
-    """What `Live` keeps of a thread, as sorted ranges of each log that do not overlap."""
-
-    def __init__(self, thread: int, live: c.Live) -> None:
-        self._horizon = live.horizon
-        self._ranges: dict[int, list[tuple[int, int]]] = {}
-        for span in sorted(live.spans, key=lambda span: span.start):
-            if span.thread != thread:
-                # Ignoring it would sweep what the caller meant to keep.
-                raise InvalidArgument(f"A live span names thread {span.thread}, not {thread}; nothing was swept.")
-            ranges = self._ranges.setdefault(span.log, [])
-            start, end = span.start, span.start + span.count
-            if ranges and start <= ranges[-1][1]:
-                start, end = ranges[-1][0], max(ranges.pop()[1], end)
-            ranges.append((start, end))
-
-    def parts(self, log: int, segment: _Segment) -> list[_Segment]:
-        """The parts of a segment that stay: all of it, some, or none."""
-        if segment.seq > self._horizon:
-            return [segment]
-        ranges = self._ranges.get(log, [])
-        first = bisect_right(ranges, segment.start, key=lambda pair: pair[1])
-        after = bisect_left(ranges, segment.end, key=lambda pair: pair[0])
-        parts = [segment.between(start, end) for start, end in ranges[first:after]]
-        return [part for part in parts if part.cells]
-
-
 def _clock() -> Clock:
     return Clock("memory", clocks.now())
 
@@ -487,29 +406,8 @@ def _by_age(run: tuple[int, int, str, RunRow]) -> tuple[int, int]:
     return run[:2]
 
 
-def _check_numbers(thread: _Thread, rows: Sequence[EffectRow]) -> None:
-    for row in rows:
-        if row.number and not 1 <= row.number <= len(thread.effects):
-            raise leases.no_effect(thread.number, row.number)
-
-
-def _journal(thread: _Thread, rows: Sequence[EffectRow]) -> list[int]:
-    numbers: list[int] = []
-    for row in rows:
-        if row.number:
-            thread.effects[row.number - 1] = row
-        else:
-            thread.effects.append(msgspec.structs.replace(row, number=len(thread.effects) + 1))
-        numbers.append(row.number or len(thread.effects))
-    return numbers
-
-
 def _not_found(number: int) -> NotFound:
     return NotFound(f"There is no thread number {number}; nothing was changed.")
-
-
-def _tombstone(row: c.CheckpointRow) -> c.CheckpointRow:
-    return c.CheckpointRow(seq=row.seq, id=row.id, parent=row.parent, digest=row.digest, step=0, move=0, deleted=True)
 
 
 def _check_form(commit: c.Commit) -> None:
@@ -523,12 +421,3 @@ def _check_form(commit: c.Commit) -> None:
     if any(len(piece) > _LARGEST_PIECE for value in commit.values for piece in value.pieces):
         raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
     leases.check_form(commit)
-
-
-def _check_appends(runs: Sequence[c.Run], logs: dict[int, list[_Segment]]) -> None:
-    """A log only grows: a position written twice would leave a span that covers both without a meaning."""
-    ends = {run.log: logs[run.log][-1].end for run in runs if logs.get(run.log)}
-    for run in runs:
-        if run.start < ends.get(run.log, 0):
-            raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
-        ends[run.log] = run.start + len(run.cells)
