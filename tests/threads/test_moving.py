@@ -176,7 +176,7 @@ class TestDiff:
         with pytest.raises(NotFound):
             hf.diff("t@1", "nobody@1")
         with pytest.raises(InvalidArgument):
-            hf.diff("t", 5)  # type: ignore[arg-type]
+            hf.diff("t", 5)  # type: ignore[arg-type] # what a caller without a type checker may pass
 
 
 class TestRemoving:
@@ -266,7 +266,7 @@ class TestRemoving:
     def test_prune_takes_a_retention(self, hf: Holdfast) -> None:
         grown(hf)
         with pytest.raises(InvalidArgument):
-            hf.thread("t").prune(3)  # type: ignore[arg-type]
+            hf.thread("t").prune(3)  # type: ignore[arg-type] # the same
 
 
 class TestForkDetails:
