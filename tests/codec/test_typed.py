@@ -151,7 +151,7 @@ FULL = State(
     UUID(int=7),
     Decimal("1.10"),
     b"\xff",
-    frozenset({Tag("a"), Tag("b")}),
+    frozenset({Tag("a")}),
 )
 ACCEPTED: list[tuple[Any, Any]] = [
     (State, State()),
@@ -185,6 +185,13 @@ def test_a_typed_state_comes_back(kind: Any, state: Any) -> None:
     # NaN and sNaN have no equality to ask for.
     assert repr(back) == repr(state) or back == state
     assert identical(typed.to_plain(back), plain)
+
+
+def test_a_set_of_objects_comes_back() -> None:
+    # Its plain form is a list in the set's own order, which may differ after a restart: equal, not identical.
+    state = State(tags=frozenset(Tag(str(number)) for number in range(50)))
+    typed = StateType(State)
+    assert typed.from_plain(decode(encode(typed.to_plain(state)))) == state
 
 
 def test_times_that_pydantic_parsed_can_be_stored() -> None:
