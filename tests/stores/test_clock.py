@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing
 from pathlib import Path
+from typing import Protocol
 
 import pytest
 
@@ -16,17 +17,21 @@ from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.testing.contract.build import held, saved
-
-Make = Callable[[Path, Callable[[], Clock] | None], Store]
+from holdfast.testing.contract.build import commit, held, inside, run_row, saved
 
 
-def memory(_path: Path, now: Callable[[], Clock] | None) -> Store:
-    return MemoryStore(namespace="default", clock=now)
+class Make(Protocol):
+    def __call__(
+        self, path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None, /
+    ) -> Store: ...
 
 
-def sqlite(path: Path, now: Callable[[], Clock] | None) -> Store:
-    return SQLiteStore(path / "store.db", namespace="default", durability="off", clock=now)
+def memory(_path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
+    return MemoryStore(namespace="default", clock=now, wall=wall)
+
+
+def sqlite(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
+    return SQLiteStore(path / "store.db", namespace="default", durability="off", clock=now, wall=wall)
 
 
 @pytest.fixture
@@ -54,6 +59,47 @@ def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make
             line.save("z")
         now = Clock("another", 5)
         line.save("z")
+
+
+@pytest.mark.parametrize("make", [memory, sqlite])
+def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make: Make) -> None:
+    now, wall = Clock("mine", 1000), 9_000_000
+
+    def woken() -> list[str]:
+        return [name for name, _ in store.woken(limit=10)]
+
+    with closing(make(tmp_path, lambda: now, lambda: wall)) as store:
+        for name, at in (("first", 2000), ("second", 2001)):
+            waits = run_row(0, status="waiting", clock="mine", wake_at=at, wake_wall=9_000_000 + at * 1000)
+            store.commit(inside(commit(name), run=waits))
+        now, wall = Clock("mine", 1999), 1 << 50
+        assert woken() == [], "on its own clock, the wall clock says nothing"
+        now, wall = Clock("mine", 2000), 0
+        assert woken() == ["first"]
+        now = Clock("mine", 2001)
+        assert woken() == ["first", "second"]
+        now, wall = Clock("another", 1 << 50), 10_999_999
+        assert woken() == [], "on another clock, its time says nothing"
+        wall = 11_000_000
+        assert woken() == ["first"]
+        wall = 11_001_000
+        assert woken() == ["first", "second"]
+
+
+@pytest.mark.parametrize("make", [memory, sqlite])
+def test_a_tie_is_woken_in_the_order_of_the_threads(tmp_path: Path, make: Make) -> None:
+    """Overdue by a second each, on three clocks."""
+    with closing(make(tmp_path, lambda: Clock("mine", 5000), lambda: 50_000_000)) as store:
+        for name, clock in (("a", "z"), ("b", "mine"), ("c", "a"), ("d", "mine"), ("e", "z")):
+            waits = run_row(0, status="waiting", clock=clock, wake_at=4000, wake_wall=49_000_000)
+            store.commit(inside(commit(name), run=waits))
+        for limit in range(6):
+            assert [name for name, _ in store.woken(limit=limit)] == ["a", "b", "c", "d", "e"][:limit]
+
+
+def test_the_wall_clock_counts_from_1970() -> None:
+    before = time.time_ns() // 1000
+    assert before <= clock.wall() <= time.time_ns() // 1000
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="other systems keep it elsewhere")

@@ -8,7 +8,9 @@ import pytest
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Live, Run, SharedValue, Span, Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.testing.contract.build import cell, commit, effect, run, run_row, saved, value
+from holdfast.stores.memory.thread import Thread
+from holdfast.stores.running import Clock
+from holdfast.testing.contract.build import cell, commit, effect, inside, run, run_row, saved, value
 
 
 @pytest.fixture
@@ -99,6 +101,37 @@ def test_live_spans_of_another_thread_are_refused(store: MemoryStore, verb: str)
     with pytest.raises(InvalidArgument, match="names thread 0"):
         getattr(store, verb)(line.number, Live((own,), 1))
     assert store.cells([line.span()])[0].cells == [cell("x")]
+
+
+def test_runs_that_are_not_due_are_not_looked_at() -> None:
+    store = MemoryStore(namespace="default", clock=lambda: Clock("here", 1000), wall=lambda: 1000)
+    later = {"clock": "here", "wake_at": 1001, "wake_wall": 1}, {"clock": "another", "wake_at": 1, "wake_wall": 1001}
+    for n in range(200):
+        store.commit(inside(commit(f"later {n}"), run=run_row(0, status="waiting", **later[n % 2])))
+    store.commit(inside(commit("due"), run=run_row(0, status="waiting", clock="here", wake_at=1000)))
+    looked_at: list[int] = []
+
+    class Watched(dict[int, Thread]):
+        def __getitem__(self, number: int) -> Thread:
+            looked_at.append(number)
+            return super().__getitem__(number)
+
+    store._threads = Watched(store._threads)
+    assert [name for name, _ in store.woken(limit=100)] == ["due"]
+    assert looked_at == [201]
+
+
+@pytest.mark.parametrize("changes", [{"wake_at": 8}, {"wake_wall": 8}, {"clock": "z"}, {"status": "idle"}, None])
+def test_check_finds_wake_times_that_are_not_those_of_the_runs(
+    store: MemoryStore, changes: dict[str, object] | None
+) -> None:
+    row = run_row(0, status="waiting", clock="a", wake_at=7, wake_wall=7)
+    at = store.commit(inside(commit("a"), run=row))
+    assert list(store.check()) == []
+    stored = store.run(at.thread)
+    assert stored is not None
+    store._named["a"].run = None if changes is None else msgspec.structs.replace(stored, **changes)
+    assert [problem.what for problem in store.check()] == ["The wake times are not those of the runs."]
 
 
 def test_check_finds_what_is_wrong(store: MemoryStore) -> None:

@@ -22,6 +22,11 @@ def now() -> int:
     return time.clock_gettime_ns(_SOURCE) // 1_000_000
 
 
+def wall() -> int:
+    """Microseconds since 1970, by a clock that can be set: only for times that outlive a boot."""
+    return time.time_ns() // 1000
+
+
 def machine() -> Clock:
     """The clock that every process of this machine shares until the next boot."""
     return Clock(boot_id(), now())

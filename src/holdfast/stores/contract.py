@@ -151,7 +151,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     journal entries written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the
     record of a thread that has none (`Conflict` if it has). With neither, a run whose lease has not ended makes the
     commit `LeaseHeld`. Who lost a lease, or is kept out by one, is told so before anything about `expect`. A fence is
-    good until the run is claimed or ended: an expired lease lets others claim, and nothing else.
+    good until the run is claimed or ended: an expired lease lets others claim, and nothing else. `run` does not move
+    the end of a lease backwards (`update_run`).
     """
 
     name: str
@@ -250,8 +251,24 @@ class Store(Protocol):
         """
         ...
 
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        """Runs that wait and whose wake time has come, with their threads' names, longest overdue first.
+
+        A wake time on this store's clock is compared with that; one on another clock is told by its `wake_wall`, and
+        compared with the wall clock. Runs whose time has not come cost nothing, however many they are.
+        """
+        ...
+
     def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
         """A page of a thread's journal in order of number, above `after`."""
+        ...
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        """The entries of a thread's journal with this mark, in order of number. Others cost nothing."""
+        ...
+
+    def last_effect(self, thread: int) -> int:
+        """The number of the newest entry of a thread's journal; 0 if there is none."""
         ...
 
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
@@ -274,13 +291,24 @@ class Store(Protocol):
         ...
 
     def renew(self, thread: int, fence: int, until: int) -> None:
-        """Move the end of a lease. `LeaseLost` if the fence is not the run's, or the run is not running."""
+        """Move the end of a lease forwards. `LeaseLost` if the fence is not the run's, or the run is not running."""
         ...
 
     def update_run(self, row: RunRow) -> None:
         """Replace the record of a run that still has this fence and is running. `LeaseLost` if not.
 
-        Listings of threads show the new status.
+        Listings of threads show the new status. Where the run stays running on the same clock, the later end of the
+        lease is kept, that which is stored or that of `row`: what was under way during a renewal does not take it back.
+        """
+        ...
+
+    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+        """Replace the record of a run as `update_run` does, and write the question it waits for with it.
+
+        `entry` is a new journal entry, or replaces that of its number (`NotFound` if there is none); the record gets
+        its number as `question`, 0 where `entry` is None, whatever `row` says. The number. `Conflict`, with nothing
+        written, if the newest journal entry is not number `last`: something was told from outside meanwhile, and may be
+        what the run was about to wait for. So no answer falls between a question and the waiting for it.
         """
         ...
 
@@ -291,18 +319,30 @@ class Store(Protocol):
         """
         ...
 
-    def journal_late(self, thread: int, row: EffectRow) -> int:
-        """Append what a worker that lost its lease has to say: evidence, needing no fence; its number.
+    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+        """Append an entry to the journal from outside the run, needing no fence: an answer, a cancellation, what a
+        worker that lost its lease has to say. Its number.
 
-        Whatever `row` says, it becomes a new entry with status "late". `NotFound` if the thread has no run.
+        Whatever number `row` has, it becomes a new entry. `Conflict` if `last` is given and is not the number of the
+        newest entry, or `run` is given and is not the run's record: it began to wait meanwhile, say.
+        `NotFound` if the thread has no run.
         """
         ...
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EffectStatus,
+        row: EffectRow,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
         """Replace a journal entry in status `expect` without a fence: somebody has decided it.
 
         `Conflict` if it is in another status, or the thread's run is not exactly `run` where that is given: a worker
-        may have claimed it meanwhile and be deciding itself. `NotFound` if there is no such entry.
+        may have claimed it meanwhile and be deciding itself. `NotFound` if there is no such entry. `then` replaces the
+        record of the run in the same moment, by the rules of a claim that expects `run`, which must be given.
         """
         ...
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from msgspec.structs import replace
+
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Commit
 from holdfast.stores.running import Clock, RunRow
@@ -27,6 +29,14 @@ def check_claim(expect: RunRow | None, row: RunRow) -> None:
         raise InvalidArgument("a claim's fence must be one higher than the one it expects; nothing was changed")
 
 
+def check_then(run: RunRow | None, then: RunRow | None) -> None:
+    """`InvalidArgument` if `then` cannot follow the run that somebody settles an entry of."""
+    if then is not None:
+        if run is None:
+            raise InvalidArgument("what is to follow a run needs the run it follows; nothing was changed")
+        check_claim(run, then)
+
+
 def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
     """`Conflict` unless the run is exactly as a claim expects it."""
     if found != expect:
@@ -44,6 +54,32 @@ def require_fence(found: RunRow | None, fence: int) -> RunRow:
     if found is None or found.fence != fence or found.status != "running":
         raise LeaseLost("this worker no longer holds the thread: the run was ended or taken over. Nothing was changed")
     return found
+
+
+def require_last(found: int, last: int) -> None:
+    """`Conflict` unless the newest journal entry has this number."""
+    if found != last:
+        raise Conflict("the journal has grown meanwhile; nothing was changed. Read what is new in it")
+
+
+def keep_lease(found: RunRow, row: RunRow) -> RunRow:
+    """The record that replaces `found`: a lease that goes on does not end earlier than it already does.
+
+    Whoever made `row` may have begun before a renewal and come to the store after it.
+    """
+    if found.status == row.status == "running" and found.clock == row.clock and row.lease_until < found.lease_until:
+        return replace(row, lease_until=found.lease_until)
+    return row
+
+
+def is_timed(row: RunRow) -> bool:
+    """Whether a run waits for a time, be it beside an answer."""
+    return row.status == "waiting" and row.wake_at > 0
+
+
+def overdue(row: RunRow, clock: Clock, wall: int) -> int:
+    """For how many µs the time that a run waits for has come; negative if it has not."""
+    return (clock.now - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
 
 
 def require_free(found: RunRow | None, clock: Clock) -> None:

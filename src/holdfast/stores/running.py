@@ -8,8 +8,10 @@ import msgspec
 
 from holdfast.records import Status
 
-EffectClass = Literal["model", "read", "idempotent", "irreversible"]
-EffectStatus = Literal["begun", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
+EffectClass = Literal[
+    "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"
+]
+EffectStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
 
 
 class Clock(msgspec.Struct, frozen=True, gc=False):
@@ -32,39 +34,58 @@ class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
     started: int
 
 
+class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """How far a run says it is, and when it said so (µs since 1970)."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: int
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's run as stored. `thread` 0 in a commit means the thread being created.
 
-    `fence` grows with every claim. `lease_until` counts on the clock `clock`; 0 when nobody holds the run. `branch` is
-    the seq at which the current branch began. `start` is a digest of what the run was started with. `result` is the
-    encoded result of a completed run. Times but for `lease_until` and `wake_at` (on the same clock) are µs since 1970.
+    `lease_until`, `wake_at` and `presumed_until` are milliseconds on the clock `clock`; other times are µs since 1970.
     """
 
     thread: int
     status: Status
-    fence: int
+    fence: int  # grows with every claim
     attempt: int = 0
     reason: str | None = None
     owner: Owner | None = None
     clock: str = ""
-    lease_until: int = 0
-    wake_at: int = 0
+    lease_until: int = 0  # 0 when nobody holds the run
+    wake_at: int = 0  # when a run that is queued or waits is due; 0: at once if queued, never if it waits
+    wake_wall: int = 0  # the same in µs since 1970, for when the clock is gone
+    presumed_until: int = 0  # until when an owner that was only presumed dead may have begun something
+    question: int = 0  # the journal entry that a waiting run waits for
+    turn: str | None = None  # the caller's name for what is being done
+    began: int = 0  # the head's seq when that was begun
+    closed: int = 0  # the newest journal entry then: none up to it is open
+    parent: str | None = None  # the thread whose run alone may claim this one
+    progress: Progress | None = None
     handler: str | None = None
     version: str | None = None
     agent: str | None = None
-    branch: int = 1
-    start: bytes = b""
-    result: bytes | None = None
+    branch: int = 1  # how often the thread was rewound
+    start: bytes = b""  # a digest of what the run was started with
+    result: bytes | None = None  # encoded, of a completed run
     created_at: int = 0
     updated_at: int = 0
 
 
-class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
-    """One journaled call. `number` counts per thread; the store gives it out.
+class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time on a clock, and the same in µs since 1970 for when that clock is gone."""
 
-    `arguments` is a digest; `call` are the arguments themselves, encoded, where somebody may be asked about them.
-    `result` is an encoded value, `error` what was raised, as text. `fence` is that of the worker who wrote it.
-    """
+    clock: str
+    at: int
+    wall: int
+
+
+class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
+    """One journaled call. Times are µs since 1970."""
 
     branch: int
     step: int
@@ -72,11 +93,15 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     kind: EffectClass
     status: EffectStatus
-    arguments: bytes
-    fence: int
+    arguments: bytes  # a digest
+    fence: int  # of the worker who wrote it; 0 if it was written from outside the run
     begun_at: int
     ended_at: int | None = None
-    call: bytes | None = None
-    result: bytes | None = None
-    error: str | None = None
-    number: int = 0
+    call: bytes | None = None  # the arguments themselves, encoded, where somebody may be asked about them
+    result: bytes | None = None  # encoded
+    error: str | None = None  # what was raised, as text
+    matches: int = 0  # an entry of an abandoned branch that this one took its result from
+    by: str | None = None  # who answered
+    mark: str | None = None  # a name under which the entry is found without reading the journal
+    deadline: Deadline | None = None  # when a wait ends without an answer
+    number: int = 0  # counts per thread; the store gives it out

@@ -1,8 +1,9 @@
-"""Stores on files of their own, and children to do to them what a test cannot do to itself."""
+"""Stores on files of their own, ways to damage them, and children to do to them what a test cannot do to itself."""
 
 from __future__ import annotations
 
 import os
+import sqlite3
 import subprocess
 import sys
 import traceback
@@ -13,7 +14,7 @@ from typing import Protocol
 import pytest
 
 from holdfast.stores.sqlite import SQLiteStore
-from holdfast.stores.sqlite.connection import Durability
+from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 
 NOBODY = 65534
 PATIENCE = 60
@@ -98,3 +99,25 @@ def output(child: subprocess.Popen[str]) -> str:
     out, err = child.communicate(timeout=PATIENCE)
     assert child.returncode == 0, err
     return out
+
+
+def alter(path: Path, sql: str, *parameters: object) -> None:
+    """Change the database behind the store's back."""
+    foreign = sqlite3.connect(path)
+    changed = foreign.execute(sql, parameters).rowcount
+    assert changed != 0
+    foreign.commit()
+    foreign.close()
+
+
+def damage(path: Path, tree: str, old: bytes, new: bytes) -> None:
+    """Change bytes on the first page of a tree."""
+    reader = sqlite3.connect(path)
+    (page,) = reader.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (tree,)).fetchone()
+    reader.close()
+    stored = bytearray(path.read_bytes())
+    start = (page - 1) * PAGE_SIZE
+    at = stored.rfind(old, start, start + PAGE_SIZE)
+    assert at >= 0
+    stored[at : at + len(old)] = new
+    path.write_bytes(stored)

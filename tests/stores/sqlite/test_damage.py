@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Callable
 from pathlib import Path
 
@@ -15,11 +14,12 @@ from holdfast.stores.contract import Live, Refs, Run, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
-from tests.stores.sqlite.conftest import Open
+from tests.stores.sqlite.conftest import Open, alter, damage
 
 SAVES = 40
 ENTRIES = 40
 ENDED = 10
+SLEEPING = 12
 IMAGE = value(b"an image " * 1000, b"its second half")
 
 
@@ -42,6 +42,13 @@ def fill(store: SQLiteStore) -> None:
     store.journal(line.number, 1, [effect(key=f"call_{n}", result=b"%d " % n * 40) for n in range(ENTRIES)])
     for n in range(ENDED):
         store.commit(replace(commit(f"run {n}"), run=run_row(0, status="completed", updated_at=n)))
+    for n in range(1, SLEEPING + 1):
+        later = 1 << 60 if n % 2 else 0
+        here = {"clock": store.clock().id, "wake_at": n + later, "wake_wall": n}
+        elsewhere = {"clock": f"boot {n % 3}", "wake_at": n, "wake_wall": n + later}
+        for name, times in (("here", here), ("elsewhere", elsewhere)):
+            waits = run_row(0, status="waiting", **times)
+            store.commit(replace(commit(f"{name} {n}"), run=waits))
 
 
 def spans(store: SQLiteStore) -> list[Span]:
@@ -64,11 +71,14 @@ VERBS: dict[str, Callable[[SQLiteStore], object]] = {
     "last": lambda store: store.last(1),
     "run": lambda store: store.run(1),
     "effects": lambda store: store.effects(1, after=0, limit=100),
+    "last effect": lambda store: store.last_effect(1),
+    "woken": lambda store: store.woken(limit=100),
     "open": lambda store: store.runs(statuses=["running"], after=(0, 0), limit=100),
+    "waiting": lambda store: store.runs(statuses=["waiting"], after=(0, 0), limit=100),
     "ended": lambda store: store.runs(statuses=["completed"], after=(0, 0), limit=100),
 }
 # Found through one index alone; a damaged one may hide entries, which only a check brings to light.
-CHECKED = {"threads", "labelled", "open", "ended"}
+CHECKED = {"threads", "labelled", "open", "waiting", "ended", "woken"}
 
 
 def seen(store: SQLiteStore) -> dict[str, object]:
@@ -161,15 +171,6 @@ def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[s
         assert assert_honest(path, stored[:size], expected)
 
 
-def alter(path: Path, sql: str, *parameters: object) -> None:
-    """Change the database behind the store's back."""
-    foreign = sqlite3.connect(path)
-    changed = foreign.execute(sql, parameters).rowcount
-    assert changed != 0
-    foreign.commit()
-    foreign.close()
-
-
 COPY = "INSERT INTO checkpoint SELECT ?, step, label, head, meta, refs, skeleton, cells FROM checkpoint LIMIT 1"
 MOVE_CELLS = """UPDATE checkpoint SET cells = (SELECT cells FROM checkpoint WHERE row_key = 1 << 32 | 3)
     WHERE row_key = 1 << 32 | 2"""
@@ -184,7 +185,7 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 2",
         "UPDATE thread SET last = 2",
         "UPDATE thread SET head = 2",
-        "UPDATE thread SET name = x'7a'",
+        "UPDATE thread SET name = x'7a' WHERE thread_no = 1",
         "UPDATE thread SET name_hash = 5",
         "UPDATE thread SET namespace = x'7a'",
         "UPDATE thread SET step = step + 1",
@@ -201,16 +202,21 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "UPDATE run SET status = 'completed'",
         "UPDATE run SET updated_at = 9",
         "UPDATE run SET entries = 2",
+        "UPDATE run SET wake_clock = x'7a'",
+        "UPDATE run SET wake_at = 1",
+        "UPDATE run SET wake_at = 0 WHERE thread_no = 2",
+        "UPDATE run SET wake_wall = 1",
         "UPDATE run SET namespace = x'7a'",
         "UPDATE run SET record = x'00'",
         "DELETE FROM run",
-        "INSERT INTO run SELECT 9, namespace, status, updated_at, entries, record, checksum FROM run",
+        """INSERT INTO run SELECT 9, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record,
+        checksum FROM run LIMIT 1""",
         "UPDATE effect SET record = zeroblob(length(record)) WHERE row_key = 1 << 32 | 2",
         "UPDATE effect SET record = (SELECT record FROM effect WHERE row_key = 1 << 32 | 1)",
         "DELETE FROM effect WHERE row_key = 1 << 32 | 2",
         "DELETE FROM effect WHERE row_key = 1 << 32 | 3",
-        "INSERT INTO effect SELECT 1 << 32 | 4, record FROM effect LIMIT 1",
-        "INSERT INTO effect SELECT 9 << 32 | 1, record FROM effect LIMIT 1",
+        "INSERT INTO effect SELECT 1 << 32 | 4, record, mark FROM effect LIMIT 1",
+        "INSERT INTO effect SELECT 9 << 32 | 1, record, mark FROM effect LIMIT 1",
     ],
 )
 def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, sql: str) -> None:
@@ -218,6 +224,7 @@ def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, s
     line.save("c", values=[IMAGE])
     store.claim(None, run_row(1))
     store.journal(1, 1, [effect(key=key) for key in "abc"])
+    store.commit(replace(commit("sleeps"), run=run_row(0, status="waiting", clock="boot", wake_at=7, wake_wall=7)))
     assert list(store.check()) == []
     alter(path, sql)
     assert list(store.check())
@@ -314,90 +321,12 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
     assert whole == [0, 1, 2, 3, 5, 6, 7, 8]
 
 
-@pytest.mark.parametrize("lost", ["UPDATE run SET record = zeroblob(length(record))", "UPDATE run SET status = 'idle'"])
-def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str) -> None:
-    line = saved(store, "t", "a")
-    row = run_row(1)
-    store.claim(None, row)
-    alter(path, lost)
-    calls: list[Callable[[], object]] = [
-        lambda: store.run(1),
-        lambda: store.effects(1, after=0, limit=1),
-        lambda: store.claim(row, replace(row, fence=2)),
-        lambda: store.claim(None, row),
-        lambda: store.renew(1, 1, 5),
-        lambda: store.update_run(row),
-        lambda: store.journal(1, 1, [effect()]),
-        lambda: store.journal_late(1, effect()),
-        lambda: line.save("b"),
-        lambda: store.commit(replace(commit("t", line.at), fence=1)),
-        lambda: store.rewind(line.at, to=1, summary=summary()),
-        lambda: store.drop(1),
-    ]
-    for call in calls:
-        with pytest.raises(Damaged):
-            call()
-
-
-def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, store: SQLiteStore) -> None:
-    saved(store, "t", "a")
-    store.claim(None, run_row(1))
-    store.journal(1, 1, [effect()])
-    alter(path, "DELETE FROM run")
-    for call in (lambda: store.run(1), lambda: store.effects(1, after=0, limit=1)):
-        with pytest.raises(Damaged):
-            call()
-
-
-def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, store: SQLiteStore) -> None:
-    saved(store, "t", "a")
-    store.claim(None, run_row(1))
-    store.journal(1, 1, [effect(), effect(), effect("begun")])
-    alter(path, "DELETE FROM effect WHERE row_key = 1 << 32 | 3")
-    calls: list[Callable[[], object]] = [
-        lambda: store.effects(1, after=0, limit=10),
-        lambda: store.effects(1, after=2, limit=10),
-        lambda: store.journal(1, 1, [effect()]),
-        lambda: store.journal(1, 1, [effect("done", number=3)]),
-        lambda: store.settle(1, 3, "begun", effect()),
-    ]
-    for call in calls:
-        with pytest.raises(Damaged):
-            call()
-    assert len(store.effects(1, after=0, limit=2)) == 2, "what is whole can be read"
-
-
-def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> None:
-    saved(store, "t", "a")
-    store.claim(None, run_row(1))
-    store.journal(1, 1, [effect("begun", key=key) for key in "abc"])
-    alter(path, "UPDATE effect SET record = (SELECT record FROM effect LIMIT 1) WHERE row_key = 1 << 32 | 2")
-    with pytest.raises(Damaged, match="journal entry 2"):
-        store.effects(1, after=0, limit=10)
-    with pytest.raises(Damaged, match="journal entry 2"):
-        store.settle(1, 2, "begun", effect())
-    assert [row.key for row in store.effects(1, after=2, limit=10)] == ["c"]
-
-
 def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.commit(commit("u", values=[IMAGE]))
     alter(path, "UPDATE value_piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
     with pytest.raises(Damaged):
         store.value(IMAGE.digest)
-
-
-def damage(path: Path, tree: str, old: bytes, new: bytes) -> None:
-    """Change bytes on the first page of a tree."""
-    reader = sqlite3.connect(path)
-    (page,) = reader.execute("SELECT rootpage FROM sqlite_master WHERE name = ?", (tree,)).fetchone()
-    reader.close()
-    stored = bytearray(path.read_bytes())
-    start = (page - 1) * PAGE_SIZE
-    at = stored.rfind(old, start, start + PAGE_SIZE)
-    assert at >= 0
-    stored[at : at + len(old)] = new
-    path.write_bytes(stored)
 
 
 # A record's header: its length, and integers of a byte each (9 stands for the integer 1, which then takes none).

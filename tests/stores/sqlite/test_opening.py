@@ -352,7 +352,7 @@ def test_a_missing_store_in_a_folder_that_may_not_be_written(public: Path) -> No
 
 def test_every_statement_is_valid_and_uses_the_index_it_names(store: SQLiteStore) -> None:
     reader = store._readers.take()
-    for file in ("reading", "writing", "maintenance", "check"):
+    for file in ("reading", "writing", "maintenance", "check", "runs"):
         found = schema.statements(f"{file}.sql")
         assert found
         for name, statement in found.items():

@@ -20,6 +20,7 @@ from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, InvalidArg
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
 from holdfast.stores import leases
+from holdfast.stores.memory import check
 from holdfast.stores.memory.thread import (
     Alive,
     Segment,
@@ -30,6 +31,7 @@ from holdfast.stores.memory.thread import (
     tombstone,
     write_journal,
 )
+from holdfast.stores.memory.waking import Waking
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
 
 _LARGEST_PIECE: Final = 8 * 2**20
@@ -40,15 +42,23 @@ class MemoryStore:
 
     encoding: Literal["packed", "text"] = "packed"
 
-    def __init__(self, *, namespace: str, clock: Callable[[], Clock] | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
         self.namespace = namespace
         self._clock = clock or _clock
+        self._wall = wall or clocks.wall
         self._lock = threading.Lock()
         self._closed = False
         self._threads: dict[int, Thread] = {}
         self._named: dict[str, Thread] = {}
         # Strings compare by code point, which is the order of their UTF-8 bytes: no encoded copy is needed.
         self._names: list[str] = []
+        self._waking = Waking()
         self._values: dict[bytes, Value] = {}
         self._epoch = 0
         self._last_number = 0
@@ -96,7 +106,7 @@ class MemoryStore:
 
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         with self._open():
-            return [self._read(span) for span in spans]
+            return [self._at(span.thread).read(span) for span in spans]
 
     def value(self, digest: bytes) -> list[bytes]:
         with self._open():
@@ -136,10 +146,26 @@ class MemoryStore:
         page = [(name, run) for at, number, name, run in sorted(wanted, key=_by_age) if (at, number) > after]
         return page[: max(limit, 0)]
 
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        with self._open():
+            clock, wall = self._clock(), self._wall()
+            due = [self._threads[number] for number in self._waking.due(clock, wall, max(limit, 0))]
+            found = [(at.name, at.run) for at in due if at.name is not None and at.run is not None]
+        found.sort(key=lambda one: (-leases.overdue(one[1], clock, wall), one[1].thread))
+        return found[: max(limit, 0)]
+
     def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
         with self._open():
             start = max(after, 0)
             return self._at(thread).effects[start : start + max(limit, 0)]
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        with self._open():
+            return [row for row in self._at(thread).effects if row.mark == mark]
+
+    def last_effect(self, thread: int) -> int:
+        with self._open():
+            return len(self._at(thread).effects)
 
     # -- writing: everything is checked before anything is changed --------------------------------------------------
 
@@ -164,7 +190,8 @@ class MemoryStore:
 
             thread = thread or self._create(commit.name)
             if commit.run:
-                thread.run = msgspec.structs.replace(commit.run, thread=thread.number)
+                row = msgspec.structs.replace(commit.run, thread=thread.number)
+                self._put_run(thread, leases.keep_lease(thread.run, row) if thread.run else row)
             write_journal(thread, commit.effects)
             for run in runs:
                 segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
@@ -199,18 +226,30 @@ class MemoryStore:
             leases.require_expected(thread.run, expect)
             if thread.name is None:
                 raise _not_found(row.thread)
-            thread.put_run(row)
+            self._put_run(thread, row)
 
     def renew(self, thread: int, fence: int, until: int) -> None:
         with self._open():
             found = self._at(thread)
-            found.run = msgspec.structs.replace(leases.require_fence(found.run, fence), lease_until=until)
+            run = leases.require_fence(found.run, fence)
+            found.run = leases.keep_lease(run, msgspec.structs.replace(run, lease_until=until))
 
     def update_run(self, row: RunRow) -> None:
         with self._open():
             found = self._at(row.thread)
-            leases.require_fence(found.run, row.fence)
-            found.put_run(row)
+            before = leases.require_fence(found.run, row.fence)
+            self._put_run(found, leases.keep_lease(before, row))
+
+    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+        entries = [] if entry is None else [entry]
+        with self._open():
+            found = self._at(row.thread)
+            before = leases.require_fence(found.run, row.fence)
+            leases.require_last(len(found.effects), last)
+            check_numbers(found, entries)
+            [question] = write_journal(found, entries) or [0]
+            self._put_run(found, leases.keep_lease(before, msgspec.structs.replace(row, question=question)))
+            return question
 
     def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
         with self._open():
@@ -219,15 +258,28 @@ class MemoryStore:
             check_numbers(found, rows)
             return write_journal(found, rows)
 
-    def journal_late(self, thread: int, row: EffectRow) -> int:
+    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
         with self._open():
             found = self._at(thread)
             if found.run is None:
                 raise leases.no_run(thread)
-            [number] = write_journal(found, [msgspec.structs.replace(row, status="late", number=0)])
+            if last is not None:
+                leases.require_last(len(found.effects), last)
+            if run is not None:
+                leases.require_expected(found.run, run)
+            [number] = write_journal(found, [msgspec.structs.replace(row, number=0)])
             return number
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EffectStatus,
+        row: EffectRow,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        leases.check_then(run, then)
         with self._open():
             found = self._at(thread)
             if not 1 <= number <= len(found.effects):
@@ -235,6 +287,8 @@ class MemoryStore:
             if found.effects[number - 1].status != expect or (run is not None and found.run != run):
                 raise leases.settled_otherwise()
             write_journal(found, [msgspec.structs.replace(row, number=number)])
+            if then is not None:
+                self._put_run(found, then)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         with self._open():
@@ -281,6 +335,7 @@ class MemoryStore:
             del self._names[bisect_left(self._names, found.name)]
             found.name, found.rows, found.count = None, [], 0
             found.run, found.effects = None, []
+            self._waking.follow(thread, None)
             # Its own forks are registered with its origins as well, so it need not stay with them for their sake.
             for other in (found, *map(self._at, found.origins)):
                 other.forks.discard(thread)
@@ -310,12 +365,12 @@ class MemoryStore:
 
     def check(self) -> Iterator[c.Problem]:
         with self._open():
-            return iter(list(self._problems()))
+            return iter(list(check.problems(self._threads, self._named, self._names, self._waking)))
 
     def close(self) -> None:
         with self._lock:
             self._closed = True
-            for held in (self._threads, self._named, self._names, self._values):
+            for held in (self._threads, self._named, self._names, self._waking, self._values):
                 held.clear()
 
     # -- inside the lock --------------------------------------------------------------------------------------------
@@ -336,32 +391,16 @@ class MemoryStore:
         head_id = at.rows[at.head - 1].id
         return c.ThreadRow(name=name, position=at.position, head_id=head_id, count=at.count, summary=at.summary)
 
-    def _read(self, span: c.Span) -> c.Cells:
-        segments = self._at(span.thread).logs.get(span.log, [])
-        end = span.start + span.count
-        cells: list[bytes] = []
-        refs: list[c.Refs] = []
-        bare = True
-        for at in range(bisect_left(segments, span.first, key=lambda segment: segment.seq), len(segments)):
-            position = span.start + len(cells)
-            if position == end or segments[at].start > position or segments[at].seq > span.last:
-                break
-            part = segments[at].between(position, end)
-            cells += part.cells
-            # One entry per cell as soon as one cell has refs, or nobody could tell whose they are.
-            refs += part.refs or [c.NO_REFS] * len(part.cells)
-            bare = bare and not part.refs
-        if len(cells) != span.count:
-            where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
-            raise Damaged(f"Cell {where} is missing from the store.")
-        return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
-
     def _create(self, name: str) -> Thread:
         self._last_number += 1
         thread = Thread(self._last_number, name)
         self._threads[thread.number] = self._named[name] = thread
         insort(self._names, name)
         return thread
+
+    def _put_run(self, thread: Thread, row: RunRow) -> None:
+        thread.put_run(row)
+        self._waking.follow(thread.number, row)
 
     def _check_run(self, commit: c.Commit) -> None:
         run = self._at(commit.expect.thread).run if commit.expect else None
@@ -377,25 +416,6 @@ class MemoryStore:
             if origin is not thread:
                 thread.origins.add(origin.number)
                 origin.forks.add(thread.number)
-
-    def _problems(self) -> Iterator[c.Problem]:
-        if self._names != sorted(self._named):
-            yield c.Problem(None, (), "The sorted names are not those of the threads.")
-        for name, thread in self._named.items():
-            if self._threads.get(thread.number) is not thread:
-                yield c.Problem(name, (), "The thread is not found by its number.")
-            if [row.seq for row in thread.rows] != list(range(1, thread.last + 1)):
-                yield c.Problem(name, (), "The checkpoints are not those that were numbered.")
-            if not thread.has(thread.head):
-                yield c.Problem(name, (thread.head,), "The head is not among the checkpoints.")
-            if thread.count != sum(not row.deleted for row in thread.rows):
-                yield c.Problem(name, (), "The number of checkpoints is not what was counted.")
-            if [row.number for row in thread.effects] != list(range(1, len(thread.effects) + 1)):
-                yield c.Problem(name, (), "The journal's entries are not those that were numbered.")
-            if thread.run is None and thread.effects:
-                yield c.Problem(name, (), "The journal has no run.")
-            if thread.run is not None and thread.run.thread != thread.number:
-                yield c.Problem(name, (), "The run is that of another thread.")
 
 
 def _clock() -> Clock:

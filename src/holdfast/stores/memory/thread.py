@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import contract as c
 from holdfast.stores import leases
 from holdfast.stores.running import EffectRow, RunRow
@@ -69,6 +69,27 @@ class Thread:
 
     def row(self, seq: int) -> c.CheckpointRow | None:
         return self.rows[seq - 1] if 1 <= seq <= len(self.rows) else None
+
+    def read(self, span: c.Span) -> c.Cells:
+        """The cells of a span of this thread. `Damaged` if one is missing."""
+        segments = self.logs.get(span.log, [])
+        end = span.start + span.count
+        cells: list[bytes] = []
+        refs: list[c.Refs] = []
+        bare = True
+        for at in range(bisect_left(segments, span.first, key=lambda segment: segment.seq), len(segments)):
+            position = span.start + len(cells)
+            if position == end or segments[at].start > position or segments[at].seq > span.last:
+                break
+            part = segments[at].between(position, end)
+            cells += part.cells
+            # One entry per cell as soon as one cell has refs, or nobody could tell whose they are.
+            refs += part.refs or [c.NO_REFS] * len(part.cells)
+            bare = bare and not part.refs
+        if len(cells) != span.count:
+            where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
+            raise Damaged(f"Cell {where} is missing from the store.")
+        return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
 
     def put_run(self, row: RunRow) -> None:
         self.run = row

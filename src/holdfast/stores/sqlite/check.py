@@ -37,13 +37,19 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
                 problem(str(error))
         for row in connection.execute(_SQL["runs"]):
             try:
-                records.read_run(row)
+                run = records.read_run(row)
             except Damaged as error:
                 problem(str(error))
+                continue
+            if not records.repeats(row, run):
+                problem(f"the run of thread number {run.thread} is not where the indexes have it")
         _compare(connection, problem, "named_in_table", "named_in_name_index", "thread names")
         _compare(connection, problem, "named_in_table", "named_in_hash_index", "thread name hashes")
         _compare(connection, problem, "labels_in_table", "labels_in_index", "labels")
         _compare(connection, problem, "open_in_table", "open_in_index", "open runs")
+        _compare(connection, problem, "waking_in_table", "waking_in_index", "wake times")
+        _compare(connection, problem, "waking_in_table", "waking_in_wall_index", "wake times by the wall clock")
+        _compare(connection, problem, "marked_in_table", "marked_in_index", "marked journal entries")
         for what, number in connection.execute(_SQL["orphans"]):
             problem(f"{rows.to_text(what)} of thread number {number}, which does not exist")
         for (digest,) in connection.execute(_SQL["values_in_pieces"], (namespace,)):
@@ -146,13 +152,14 @@ def _journal(connection: sqlite3.Connection, name: str, thread: StoredThread) ->
     if run is not None and run[0] != thread.namespace:
         found.append(Problem(name, (), "its run is of another namespace"))
     expected = 1
-    for row_key, record in connection.execute(_SQL["effects"], (thread.thread_no,)):
+    for row_key, record, mark in connection.execute(_SQL["effects"], (thread.thread_no,)):
         number = row_key & rows.MAX_SEQ
         if number != expected:
             found.append(Problem(name, (), f"journal entries {expected} to {number - 1} are missing"))
         expected = number + 1
         try:
-            records.read_effect(row_key, record)
+            if records.stored_mark(records.read_effect(row_key, record)) != mark:
+                found.append(Problem(name, (), f"journal entry {number} has another mark than its record says"))
         except Damaged as error:
             found.append(Problem(name, (), str(error)))
     if run is None and expected > 1:

@@ -10,16 +10,18 @@ from zlib import crc32
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.stores.leases import is_timed
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.stores.sqlite.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-RunColumns = tuple[int, bytes, bytes, int, int, bytes, int]
-# thread_no, namespace, status, updated_at, entries, record, checksum
-RUN_COLUMNS: Final = 7
+RunColumns = tuple[int, bytes, bytes, int, bytes, int, int, int, bytes, int]
+# thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record, checksum
+RUN_COLUMNS: Final = 10
+ENTRIES: Final = 7
 
-_BOUND: Final = struct.Struct("<qqqII")
+_BOUND: Final = struct.Struct("<qqqqqIII")
 _KEY: Final = struct.Struct("<q")
 _CHECKSUM: Final = struct.Struct("<I")
 
@@ -31,35 +33,54 @@ _decode_run = msgspec.msgpack.Decoder(RunRow).decode
 _decode_effect = msgspec.msgpack.Decoder(EffectRow).decode
 
 
-def store_run(namespace: bytes, row: RunRow, entries: int) -> tuple[int, bytes, str, int, int, bytes, int]:
+def store_run(
+    namespace: bytes, row: RunRow, entries: int
+) -> tuple[int, bytes, str, int, bytes, int, int, int, bytes, int]:
     """The columns of a run. `InvalidArgument` if a number does not fit one."""
     record = _packed(row)
-    checksum = _run_checksum(row.thread, namespace, row.status.encode(), row.updated_at, entries, record)
-    return row.thread, namespace, row.status, row.updated_at, entries, record, checksum
+    wake = _wake(row)
+    try:
+        checksum = _run_checksum(row.thread, namespace, row.status.encode(), row.updated_at, *wake, entries, record)
+    except struct.error as error:
+        raise _too_large() from error
+    return row.thread, namespace, row.status, row.updated_at, *wake, entries, record, checksum
 
 
 def recount(columns: RunColumns, entries: int) -> int:
     """The checksum of a run whose journal has grown."""
-    return _run_checksum(*columns[:4], entries, columns[5])
+    thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, _, record, _ = columns
+    return _run_checksum(thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record)
 
 
 def read_run(columns: RunColumns) -> RunRow:
     """The run of a selected row, verified. `Damaged` if it is not what was written."""
-    thread_no, namespace, status, updated_at, entries, record, checksum = columns
-    what = f"the run of thread number {thread_no}"
+    thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record, checksum = columns
     try:
-        if _run_checksum(thread_no, namespace, status, updated_at, entries, record) != checksum:
-            raise Damaged(f"{what} does not match its checksum")
+        if checksum != _run_checksum(
+            thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record
+        ):
+            raise Damaged(f"the run of thread number {thread_no} does not match its checksum")
         return _unpacked(record, _decode_run)
     except (TypeError, struct.error, msgspec.MsgspecError) as error:
         # Columns have the types of the schema, unless the type codes in the row itself are damaged.
-        raise Damaged(f"{what} cannot be read") from error
+        raise Damaged(f"the run of thread number {thread_no} cannot be read") from error
+
+
+def repeats(columns: RunColumns, run: RunRow) -> bool:
+    """Whether the columns that repeat the record of a run say what it says."""
+    thread_no, _, status, updated_at, *wake, _, _, _ = columns
+    return (thread_no, status, updated_at, *wake) == (run.thread, run.status.encode(), run.updated_at, *_wake(run))
 
 
 def store_effect(row_key: int, row: EffectRow) -> bytes:
     """The record of a journal entry. `InvalidArgument` if a number does not fit it."""
     packed = _packed(row)
     return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
+
+
+def stored_mark(row: EffectRow) -> bytes | None:
+    """The mark of a journal entry as its column has it."""
+    return None if row.mark is None else to_bytes(row.mark)
 
 
 def read_effect(row_key: int, record: bytes) -> EffectRow:
@@ -74,9 +95,30 @@ def read_effect(row_key: int, record: bytes) -> EffectRow:
         raise Damaged(f"{what} cannot be read") from error
 
 
-def _run_checksum(thread_no: int, namespace: bytes, status: bytes, updated_at: int, entries: int, record: bytes) -> int:
-    bound = _BOUND.pack(thread_no, updated_at, entries, len(namespace), len(status))
-    return crc32(record, crc32(bound + namespace + status))
+def _wake(row: RunRow) -> tuple[bytes, int, int]:
+    """What the indexes of wake times have of a run: clock, time, and time by the wall clock."""
+    return (to_bytes(row.clock), row.wake_at, row.wake_wall) if is_timed(row) else (b"", 0, 0)
+
+
+def _run_checksum(
+    thread_no: int,
+    namespace: bytes,
+    status: bytes,
+    updated_at: int,
+    wake_clock: bytes,
+    wake_at: int,
+    wake_wall: int,
+    entries: int,
+    record: bytes,
+) -> int:
+    bound = _BOUND.pack(
+        thread_no, updated_at, wake_at, wake_wall, entries, len(namespace), len(status), len(wake_clock)
+    )
+    return crc32(record, crc32(bound + namespace + status + wake_clock))
+
+
+def _too_large() -> InvalidArgument:
+    return InvalidArgument("a number of a run or a journal entry does not fit 64 bits")
 
 
 def _packed(row: msgspec.Struct) -> bytes:
@@ -86,7 +128,7 @@ def _packed(row: msgspec.Struct) -> bytes:
         # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
         return _ESCAPED + _encode(_each_text(row, _escape))
     except OverflowError as error:
-        raise InvalidArgument("a number of a run or a journal entry does not fit 64 bits") from error
+        raise _too_large() from error
 
 
 def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:

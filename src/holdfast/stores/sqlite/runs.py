@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sqlite3
 from collections.abc import Callable, Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -29,6 +29,19 @@ class _Found(NamedTuple):
     last: int
 
 
+_EffectColumns = tuple[int, bytes, bytes | None]
+# row_key, record, mark
+
+
+class _Entries(NamedTuple):
+    """Journal entries as they are stored: new rows, changed ones, the number of each, and the newest number then."""
+
+    new: list[_EffectColumns]
+    changed: list[_EffectColumns]
+    numbers: list[int]
+    last: int
+
+
 # -- reading --------------------------------------------------------------------------------------------------------
 
 
@@ -46,13 +59,19 @@ def runs(
     connection: sqlite3.Connection, namespace: bytes, statuses: Collection[str], after: tuple[int, int], limit: int
 ) -> list[tuple[str, RunRow]]:
     query = _SQL["open_runs" if _OPEN.issuperset(statuses) else "runs"]
-    page: list[tuple[str, RunRow]] = []
-    for row in connection.execute(query, (namespace, *after, limit, json.dumps(list(statuses)))):
-        found = records.read_run(row[: records.RUN_COLUMNS])
-        if row[records.RUN_COLUMNS] is None:
-            raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
-        page.append((rows.stored_thread(row[records.RUN_COLUMNS :]).record().name, found))
-    return page
+    return [_named(row) for row in connection.execute(query, (namespace, *after, limit, json.dumps(list(statuses))))]
+
+
+def woken(
+    connection: sqlite3.Connection, namespace: bytes, clock: Clock, wall: int, limit: int
+) -> list[tuple[str, RunRow]]:
+    own = rows.to_bytes(clock.id)
+    found: list[tuple[str, RunRow]] = []
+    for (each,) in connection.execute(_SQL["waking_clocks"], (namespace,)).fetchall():
+        query, now = ("woken", clock.now) if each == own else ("woken_by_wall", wall)
+        found += [_named(row) for row in connection.execute(_SQL[query], (namespace, each, now, limit))]
+    found.sort(key=lambda one: (-leases.overdue(one[1], clock, wall), one[1].thread))
+    return found[:limit]
 
 
 def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[EffectRow]:
@@ -76,6 +95,22 @@ def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after
     return page
 
 
+def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: str) -> list[EffectRow]:
+    if _find(connection, namespace, thread) is None:
+        run(connection, namespace, thread)  # which raises if it should be there
+        return []
+    found = connection.execute(_SQL["marked"], (thread, rows.to_bytes(mark)))
+    return [records.read_effect(row_key, record) for row_key, record in found]
+
+
+def last_effect(connection: sqlite3.Connection, namespace: bytes, thread: int) -> int:
+    found = _find_for_journal(connection, namespace, thread)
+    if found is None:
+        run(connection, namespace, thread)  # which raises if it should be there
+        return 0
+    return found.last
+
+
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
@@ -93,14 +128,28 @@ def claim(connection: sqlite3.Connection, namespace: bytes, expect: RunRow | Non
 def renew(connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, until: int) -> None:
     found = _find(connection, namespace, thread)
     row = leases.require_fence(found.run if found else None, fence)
-    _put(connection, namespace, msgspec.structs.replace(row, lease_until=until), found)
+    _put(connection, namespace, leases.keep_lease(row, msgspec.structs.replace(row, lease_until=until)), found)
 
 
 def update(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None:
     found = _find(connection, namespace, row.thread)
-    leases.require_fence(found.run if found else None, row.fence)
-    _put(connection, namespace, row, found)
+    before = leases.require_fence(found.run if found else None, row.fence)
+    _put(connection, namespace, leases.keep_lease(before, row), found)
     _show(connection, namespace, row)
+
+
+def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    found = _find_for_journal(connection, namespace, row.thread)
+    before = leases.require_fence(found.run if found else None, row.fence)
+    leases.require_last(found.last if found else 0, last)
+    question = 0 if entry is None else entry.number or last + 1
+    row = leases.keep_lease(before, msgspec.structs.replace(row, question=question))
+    written = _encode(row.thread, last, [] if entry is None else [entry])
+    stored = records.store_run(namespace, row, written.last)
+    _write(connection, row.thread, written)
+    connection.execute(_SQL["put_run"], stored)
+    _show(connection, namespace, row)
+    return question
 
 
 def journal(
@@ -111,11 +160,22 @@ def journal(
     return _append(connection, thread, found, entries)
 
 
-def journal_late(connection: sqlite3.Connection, namespace: bytes, thread: int, entry: EffectRow) -> int:
+def tell(
+    connection: sqlite3.Connection,
+    namespace: bytes,
+    thread: int,
+    entry: EffectRow,
+    last: int | None,
+    run: RunRow | None,
+) -> int:
     found = _find_for_journal(connection, namespace, thread)
     if found is None:
         raise leases.no_run(thread)
-    [number] = _append(connection, thread, found, [msgspec.structs.replace(entry, status="late", number=0)])
+    if last is not None:
+        leases.require_last(found.last, last)
+    if run is not None:
+        leases.require_expected(found.run, run)
+    [number] = _append(connection, thread, found, [msgspec.structs.replace(entry, number=0)])
     return number
 
 
@@ -127,6 +187,7 @@ def settle(
     expect: EffectStatus,
     entry: EffectRow,
     run: RunRow | None,
+    then: RunRow | None,
 ) -> None:
     found = _find_for_journal(connection, namespace, thread)
     if found is None or not 1 <= number <= found.last:
@@ -136,7 +197,12 @@ def settle(
         raise _missing(thread, number)
     if records.read_effect(*row).status != expect or (run is not None and found.run != run):
         raise leases.settled_otherwise()
-    _append(connection, thread, found, [msgspec.structs.replace(entry, number=number)])
+    written = _encode(thread, found.last, [msgspec.structs.replace(entry, number=number)])
+    stored = None if then is None else records.store_run(namespace, then, found.last)
+    _write(connection, thread, written)
+    if then is not None and stored is not None:
+        connection.execute(_SQL["put_run"], stored)
+        _show(connection, namespace, then)
 
 
 # -- inside other verbs ---------------------------------------------------------------------------------------------
@@ -162,10 +228,16 @@ def require_free(connection: sqlite3.Connection, namespace: bytes, thread: int, 
 def keep(connection: sqlite3.Connection, namespace: bytes, thread: int, commit: Commit) -> None:
     """Store what a commit brings for its run."""
     found = _find_for_journal(connection, namespace, thread)
-    if commit.run is not None:
-        _put(connection, namespace, msgspec.structs.replace(commit.run, thread=thread), found)
-        found = _find_for_journal(connection, namespace, thread)
-    _append(connection, thread, found, commit.effects)
+    if commit.run is None:
+        _append(connection, thread, found, commit.effects)
+        return
+    row = msgspec.structs.replace(commit.run, thread=thread)
+    if found is not None:
+        row = leases.keep_lease(found.run, row)
+    written = _encode(thread, found.last if found else 0, commit.effects)
+    stored = records.store_run(namespace, row, written.last)
+    _write(connection, thread, written)
+    connection.execute(_SQL["put_run"], stored)
 
 
 def forget(connection: sqlite3.Connection, thread: int) -> None:
@@ -189,7 +261,7 @@ def _find(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Fou
     columns = connection.execute(_SQL["run"], (thread,)).fetchone()
     if columns is None or columns[1] != namespace:
         return None
-    return _Found(records.read_run(columns), columns, columns[4])
+    return _Found(records.read_run(columns), columns, columns[records.ENTRIES])
 
 
 def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Found | None:
@@ -199,10 +271,19 @@ def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: 
     row = connection.execute(_SQL["run_and_last"], (thread,)).fetchone()
     if row is None or row[2] != namespace:
         return None
-    found = _Found(records.read_run(row[1:]), row[1:], row[5])
+    columns = row[1:]
+    found = _Found(records.read_run(columns), columns, columns[records.ENTRIES])
     if (row[0] or 0) & MAX_SEQ != found.last:
         raise Damaged(f"the run of thread number {thread} and its journal disagree; run a check to see what is hurt")
     return found
+
+
+def _named(row: Any) -> tuple[str, RunRow]:
+    """A run of a listing, and its thread's name."""
+    found = records.read_run(row[: records.RUN_COLUMNS])
+    if row[records.RUN_COLUMNS] is None:
+        raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
+    return rows.stored_thread(row[records.RUN_COLUMNS :]).record().name, found
 
 
 def _last_effect(connection: sqlite3.Connection, thread: int) -> int:
@@ -226,33 +307,43 @@ def _append(
     connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[EffectRow]
 ) -> list[int]:
     """Write journal entries; their numbers. One that has a number already replaces the entry of that number."""
-    known = last = found.last if found else 0
-    # All are encoded and checked before any is written, so that a refusal leaves nothing behind.
-    new: list[tuple[int, bytes]] = []
-    changed: list[tuple[int, bytes]] = []
+    written = _encode(thread, found.last if found else 0, entries)
+    _write(connection, thread, written)
+    if written.new and found:
+        connection.execute(_SQL["count_entries"], (thread, written.last, records.recount(found.columns, written.last)))
+    return written.numbers
+
+
+def _encode(thread: int, known: int, entries: Sequence[EffectRow]) -> _Entries:
+    """Journal entries as rows. All are encoded and checked before any is written: a refusal leaves nothing behind."""
+    last = known
+    new: list[_EffectColumns] = []
+    changed: list[_EffectColumns] = []
     numbers: list[int] = []
     for entry in entries:
         if entry.number:
             if not 1 <= entry.number <= known:
                 raise leases.no_effect(thread, entry.number)
             row_key = rows.key(thread, entry.number)
-            changed.append((row_key, records.store_effect(row_key, entry)))
+            changed.append((row_key, records.store_effect(row_key, entry), records.stored_mark(entry)))
             numbers.append(entry.number)
         else:
             last += 1
             if last > MAX_SEQ:
                 raise TooLarge("a journal has at most 2**32 - 1 entries")
             row_key = rows.key(thread, last)
-            new.append((row_key, records.store_effect(row_key, msgspec.structs.replace(entry, number=last))))
+            record = records.store_effect(row_key, msgspec.structs.replace(entry, number=last))
+            new.append((row_key, record, records.stored_mark(entry)))
             numbers.append(last)
-    for row in changed:
+    return _Entries(new, changed, numbers, last)
+
+
+def _write(connection: sqlite3.Connection, thread: int, entries: _Entries) -> None:
+    for row in entries.changed:
         if connection.execute(_SQL["update_effect"], row).rowcount != 1:
             raise _missing(thread, row[0] & MAX_SEQ)
-    for row in new:
+    for row in entries.new:
         connection.execute(_SQL["insert_effect"], row)
-    if new and found:
-        connection.execute(_SQL["count_entries"], (thread, last, records.recount(found.columns, last)))
-    return numbers
 
 
 def _missing(thread: int, number: int) -> Damaged:

@@ -58,6 +58,7 @@ class SQLiteStore:
         durability: Durability,
         busy_timeout: float = 10.0,
         clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
@@ -68,6 +69,7 @@ class SQLiteStore:
         self._path = os.path.realpath(path)
         self._namespace = rows.to_bytes(namespace)
         self._clock = clock or clocks.machine
+        self._wall = wall or clocks.wall
         self._readers = Readers(self._path, durability, busy_timeout)
         self._writer = Writer(self._path, durability, busy_timeout)
         self._paused = False
@@ -124,8 +126,17 @@ class SQLiteStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(runs.runs, statuses, after, max(limit, 0))
 
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(runs.woken, self._clock(), self._wall(), max(limit, 0))
+
     def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
         return self._read(runs.effects, thread, after, max(limit, 0))
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        return self._read(runs.marked, thread, mark)
+
+    def last_effect(self, thread: int) -> int:
+        return self._read(runs.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
@@ -149,14 +160,26 @@ class SQLiteStore:
     def update_run(self, row: RunRow) -> None:
         self._write(0, runs.update, row)
 
+    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+        return self._write(0 if entry is None else runs.weigh([entry]), runs.park, row, entry, last)
+
     def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
         return self._write(runs.weigh(rows), runs.journal, thread, fence, rows)
 
-    def journal_late(self, thread: int, row: EffectRow) -> int:
-        return self._write(runs.weigh([row]), runs.journal_late, thread, row)
+    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+        return self._write(runs.weigh([row]), runs.tell, thread, row, last, run)
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
-        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row, run)
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EffectStatus,
+        row: EffectRow,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        leases.check_then(run, then)
+        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row, run, then)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._write(len(seqs) * PAGE_SIZE, writing.delete, thread, seqs)

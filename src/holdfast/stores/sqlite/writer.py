@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from holdfast.errors import Closed, HoldfastError, StoreError
+from holdfast.errors import Closed, HoldfastError, Replaced, StoreError
 from holdfast.stores.group import Entry, GroupCommit, again
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
@@ -138,8 +138,11 @@ class Writer:
             try:
                 self._gate.enter()
                 # SQLite would go on writing to a file that has lost its name, and acknowledge what nobody can find.
-                if self._identity() != self._file:
-                    raise StoreError(f"{self._path} was removed or replaced while it was open; nothing was written")
+                found = self._identity()
+                if found is None:
+                    raise StoreError(f"{self._path} is not there any more; nothing was written")
+                if found != self._file:
+                    raise Replaced(f"{self._path} was replaced while it was open; nothing was written. Open it again")
                 return run(connection)
             finally:
                 self._gate.leave()

@@ -15,6 +15,8 @@ from holdfast.testing.contract.namespaces import NamespaceContract
 from holdfast.testing.contract.runs import RunContract
 from holdfast.testing.contract.sweeping import SweepContract
 from holdfast.testing.contract.values import ValueContract
+from holdfast.testing.contract.waiting import WaitingContract
+from holdfast.testing.contract.waking import WakingContract
 
 
 class StoreContract(
@@ -29,6 +31,8 @@ class StoreContract(
     RunContract,
     LeaseContract,
     JournalContract,
+    WaitingContract,
+    WakingContract,
     HandleContract,
     ConcurrencyContract,
 ):

@@ -1,4 +1,4 @@
-"""The journal of a run's effects: numbers, pages, replacing, late evidence, settling."""
+"""The journal of a run's effects: numbers, pages, replacing, what is told from outside, settling."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, NotFound
+from holdfast.records import Status
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from holdfast.testing.contract.base import ContractBase
@@ -53,6 +54,8 @@ class JournalContract(ContractBase):
             ended_at=1_700_000_000_000_001,
             result=b"\xff" * 100_000,
             error="no such file: \udcff",
+            matches=3,
+            by="ännchen \ud800",
         )
         bare = EffectRow(
             branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0
@@ -132,9 +135,9 @@ class JournalContract(ContractBase):
         assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
         assert store.journal(thread, 1, [effect()]) == [2]
 
-    # -- late evidence ----------------------------------------------------------------------------------------------
+    # -- what is told from outside ----------------------------------------------------------------------------------
 
-    def test_late_evidence_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
+    def test_telling_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         found = store.run(thread)
         assert found is not None
@@ -142,27 +145,74 @@ class JournalContract(ContractBase):
         store.claim(found, taken)
         with pytest.raises(LeaseLost):
             store.journal(thread, 1, [effect("done", number=1)])
-        assert store.journal_late(thread, effect("done", number=1, result=b"late")) == 2
+        assert store.tell(thread, effect("late", number=1, result=b"late")) == 2
+        assert store.tell(thread, effect("done", number=99, kind="answer", fence=0, by="ann")) == 3
         assert store.effects(thread, after=0, limit=10) == [
             effect("begun", number=1),
             effect("late", number=2, result=b"late"),
+            effect("done", number=3, kind="answer", fence=0, by="ann"),
         ]
         assert store.run(thread) == taken
-        assert store.journal(thread, 2, [effect()]) == [3]
+        assert store.journal(thread, 2, [effect()]) == [4]
 
-    def test_late_evidence_is_kept_when_the_run_has_ended(self, store: Store, thread: int) -> None:
+    @pytest.mark.parametrize("status", ["waiting", "queued", "idle", "completed", "dead"])
+    def test_what_is_told_is_kept_when_nobody_holds_the_run(self, store: Store, thread: int, status: Status) -> None:
         found = store.run(thread)
         assert found is not None
-        store.update_run(replace(found, status="completed"))
-        assert store.journal_late(thread, effect("late")) == 1
+        ended = replace(found, status=status)
+        store.update_run(ended)
+        assert store.tell(thread, effect("late")) == 1
         assert store.effects(thread, after=0, limit=10) == [effect("late", number=1)]
+        assert store.run(thread) == ended
 
-    def test_there_is_no_late_evidence_without_a_run(self, store: Store) -> None:
+    def test_nothing_is_told_without_a_run(self, store: Store) -> None:
         line = saved(store, "a", "x")
-        for number in (line.number, 99):
+        for number in (line.number, 99, 0, -1):
             with pytest.raises(NotFound):
-                store.journal_late(number, effect("late"))
+                store.tell(number, effect("late"))
+            with pytest.raises(NotFound):
+                store.tell(number, effect("late"), last=0)
         assert store.effects(line.number, after=0, limit=10) == []
+
+    def test_telling_after_what_one_has_seen(self, store: Store, thread: int) -> None:
+        with pytest.raises(Conflict):
+            store.tell(thread, effect(), last=1)
+        assert store.tell(thread, effect(key="a"), last=0) == 1
+        for seen in (0, 2, -1):
+            with pytest.raises(Conflict):
+                store.tell(thread, effect(key="b"), last=seen)
+        assert store.tell(thread, effect(key="b"), last=1) == 2
+        store.journal(thread, 1, [effect("failed", key="a", number=1)])
+        assert store.tell(thread, effect(key="c"), last=2) == 3, "an entry that is replaced is no new one"
+        assert [row.key for row in store.effects(thread, after=0, limit=10)] == ["a", "b", "c"]
+
+    def test_one_of_many_tells(self, store: Store, thread: int) -> None:
+        start = threading.Barrier(8, timeout=PATIENCE)
+
+        def attempt(n: int) -> int | None:
+            start.wait()
+            try:
+                store.tell(thread, effect(key=f"{n}"), last=0)
+            except Conflict:
+                return None
+            return n
+
+        with ThreadPoolExecutor(8) as pool:
+            [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
+        assert store.effects(thread, after=0, limit=10) == [effect(key=f"{won}", number=1)]
+
+    # -- the newest entry -------------------------------------------------------------------------------------------
+
+    def test_the_number_of_the_newest_entry(self, store: Store, thread: int) -> None:
+        assert store.last_effect(thread) == 0
+        store.journal(thread, 1, [effect("begun"), effect("begun")])
+        assert store.last_effect(thread) == 2
+        store.journal(thread, 1, [effect("done", number=1)])
+        assert store.last_effect(thread) == 2
+        store.tell(thread, effect())
+        assert store.last_effect(thread) == 3
+        other = saved(store, "b", "x").number
+        assert [store.last_effect(number) for number in (other, 99, 0, -1, 1 << 40)] == [0] * 5
 
     # -- settling ---------------------------------------------------------------------------------------------------
 

@@ -34,9 +34,8 @@ class LeaseContract(ContractBase):
 
     @pytest.mark.parametrize("lease", ["held", "expired", "another clock"])
     def test_a_fence_is_good_until_somebody_else_claims(self, store: Store, lease: str) -> None:
-        line, row = running(store)
-        if lease != "held":
-            store.renew(line.number, 1, store.clock().now - 1)
+        ended: dict[str, Any] = {} if lease == "held" else {"lease_until": store.clock().now - 1}
+        line, row = running(store, **ended)
         if lease == "another clock":
             store.update_run(replace(row, clock="another boot"))
         store.journal(line.number, 1, [effect()])
@@ -45,7 +44,7 @@ class LeaseContract(ContractBase):
         store.renew(line.number, 1, row.lease_until)
 
     @pytest.mark.parametrize("how", ["taken over", *ENDED])
-    @pytest.mark.parametrize("verb", ["renew", "update_run", "journal", "commit"])
+    @pytest.mark.parametrize("verb", ["renew", "update_run", "journal", "commit", "park"])
     def test_who_lost_the_lease_changes_nothing(self, store: Store, how: str, verb: str) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()])
@@ -59,6 +58,7 @@ class LeaseContract(ContractBase):
             "update_run": lambda: store.update_run(row),
             "journal": lambda: store.journal(line.number, 1, [effect(), effect(number=1)]),
             "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, effects=(effect(),))),
+            "park": lambda: store.park(replace(row, status="waiting"), effect("asked"), 1),
         }
         with pytest.raises(LeaseLost):
             calls[verb]()
@@ -74,6 +74,8 @@ class LeaseContract(ContractBase):
                 store.update_run(run_row(number, fence=fence))
             with pytest.raises(LeaseLost):
                 store.journal(number, fence, [effect()])
+            with pytest.raises(LeaseLost):
+                store.park(run_row(number, fence=fence, status="waiting"), None, 0)
         with pytest.raises(LeaseLost):
             store.commit(inside(commit("a", line.at), fence=fence))
         with pytest.raises(LeaseLost):
@@ -101,11 +103,11 @@ class LeaseContract(ContractBase):
 
     @pytest.mark.parametrize("status", ["running", *ENDED])
     def test_a_run_is_not_created_over_another(self, store: Store, status: str) -> None:
-        line, row = running(store)
-        store.update_run(replace(row, status=status, lease_until=0))
+        line, row = running(store, lease_until=0)
+        store.update_run(replace(row, status=status))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at), run=run_row(line.number, attempt=7)))
-        assert store.run(line.number) == replace(row, status=status, lease_until=0)
+        assert store.run(line.number) == replace(row, status=status)
         assert line.stored().position == line.at
 
     def test_a_thread_that_exists_is_not_created_with_a_run(self, store: Store) -> None:
@@ -195,17 +197,54 @@ class LeaseContract(ContractBase):
 
     @pytest.mark.parametrize("why", ["expired", "another clock", "no owner", *ENDED])
     def test_a_lease_that_has_ended_keeps_nobody_out(self, store: Store, why: str) -> None:
-        line, row = running(store)
         changes: dict[str, dict[str, Any]] = {
             "expired": {"lease_until": store.clock().now},
             "another clock": {"clock": "another boot"},
             "no owner": {"owner": None},
         }
-        store.update_run(replace(row, **changes.get(why, {"status": why})))
+        line, row = running(store, **changes.get(why, {}))
+        if why in ENDED:
+            store.update_run(replace(row, status=why))
         line.save("y")
         line.rewind(1)
         store.drop(line.number)
         assert store.thread("a") is None
+
+    # -- a lease does not move backwards -----------------------------------------------------------------------------
+
+    @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "park"])
+    def test_what_was_under_way_during_a_renewal_does_not_take_it_back(self, store: Store, verb: str) -> None:
+        line, row = running(store)
+        renewed = row.lease_until + 5
+        store.renew(line.number, 1, renewed)
+        slow = replace(row, attempt=7)
+        calls: dict[str, Callable[[], object]] = {
+            "renew": lambda: store.renew(line.number, 1, row.lease_until),
+            "update_run": lambda: store.update_run(slow),
+            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=slow)),
+            "park": lambda: store.park(slow, None, 0),
+        }
+        calls[verb]()
+        assert store.run(line.number) == replace(row if verb == "renew" else slow, lease_until=renewed)
+
+    @pytest.mark.parametrize("verb", ["update_run", "commit"])
+    @pytest.mark.parametrize("changes", [{"status": "idle", "lease_until": 0}, {"clock": "another", "lease_until": 5}])
+    def test_a_lease_ends_with_the_run_and_counts_anew_on_another_clock(
+        self, store: Store, verb: str, changes: dict[str, Any]
+    ) -> None:
+        line, row = running(store)
+        changed = replace(row, **changes)
+        if verb == "commit":
+            store.commit(inside(commit("a", line.at), fence=1, run=changed))
+        else:
+            store.update_run(changed)
+        assert store.run(line.number) == changed
+
+    def test_a_claim_may_shorten_a_lease(self, store: Store) -> None:
+        line, row = running(store)
+        taken = replace(row, fence=2, lease_until=5)
+        store.claim(row, taken)
+        assert store.run(line.number) == taken
 
     # -- dropping ---------------------------------------------------------------------------------------------------
 
@@ -213,17 +252,23 @@ class LeaseContract(ContractBase):
     def test_a_dropped_thread_has_no_run_and_no_journal(self, store: Store, forked: bool) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()] * 3)
-        store.update_run(replace(row, status="idle"))
+        store.park(replace(row, status="waiting", wake_at=1), None, 3)
         if forked:
             saved(store, "fork", "y").save(origins=[line.number], bases=[(line.number, 1)])
         store.drop(line.number)
         assert store.run(line.number) is None
         assert store.effects(line.number, after=0, limit=10) == []
-        assert store.runs(statuses=["idle"], after=(0, 0), limit=10) == []
+        assert store.last_effect(line.number) == 0
+        assert store.runs(statuses=["waiting"], after=(0, 0), limit=10) == []
+        assert store.woken(limit=10) == []
         with pytest.raises(LeaseLost):
             store.journal(line.number, 1, [effect()])
+        with pytest.raises(LeaseLost):
+            store.park(row, effect(), 3)
         with pytest.raises(NotFound):
-            store.journal_late(line.number, effect())
+            store.tell(line.number, effect())
+        with pytest.raises(NotFound):
+            store.tell(line.number, effect(), last=3)
         with pytest.raises(NotFound):
             store.settle(line.number, 1, "done", effect())
         with pytest.raises(Conflict):

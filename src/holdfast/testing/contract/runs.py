@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Owner, RunRow
+from holdfast.stores.running import Owner, Progress, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
@@ -85,6 +85,12 @@ class RunContract(ContractBase):
             clock="clock",
             lease_until=1 << 50,
             wake_at=77,
+            wake_wall=1_700_000_000_000_002,
+            presumed_until=78,
+            question=5,
+            turn="turn \udc80",
+            parent="pärent",
+            progress=Progress(1.5, None, "half \ud800", 1_700_000_000_000_003),
             handler="invoice",
             version="v1",
             agent="agent\0",
@@ -171,7 +177,7 @@ class RunContract(ContractBase):
     # -- renewing and updating --------------------------------------------------------------------------------------
 
     def test_renewing_moves_the_end_of_the_lease_and_nothing_else(self, store: Store) -> None:
-        line, row = running(store)
+        line, row = running(store, lease_until=100)
         store.renew(line.number, 1, 123)
         assert store.run(line.number) == replace(row, lease_until=123)
 
@@ -233,6 +239,7 @@ class RunContract(ContractBase):
         store.journal(line.number, 1, [effect("begun")])
         assert other.run(line.number) is None
         assert other.effects(line.number, after=0, limit=10) == []
+        assert other.last_effect(line.number) == 0
         assert other.runs(statuses=("running", *ENDED), after=(0, 0), limit=10) == []
         with pytest.raises(NotFound):
             other.claim(None, row)
@@ -248,10 +255,14 @@ class RunContract(ContractBase):
             other.commit(inside(commit(line.name, line.at), fence=1))
         with pytest.raises(Conflict):
             other.commit(commit(line.name, line.at))
+        with pytest.raises(LeaseLost):
+            other.park(replace(row, status="waiting"), effect(), 1)
         with pytest.raises(NotFound):
-            other.journal_late(line.number, effect())
+            other.tell(line.number, effect())
         with pytest.raises(NotFound):
             other.settle(line.number, 1, "begun", effect())
+        with pytest.raises(NotFound):
+            other.settle(line.number, 1, "begun", effect(), row, replace(row, fence=2))
         assert store.run(line.number) == row
         assert store.effects(line.number, after=0, limit=10) == [effect("begun", number=1)]
 

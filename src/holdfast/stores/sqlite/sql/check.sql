@@ -20,13 +20,22 @@ SELECT count(*) FROM checkpoint NOT INDEXED WHERE label IS NOT NULL
 SELECT count(*) FROM checkpoint INDEXED BY checkpoint_by_label WHERE label IS NOT NULL
 
 -- name: runs
-SELECT thread_no, namespace, status, updated_at, entries, record, checksum FROM run NOT INDEXED
+SELECT * FROM run NOT INDEXED
 
 -- name: open_in_table
 SELECT count(*) FROM run NOT INDEXED WHERE status IN ('queued', 'running', 'waiting')
 
 -- name: open_in_index
 SELECT count(*) FROM run INDEXED BY run_open WHERE status IN ('queued', 'running', 'waiting')
+
+-- name: waking_in_table
+SELECT count(*) FROM run NOT INDEXED WHERE wake_at > 0
+
+-- name: waking_in_index
+SELECT count(*) FROM run INDEXED BY run_waking WHERE wake_at > 0
+
+-- name: waking_in_wall_index
+SELECT count(*) FROM run INDEXED BY run_waking_by_wall WHERE wake_at > 0
 
 -- name: orphans
 SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
@@ -56,8 +65,14 @@ SELECT count(*) FROM value_piece WHERE piece_key >> 24 NOT IN (SELECT value_no F
 SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
 WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
 
+-- name: marked_in_table
+SELECT count(*) FROM effect NOT INDEXED WHERE mark IS NOT NULL
+
+-- name: marked_in_index
+SELECT count(*) FROM effect INDEXED BY effect_marked WHERE mark IS NOT NULL
+
 -- name: effects
-SELECT row_key, record FROM effect WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+SELECT row_key, record, mark FROM effect WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
 
 -- name: run_of
 SELECT namespace, entries FROM run WHERE thread_no = ?1

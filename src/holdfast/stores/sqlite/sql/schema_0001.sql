@@ -65,13 +65,17 @@ CREATE TABLE fork (
 CREATE INDEX fork_by_thread ON fork (thread, origin);
 
 -- At most one row per thread, replaced as a whole: the only record that changes. `status` and `updated_at` repeat what
--- the record says, for the index. `entries` counts those of its journal: the newest cannot be lost unnoticed. The
--- checksum covers all.
+-- the record says, for the indexes; `wake_clock`, `wake_at` and `wake_wall` do where the run waits for a time, and are
+-- empty and 0 where it does not. `entries` counts those of its journal: the newest cannot be lost unnoticed. The checksum
+-- covers all.
 CREATE TABLE run (
     thread_no INTEGER PRIMARY KEY,
     namespace BLOB NOT NULL,
     status TEXT NOT NULL,
     updated_at INTEGER NOT NULL,
+    wake_clock BLOB NOT NULL,
+    wake_at INTEGER NOT NULL,
+    wake_wall INTEGER NOT NULL,
     entries INTEGER NOT NULL,
     record BLOB NOT NULL,
     checksum INTEGER NOT NULL
@@ -80,11 +84,18 @@ CREATE TABLE run (
 -- What workers look for, oldest first. Runs that ended are many and not in it.
 CREATE INDEX run_open ON run (namespace, updated_at, thread_no) WHERE status IN ('queued', 'running', 'waiting');
 
--- The journal, keyed by `thread_no << 32 | number`.
+-- Runs that wait for a time. Each clock has its own order; on one that is gone, it is that of the wall clock.
+CREATE INDEX run_waking ON run (namespace, wake_clock, wake_at) WHERE wake_at > 0;
+CREATE INDEX run_waking_by_wall ON run (namespace, wake_clock, wake_wall) WHERE wake_at > 0;
+
+-- The journal, keyed by `thread_no << 32 | number`. `mark` repeats that of the record, for the few that have one.
 CREATE TABLE effect (
     row_key INTEGER PRIMARY KEY,
-    record BLOB NOT NULL
+    record BLOB NOT NULL,
+    mark BLOB
 ) STRICT;
+
+CREATE INDEX effect_marked ON effect (mark) WHERE mark IS NOT NULL;
 
 CREATE TABLE value (
     value_no INTEGER PRIMARY KEY AUTOINCREMENT,

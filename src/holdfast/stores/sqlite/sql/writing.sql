@@ -6,8 +6,7 @@ SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'thread'
 SELECT
     (SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
      ORDER BY row_key DESC LIMIT 1),
-    run.thread_no, run.namespace, run.status, run.updated_at, run.entries, run.record, run.checksum,
-    thread.*
+    run.*, thread.*
 FROM thread LEFT JOIN run ON run.thread_no = ?1 WHERE thread.thread_no = ?1
 
 -- name: insert_thread

@@ -1,0 +1,267 @@
+"""Runs that wait: a question becomes visible as the run begins to wait, an answer as it is queued again."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+
+from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound
+from holdfast.stores.contract import Store
+from holdfast.stores.running import RunRow
+from holdfast.testing.contract.base import ContractBase
+from holdfast.testing.contract.build import commit, effect, everything, held, inside, numbered, running, saved
+
+PATIENCE = 60
+ROUNDS = 30
+replace = msgspec.structs.replace
+
+
+def waits(row: RunRow) -> RunRow:
+    return replace(row, status="waiting", owner=None, lease_until=0, updated_at=9)
+
+
+def all_of(store: Store, thread: int) -> tuple[object, ...]:
+    """All that a store shows of a run and of everything around it."""
+    return store.run(thread), store.effects(thread, after=0, limit=100), store.last_effect(thread), everything(store)
+
+
+class WaitingContract(ContractBase):
+    # -- parking ----------------------------------------------------------------------------------------------------
+
+    def test_a_run_parks_with_its_question(self, store: Store) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect(key="a")])
+        assert store.park(waits(row), effect("asked", key="b"), 1) == 2
+        assert store.run(line.number) == replace(waits(row), question=2)
+        assert store.effects(line.number, after=0, limit=10) == numbered(effect(key="a"), effect("asked", key="b"))
+        assert store.last_effect(line.number) == 2
+        assert (line.stored().summary.status, line.stored().summary.updated_at) == ("waiting", 9)
+        assert list(store.check()) == []
+
+    def test_an_entry_that_is_there_becomes_the_question(self, store: Store) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect("begun", key="a"), effect(key="b")])
+        asked = effect("asked", key="a", number=1, result=b"r" * 3000)
+        assert store.park(waits(row), asked, 2) == 1
+        assert store.run(line.number) == replace(waits(row), question=1)
+        assert store.effects(line.number, after=0, limit=10) == [asked, effect(key="b", number=2)]
+
+    def test_a_run_parks_without_a_question(self, store: Store) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect()])
+        assert store.park(replace(waits(row), question=7, wake_at=5), None, 1) == 0
+        assert store.run(line.number) == replace(waits(row), question=0, wake_at=5)
+        assert store.effects(line.number, after=0, limit=10) == numbered(effect())
+
+    def test_a_run_parks_in_the_status_it_gives(self, store: Store) -> None:
+        line, row = running(store)
+        store.park(replace(row, status="failed", reason="why"), effect("failed"), 0)
+        assert store.run(line.number) == replace(row, status="failed", reason="why", question=1)
+        assert line.stored().summary.status == "failed"
+
+    @pytest.mark.parametrize("last", [0, 1, 3, -1, 1 << 40])
+    def test_what_was_written_meanwhile_keeps_a_run_from_parking(self, store: Store, last: int) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect("begun")])
+        store.tell(line.number, effect("done", key="answer"))
+        before = all_of(store, line.number)
+        for entry in (effect("asked"), effect("asked", number=1), None):
+            with pytest.raises(Conflict):
+                store.park(waits(row), entry, last)
+        assert all_of(store, line.number) == before
+        assert store.park(waits(row), effect("asked"), 2) == 3
+
+    @pytest.mark.parametrize("number", [2, -1, 1 << 33])
+    def test_a_question_that_is_not_there_parks_nothing(self, store: Store, number: int) -> None:
+        line, row = running(store)
+        store.journal(line.number, 1, [effect("begun")])
+        before = all_of(store, line.number)
+        with pytest.raises(NotFound):
+            store.park(waits(row), effect("asked", number=number), 1)
+        assert all_of(store, line.number) == before
+
+    def test_who_lost_the_lease_is_told_that_and_not_that_the_journal_grew(self, store: Store) -> None:
+        line, row = running(store)
+        store.claim(row, held(store, line.number, fence=2))
+        store.tell(line.number, effect())
+        with pytest.raises(LeaseLost):
+            store.park(waits(row), effect("asked"), 0)
+
+    def test_a_parked_run_is_written_by_nobody_without_a_claim(self, store: Store) -> None:
+        line, row = running(store)
+        store.park(waits(row), effect("asked"), 0)
+        before = all_of(store, line.number)
+        calls: list[Callable[[], object]] = [
+            lambda: store.park(waits(row), effect("asked"), 1),
+            lambda: store.journal(line.number, 1, [effect()]),
+            lambda: store.update_run(row),
+            lambda: store.commit(inside(commit("a", line.at), fence=1)),
+        ]
+        for call in calls:
+            with pytest.raises(LeaseLost):
+                call()
+        assert all_of(store, line.number) == before
+
+    # -- an answer that queues the run ------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def asking(self, store: Store) -> RunRow:
+        """The run of thread "a", which waits for an answer to its journal entry 1."""
+        line, row = running(store)
+        store.park(waits(row), effect("asked"), 0)
+        found = store.run(line.number)
+        assert found is not None
+        return found
+
+    def test_an_answer_queues_the_run(self, store: Store, asking: RunRow) -> None:
+        queued = replace(asking, status="queued", fence=2, question=0, updated_at=12)
+        store.settle(asking.thread, 1, "asked", effect("done", by="ann"), asking, queued)
+        assert store.run(asking.thread) == queued
+        assert store.effects(asking.thread, after=0, limit=10) == numbered(effect("done", by="ann"))
+        [listed] = store.threads(prefix="", after=None, limit=9)
+        assert (listed.summary.status, listed.summary.updated_at) == ("queued", 12)
+        store.claim(queued, held(store, asking.thread, fence=3))
+        assert store.journal(asking.thread, 3, [effect()]) == [2]
+        assert list(store.check()) == []
+
+    def test_an_answer_that_does_not_queue_the_run_leaves_it_as_it_is(self, store: Store, asking: RunRow) -> None:
+        store.settle(asking.thread, 1, "asked", effect("done"), asking)
+        assert store.run(asking.thread) == asking
+
+    def test_a_refused_answer_queues_nothing(self, store: Store, asking: RunRow) -> None:
+        queued = replace(asking, status="queued", fence=2)
+        before = all_of(store, asking.thread)
+        with pytest.raises(Conflict):
+            store.settle(asking.thread, 1, "in_doubt", effect("done"), asking, queued)
+        with pytest.raises(Conflict):
+            store.settle(asking.thread, 1, "asked", effect("done"), replace(asking, attempt=9), queued)
+        for number in (0, 2, -1):
+            with pytest.raises(NotFound):
+                store.settle(asking.thread, number, "asked", effect("done"), asking, queued)
+        with pytest.raises(NotFound):
+            store.settle(99, 1, "asked", effect("done"), asking, queued)
+        assert all_of(store, asking.thread) == before
+
+    @pytest.mark.parametrize("fence", [0, 1, 3])
+    def test_the_fence_of_what_follows_is_one_higher(self, store: Store, asking: RunRow, fence: int) -> None:
+        other = saved(store, "b", "x")
+        before = all_of(store, asking.thread)
+        with pytest.raises(InvalidArgument):
+            store.settle(asking.thread, 1, "asked", effect("done"), asking, replace(asking, fence=fence))
+        with pytest.raises(InvalidArgument):
+            store.settle(asking.thread, 1, "asked", effect("done"), None, replace(asking, fence=2))
+        with pytest.raises(InvalidArgument):
+            store.settle(
+                asking.thread, 1, "asked", effect("done"), asking, replace(asking, fence=2, thread=other.number)
+            )
+        assert all_of(store, asking.thread) == before
+        assert store.run(other.number) is None
+
+    def test_one_of_many_answers(self, store: Store, asking: RunRow) -> None:
+        start = threading.Barrier(8, timeout=PATIENCE)
+
+        def attempt(n: int) -> int | None:
+            queued = replace(asking, status="queued", fence=2, attempt=n)
+            start.wait()
+            try:
+                store.settle(asking.thread, 1, "asked", effect("done", result=b"%d" % n), asking, queued)
+            except Conflict:
+                return None
+            return n
+
+        with ThreadPoolExecutor(8) as pool:
+            [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
+        assert store.run(asking.thread) == replace(asking, status="queued", fence=2, attempt=won)
+        assert store.effects(asking.thread, after=0, limit=10) == numbered(effect("done", result=b"%d" % won))
+
+    # -- parking and telling at once --------------------------------------------------------------------------------
+
+    @pytest.fixture
+    def outside(self, store: Store, tmp_path: Path) -> Iterator[Store]:
+        """Another handle on the same data where there can be one."""
+        if not self.durable:
+            yield store
+            return
+        with closing(self.open_store(tmp_path)) as second:
+            yield second
+
+    def test_an_early_answer_and_a_question_come_in_one_order(self, store: Store, outside: Store) -> None:
+        """Whoever tells something always gets it in; who then parks has either been seen waiting, or is refused."""
+        for round_ in range(ROUNDS):
+            line, row = running(store, f"{round_}")
+            start = threading.Barrier(2, timeout=PATIENCE)
+
+            def park(row: RunRow = row, start: threading.Barrier = start) -> int | None:
+                start.wait()
+                try:
+                    return store.park(waits(row), effect("asked", key="q"), 0)
+                except Conflict:
+                    return None
+
+            def tell(thread: int = line.number, start: threading.Barrier = start) -> int:
+                start.wait()
+                return outside.tell(thread, effect("done", key="answer"))
+
+            with ThreadPoolExecutor(2) as pool:
+                parking, telling = pool.submit(park), pool.submit(tell)
+                question, answer = parking.result(PATIENCE), telling.result(PATIENCE)
+            found = store.run(line.number)
+            keys = [entry.key for entry in store.effects(line.number, after=0, limit=10)]
+            if question is None:
+                assert (answer, keys, found) == (1, ["answer"], row)
+            else:
+                assert (question, answer, keys) == (1, 2, ["q", "answer"])
+                assert found == replace(waits(row), question=1)
+
+    def test_one_of_a_question_and_a_word_that_must_come_first(self, store: Store, outside: Store) -> None:
+        for round_ in range(ROUNDS):
+            line, row = running(store, f"{round_}")
+            start = threading.Barrier(2, timeout=PATIENCE)
+
+            def attempt(verb: Callable[[], int], start: threading.Barrier = start) -> int | None:
+                start.wait()
+                try:
+                    return verb()
+                except Conflict:
+                    return None
+
+            def park(row: RunRow = row) -> int:
+                return store.park(waits(row), effect("asked", key="q"), 0)
+
+            def tell(thread: int = line.number) -> int:
+                return outside.tell(thread, effect("done", key="answer"), last=0)
+
+            with ThreadPoolExecutor(2) as pool:
+                question, answer = pool.map(attempt, (park, tell), timeout=PATIENCE)
+            assert {question, answer} == {1, None}
+            [entry] = store.effects(line.number, after=0, limit=10)
+            assert entry.key == ("q" if question else "answer")
+            found = store.run(line.number)
+            assert found == (replace(waits(row), question=1) if question else row)
+
+    # -- opening again ----------------------------------------------------------------------------------------------
+
+    @pytest.mark.usefixtures("needs_durable")
+    def test_questions_and_answers_are_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+        with closing(self.open_store(tmp_path)) as store:
+            line, row = running(store)
+            store.park(waits(row), effect("asked"), 0)
+        with closing(self.open_store(tmp_path)) as store:
+            asking = replace(waits(row), question=1)
+            assert store.run(line.number) == asking
+            assert store.effects(line.number, after=0, limit=10) == numbered(effect("asked"))
+            assert store.tell(line.number, effect(kind="cancel"), last=1) == 2
+            queued = replace(asking, status="queued", fence=2)
+            store.settle(line.number, 1, "asked", effect("done"), asking, queued)
+        with closing(self.open_store(tmp_path)) as store:
+            assert store.run(line.number) == queued
+            assert store.last_effect(line.number) == 2
+            assert store.effects(line.number, after=0, limit=10) == numbered(effect("done"), effect(kind="cancel"))
+            assert line.name in [thread.name for thread in store.threads(prefix="", after=None, limit=9)]
+            assert list(store.check()) == []
