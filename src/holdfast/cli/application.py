@@ -1,0 +1,133 @@
+"""Applications: what "module:attribute" on a command line stands for, loaded as the person who wrote it meant."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import pkgutil
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from holdfast.cli.talk import nearest
+from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.runs.run import Run
+from holdfast.runs.tools import Tools
+
+Handlers = dict[str, Callable[[Run], Any]]
+
+_FORM = 'write "module:attribute", like app:handlers'
+
+
+def load_handlers(named: str) -> Handlers:
+    """The handlers that a name stands for: a dict, or a function without arguments that returns one.
+
+    InvalidArgument if it is not there or something else; HoldfastError, with the traceback, if the application's own
+    code raises.
+    """
+    found = _load(named)
+    what = named
+    if not isinstance(found, Mapping) and callable(found):
+        _check_factory(named, found)
+        found = _call(f"{named}() failed", found)
+        what = f"what {named}() returns"
+    if not isinstance(found, Mapping):
+        raise InvalidArgument(
+            f"{what} is of type {type(found).__name__}; it must be a dict of handler names and functions"
+        )
+    if not found:
+        raise InvalidArgument(f"{what} is empty; it must be a dict of handler names and functions")
+    for name, handler in found.items():
+        if type(name) is not str or not callable(handler):
+            raise InvalidArgument(
+                f"{what} has {name!r}: {type(handler).__name__}; it must be a dict of handler names and functions"
+            )
+        if inspect.iscoroutinefunction(handler):
+            raise InvalidArgument(f"the handler {name!r} of {named} is async; handlers are plain functions of a run")
+    return dict(found)
+
+
+def load_tools(named: str) -> list[Callable[..., Any]]:
+    """The tools that a name stands for: an iterable of functions. Errors as for handlers, and if two share a name."""
+    found = _load(named)
+    if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
+        raise InvalidArgument(f"{named} is of type {type(found).__name__}; tools are a list of functions")
+    functions = list(found)
+    Tools(functions)
+    return functions
+
+
+def _load(named: str) -> Any:
+    module, separator, path = named.partition(":")
+    if module.endswith(".py") or "/" in module:
+        meant = ".".join(part for part in module.removesuffix(".py").split("/") if part.strip("."))
+        raise InvalidArgument(f"{named!r} names a file; name its module: {meant}:{path or 'handlers'}")
+    if not separator or not all([*module.split("."), *path.split(".")]):
+        raise InvalidArgument(f"{named!r} names no attribute of a module; {_FORM}")
+    found = _module(module)
+    at = f"module {module!r}"
+    names = path.split(".")
+    for number, name in enumerate(names, 1):
+        try:
+            found = getattr(found, name)
+        except AttributeError:
+            known = [each for each in dir(found) if not each.startswith("__")]
+            raise InvalidArgument(f"{at} has no attribute {name!r}{nearest(name, known)}") from None
+        at = f"{module}:{'.'.join(names[:number])}"
+    return found
+
+
+def _module(name: str) -> Any:
+    here = str(Path.cwd())
+    if here not in sys.path[:1]:
+        # The script stands in a folder of programs; what is to be run stands where the person is.
+        sys.path.insert(0, here)
+    try:
+        # The person at the command line named it; nothing that was stored did.
+        return _call(f"importing {name} failed", lambda: importlib.import_module(name))
+    except HoldfastError as failure:
+        cause = failure.__cause__
+        if not isinstance(cause, ModuleNotFoundError) or _own_frames(cause):
+            raise
+        first = name.partition(".")[0]
+        known = [found.name for found in pkgutil.iter_modules([here])]
+        hint = nearest(first, known) if first not in known else ""
+        raise InvalidArgument(f"there is no module {cause.name or name!r}, in {here} or installed{hint}") from None
+
+
+def _check_factory(named: str, factory: Callable[..., Any]) -> None:
+    try:
+        signature = inspect.signature(factory)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say
+    try:
+        signature.bind()
+    except TypeError:
+        raise InvalidArgument(
+            f"{named} is a function that takes {signature}; name a dict of handlers, or a function without arguments "
+            "that returns one"
+        ) from None
+    if inspect.iscoroutinefunction(factory):
+        raise InvalidArgument(f"{named} is async; name a dict of handlers, or a plain function that returns one")
+
+
+def _call(failed: str, function: Callable[[], Any]) -> Any:
+    """What somebody else's code returns. What it raises is theirs to see: HoldfastError with their traceback."""
+    try:
+        return function()
+    except (Exception, SystemExit) as error:
+        shown = traceback.TracebackException.from_exception(error)
+        shown.stack = traceback.StackSummary.from_list(_own_frames(error))
+        raise HoldfastError(f"{failed}:\n{''.join(shown.format()).rstrip()}") from error
+
+
+def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
+    """Where an error came from, without the machinery of importing and without us."""
+    machinery = (__file__, importlib.__file__)
+    return [
+        frame
+        for frame in traceback.extract_tb(error.__traceback__)
+        if frame.filename not in machinery and not frame.filename.startswith("<frozen importlib")
+    ]

@@ -1,0 +1,44 @@
+"""The store of a command: --store, --namespace, and how a store's address is shown."""
+
+from __future__ import annotations
+
+import os
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from holdfast.handle import Holdfast
+from holdfast.handle import open as open_handle
+from holdfast.opening import _default_path
+
+
+def add_store(parser: ArgumentParser) -> None:
+    """The options that say which store a verb works on."""
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help='a path, or "sqlite:///path"; by default $HOLDFAST_STORE, else a file in your data folder',
+    )
+    parser.add_argument("--namespace", metavar="NAME", default="default", help='by default "default"')
+
+
+def address(arguments: Namespace) -> str:
+    """What the store is named by: the option, the environment, or the default."""
+    given: str | None = arguments.store
+    return given if given is not None else os.environ.get("HOLDFAST_STORE") or _default_path()
+
+
+def open_store(arguments: Namespace, *, tools: Iterable[Callable[..., Any]] = ()) -> Holdfast:
+    """The store that the arguments name, opened. Raises what `holdfast.open` does."""
+    return open_handle(address(arguments), namespace=arguments.namespace, tools=tools)
+
+
+def shown(url: str) -> str:
+    """An address as it may be shown: without a password, and without options, among which there may be another."""
+    scheme, separator, rest = url.partition("://")
+    if not separator or rest.startswith("/"):
+        return url
+    # A password may hold "@", "/" or "?" that nobody escaped: what comes before the last "@" is none of the host.
+    before, at, host = rest.rpartition("@")
+    user = f"{before.partition(':')[0]}@" if at else ""
+    return f"{scheme}://{user}{host.partition('?')[0]}"

@@ -1,0 +1,177 @@
+"""Run what was submitted, and what others left unfinished, until told to stop.
+
+APP names the handlers as "module:attribute": a dict of handler names and functions, or a function without arguments
+that returns one. The current folder can be imported from. SIGTERM and Ctrl-C let what is running end its step; another
+worker goes on with it.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+import traceback
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from types import FrameType
+from typing import Any
+
+from holdfast.cli.application import load_handlers, load_tools
+from holdfast.cli.exits import Exit
+from holdfast.cli.store import add_store, address, open_store, shown
+from holdfast.cli.talk import say
+from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
+from holdfast.runs.claiming import Terms
+from holdfast.runs.run import Run
+from holdfast.runs.worker import Worker
+
+_NAME = "holdfast worker"
+_LISTED = 10  # handlers that the first line names
+_PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
+_HARMLESS = (Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError)
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("app", metavar="APP", help="the handlers, as module:attribute")
+    add_store(parser)
+    parser.add_argument(
+        "--tools", metavar="APP", help="tools that runs call by name: a list of functions, as module:attribute"
+    )
+    parser.add_argument(
+        "--concurrency", metavar="N", type=_count, default=1, help="runs at a time, each in a thread (1)"
+    )
+    parser.add_argument(
+        "--version",
+        metavar="V",
+        action="append",
+        help='take runs of this version only, "" for those without one; may be given again',
+    )
+    parser.add_argument(
+        "--lease",
+        metavar="SECONDS",
+        type=_lease,
+        default=30.0,
+        help="after so long a worker that is not heard of is replaced (30)",
+    )
+    parser.add_argument(
+        "--attempts", metavar="N", type=_count, default=5, help="give a run up after so many without a checkpoint (5)"
+    )
+    parser.add_argument("--until-idle", action="store_true", help="end when there is nothing left to take")
+    parser.add_argument(
+        "--traceback",
+        action="store_true",
+        help="show all of what a handler raised, and so perhaps of what it worked on",
+    )
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    # Before the store is opened: a mistyped name must not leave an empty store behind.
+    handlers = load_handlers(arguments.app)
+    tools = [] if arguments.tools is None else load_tools(arguments.tools)
+    if address(arguments) == "memory:":
+        raise InvalidArgument('a store "memory:" ends with its process, so nobody can submit anything to this worker')
+    versions = None if arguments.version is None else [version or None for version in arguments.version]
+    with open_store(arguments, tools=tools) as hf:
+        worker = hf.worker(
+            {name: _watched(name, handler, arguments) for name, handler in handlers.items()},
+            concurrency=arguments.concurrency,
+            versions=versions,
+            lease=arguments.lease,
+            attempts=arguments.attempts,
+        )
+        is_empty = next(hf.threads(limit=1), None) is None
+        say(f"{_NAME}: {_serving(arguments, list(handlers), is_empty=is_empty)}")
+        with _interruptible(worker) as interrupted:
+            worker.run(until_idle=arguments.until_idle)
+        ended = "stopped; nothing is running any more" if worker.is_stopping() else "nothing left to take"
+        say(f"{_NAME}: {ended}")
+    return Exit.INTERRUPTED if interrupted.is_set() else Exit.OK
+
+
+def _count(text: str) -> int:
+    try:
+        number = int(text)
+    except ValueError:
+        number = 0
+    if number < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return number
+
+
+def _lease(text: str) -> float:
+    try:
+        return Terms(lease=float(text)).lease
+    except InvalidArgument as error:
+        raise ArgumentTypeError(f"{text!r}: {error}") from error
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
+def _serving(arguments: Namespace, names: list[str], *, is_empty: bool) -> str:
+    listed = ", ".join(names[:_LISTED]) + (f" and {len(names) - _LISTED} more" if len(names) > _LISTED else "")
+    versions = ""
+    if arguments.version is not None:
+        versions = " of version " + " or ".join(version or '""' for version in arguments.version)
+    where = f"store {shown(address(arguments))}, namespace {arguments.namespace}"
+    # Most often a mistyped address: it would otherwise wait in silence for what is submitted elsewhere.
+    empty = " (nothing in it yet)" if is_empty else ""
+    return f"serving {listed} from {arguments.app}{versions}, {arguments.concurrency} at a time; {where}{empty}"
+
+
+def _watched(name: str, handler: Callable[[Run], Any], arguments: Namespace) -> Callable[[Run], Any]:
+    """The handler, and a line for whoever looks on when it raises: the worker itself goes on in silence."""
+
+    def watched(run: Run) -> Any:
+        try:
+            return handler(run)
+        except (Exception, SystemExit) as error:
+            if arguments.traceback:
+                say("".join(traceback.format_exception(error)).rstrip())
+            end = "given up" if run.attempt >= arguments.attempts else "tried again later"
+            attempt = f"attempt {run.attempt} of {arguments.attempts}, {end}"
+            told = _told(error, is_shown=arguments.traceback)
+            say(f"{_NAME}: {name} failed on thread {run.thread!r} ({attempt}): {told}")
+            raise
+
+    return watched
+
+
+def _told(error: BaseException, *, is_shown: bool) -> str:
+    """What an error says that may be shown: messages of others may hold something of what is worked on."""
+    kind = type(error).__name__
+    if isinstance(error, _HARMLESS):
+        return f"{kind}: {error}"
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [frame for frame in frames[1:] if not frame.filename.startswith(_PACKAGE)]
+    where = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
+    return f"{kind}{where}" + ("" if is_shown else "; --traceback shows what it says")
+
+
+@contextmanager
+def _interruptible(worker: Worker) -> Generator[threading.Event]:
+    """Let Ctrl-C drain, and say so, as a step may take long. The second one leaves at once, like a kill.
+
+    Yields whether it came. Nothing is raised in the main thread: it waits for the threads that work, and up to Python
+    3.12 a `join` that an exception interrupts takes its thread for ended.
+    """
+    interrupted = threading.Event()
+
+    def interrupt(_number: int, _frame: FrameType | None) -> None:
+        if interrupted.is_set():
+            os._exit(Exit.INTERRUPTED)
+        interrupted.set()
+        worker.stop()
+        say(f"{_NAME}: ends when what is running has ended its step; Ctrl-C again leaves at once")
+
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
+        yield interrupted  # whoever ignores Ctrl-C, or answers it, goes on doing so
+        return
+    signal.signal(signal.SIGINT, interrupt)
+    try:
+        yield interrupted
+    finally:
+        signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -1,0 +1,158 @@
+"""What "module:attribute" stands for, and what is said when it stands for nothing that can be run."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from holdfast import HoldfastError, InvalidArgument
+from holdfast.cli.application import load_handlers, load_tools
+
+APP = """
+def shopper(run): ...
+async def later(run): ...
+def look_up(item): ...
+
+handlers = {"shopper": shopper}
+empty = {}
+numbers = {"shopper": 3}
+unnamed = {1: shopper}
+awaited = {"later": later}
+tools = [look_up]
+twins = [look_up, look_up]
+words = ["look_up"]
+
+def make():
+    return handlers
+
+def make_nothing():
+    return None
+
+async def make_later():
+    return handlers
+
+def fail():
+    raise KeyError("no such key")
+
+class Agents:
+    handlers = handlers
+"""
+
+
+@pytest.fixture(autouse=True)
+def _here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A current folder with an application, that nothing of is left imported."""
+    (tmp_path / "hf_app.py").write_text(APP)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", list(sys.path))
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        del sys.modules[name]
+
+
+def told(named: str, kind: type[HoldfastError] = InvalidArgument) -> str:
+    with pytest.raises(HoldfastError) as raised:
+        load_handlers(named)
+    assert type(raised.value) is kind
+    return str(raised.value)
+
+
+@pytest.mark.parametrize("named", ["hf_app:handlers", "hf_app:make", "hf_app:Agents.handlers"])
+def test_handlers_are_a_dict_or_what_a_function_returns(named: str) -> None:
+    assert list(load_handlers(named)) == ["shopper"]
+
+
+def test_the_current_folder_comes_first(tmp_path: Path) -> None:
+    (tmp_path / "colorsys.py").write_text("handlers = {'mine': print}")
+    sys.modules.pop("colorsys", None)
+    assert list(load_handlers("colorsys:handlers")) == ["mine"]
+
+
+def test_a_module_of_a_package() -> None:
+    Path("hf_package").mkdir()
+    Path("hf_package/agents.py").write_text("handlers = {'h': print}")
+    assert list(load_handlers("hf_package.agents:handlers")) == ["h"]
+    assert told("hf_package.agent:handlers").startswith("there is no module 'hf_package.agent', in ")
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("hf_app", "'hf_app' names no attribute of a module; write \"module:attribute\", like app:handlers"),
+        ("hf_app:", "'hf_app:' names no attribute"),
+        (":handlers", "':handlers' names no attribute"),
+        (".hf_app:handlers", "'.hf_app:handlers' names no attribute"),
+        ("hf_app:Agents..handlers", "'hf_app:Agents..handlers' names no attribute"),
+        ("hf_app.py", "'hf_app.py' names a file; name its module: hf_app:handlers"),
+        ("./agents/hf_app.py:make", "'./agents/hf_app.py:make' names a file; name its module: agents.hf_app:make"),
+        ("hf_app:handler", "module 'hf_app' has no attribute 'handler'; did you mean 'handlers'?"),
+        ("hf_app:xyz", "module 'hf_app' has no attribute 'xyz'"),
+        ("hf_app:Agents.handlres", "hf_app:Agents has no attribute 'handlres'; did you mean 'handlers'?"),
+        ("hf_app:tools", "hf_app:tools is of type list; it must be a dict of handler names and functions"),
+        ("hf_app:empty", "hf_app:empty is empty; it must be a dict"),
+        ("hf_app:numbers", "hf_app:numbers has 'shopper': int; it must be a dict"),
+        ("hf_app:unnamed", "hf_app:unnamed has 1: function; it must be a dict"),
+        ("hf_app:awaited", "the handler 'later' of hf_app:awaited is async; handlers are plain functions"),
+        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); name a dict of handlers"),
+        ("hf_app:make_nothing", "what hf_app:make_nothing() returns is of type NoneType; it must be a dict"),
+        ("hf_app:make_later", "hf_app:make_later is async; name a dict of handlers"),
+    ],
+)
+def test_what_names_no_handlers_is_refused(named: str, message: str) -> None:
+    assert told(named).startswith(message)
+
+
+def test_a_module_that_is_not_there(tmp_path: Path) -> None:
+    assert told("hf_ap:handlers") == (f"there is no module 'hf_ap', in {tmp_path} or installed; did you mean 'hf_app'?")
+
+
+@pytest.mark.parametrize(
+    ("source", "shown"),
+    [
+        ("import hf_nowhere", "ModuleNotFoundError: No module named 'hf_nowhere'"),
+        ("import hf_broken.part", "ModuleNotFoundError: No module named 'hf_broken.part'"),
+        ("from hf_app import nothing", "ImportError: cannot import name 'nothing' from 'hf_app'"),
+        ("1 / 0", "ZeroDivisionError: division by zero"),
+        ("def f(:", "SyntaxError: invalid syntax"),
+        ("raise SystemExit(3)", "SystemExit: 3"),
+    ],
+)
+def test_a_module_that_fails_shows_where(tmp_path: Path, source: str, shown: str) -> None:
+    (tmp_path / "hf_broken.py").write_text(source)
+    message = told("hf_broken:handlers", HoldfastError)
+    assert message.startswith("importing hf_broken failed:\n")
+    assert f'File "{tmp_path / "hf_broken.py"}", line 1' in message
+    assert source in message
+    assert shown in message
+    assert "importlib" not in message
+    assert "application.py" not in message
+
+
+def test_a_factory_that_fails_shows_where() -> None:
+    message = told("hf_app:fail", HoldfastError)
+    assert message.startswith("hf_app:fail() failed:\nTraceback")
+    assert message.endswith("KeyError: 'no such key'")
+
+
+def test_tools_are_an_iterable_of_functions() -> None:
+    assert [tool.__name__ for tool in load_tools("hf_app:tools")] == ["look_up"]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("hf_app:look_up", "hf_app:look_up is of type function; tools are a list of functions"),
+        ("hf_app:handlers", "hf_app:handlers is of type dict; tools are a list of functions"),
+        ("hf_app:words", "tools must be functions"),
+        ("hf_app:twins", "two tools are called 'look_up'"),
+        ("hf_app:tool", "module 'hf_app' has no attribute 'tool'; did you mean 'tools'?"),
+    ],
+)
+def test_what_names_no_tools_is_refused(named: str, message: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        load_tools(named)
+    assert str(raised.value).startswith(message)
