@@ -1,0 +1,154 @@
+"""A streamed reply, put together from its chunks."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+from typing import Any
+
+from holdfast.errors import InvalidArgument
+
+# Texts that come whole; some providers repeat them in every chunk. All other texts come in pieces.
+_WHOLE = {"finish_reason", "id", "name", "role", "type"}
+
+
+def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
+    """The reply that the chunks of a stream add up to, in the shape it has when it is not streamed.
+
+    Takes chunks of OpenAI's chat completions and events of Anthropic's messages, as plain data. InvalidArgument if
+    they are neither, or if the reply is not whole: half a reply must not be acted on.
+
+    >>> reply = joined([
+    ...     {"id": "c1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}}]},
+    ...     {"id": "c1", "choices": [{"index": 0, "delta": {"content": "lo"}, "finish_reason": "stop"}]},
+    ... ])
+    >>> reply["choices"][0]["message"]
+    {'role': 'assistant', 'content': 'Hello'}
+    >>> reply = joined([
+    ...     {"type": "message_start", "message": {"role": "assistant", "content": [], "usage": {"input_tokens": 3}}},
+    ...     {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ...     {"type": "content_block_delta", "index": 0, "delta": {"type": "text_delta", "text": "Hello"}},
+    ...     {"type": "content_block_stop", "index": 0},
+    ...     {"type": "message_delta", "delta": {"stop_reason": "end_turn"}, "usage": {"output_tokens": 1}},
+    ...     {"type": "message_stop"},
+    ... ])
+    >>> reply["content"], reply["usage"]
+    ([{'type': 'text', 'text': 'Hello'}], {'input_tokens': 3, 'output_tokens': 1})
+    """
+    pieces = list(chunks)
+    match pieces:
+        case [{"choices": _}, *_]:
+            return _completion(pieces)
+        case [{"type": "message_start"}, *_]:
+            return _message(pieces)
+        case _:
+            raise InvalidArgument(
+                "these are neither chunks of a chat completion nor events of a message, as plain data"
+            )
+
+
+def _completion(chunks: list[dict[str, Any]]) -> dict[str, Any]:
+    reply: dict[str, Any] = {}
+    choices: dict[int, dict[str, Any]] = {}
+    for chunk in chunks:
+        reply.update({name: value for name, value in chunk.items() if name != "choices" and value is not None})
+        for choice in chunk.get("choices") or []:
+            _add(choices.setdefault(choice["index"], {"index": choice["index"]}), choice)
+    if not choices or any(choice.get("finish_reason") is None for choice in choices.values()):
+        raise _unfinished()
+    reply["object"] = "chat.completion"
+    reply["choices"] = [_choice(choices[index]) for index in sorted(choices)]
+    return reply
+
+
+def _choice(choice: dict[str, Any]) -> dict[str, Any]:
+    message = choice.pop("delta")
+    message.setdefault("content", None)
+    for call in message.get("tool_calls") or []:
+        call.pop("index", None)  # of the stream, not of the reply
+    return {"index": choice.pop("index"), "message": message, **choice}
+
+
+def _add(whole: dict[str, Any], piece: dict[str, Any]) -> None:
+    """Add a piece of a reply to what came before it."""
+    for name, value in piece.items():
+        before = whole.get(name)
+        if isinstance(value, dict):
+            whole[name] = before or {}
+            _add(whole[name], value)
+        elif isinstance(value, list):
+            whole[name] = before or []
+            _add_items(whole[name], value)
+        elif isinstance(value, str) and isinstance(before, str) and name not in _WHOLE:
+            whole[name] = before + value
+        elif value is not None or name not in whole:
+            whole[name] = value
+
+
+def _add_items(items: list[Any], more: list[Any]) -> None:
+    """Pieces with an index belong to the item of that index; others are items themselves."""
+    for piece in more:
+        if not isinstance(piece, dict) or "index" not in piece:
+            items.append(piece)
+            continue
+        found = next((item for item in items if item.get("index") == piece["index"]), None)
+        if found is None:
+            found = {}
+            items.append(found)
+        _add(found, piece)
+
+
+def _message(events: list[dict[str, Any]]) -> dict[str, Any]:
+    message: dict[str, Any] = {}
+    blocks: dict[int, dict[str, Any]] = {}
+    inputs: dict[int, str] = {}
+    for event in events:
+        match event:
+            case {"type": "message_start", "message": dict(started)}:
+                message = {**started, "usage": dict(started.get("usage") or {})}
+            case {"type": "content_block_start", "index": int(index), "content_block": dict(block)}:
+                blocks[index] = dict(block)
+            case {"type": "content_block_delta", "index": int(index), "delta": {"partial_json": str(text)}}:
+                inputs[index] = inputs.get(index, "") + text
+            case {"type": "content_block_delta", "index": int(index), "delta": dict(delta)}:
+                _add_to_block(blocks.setdefault(index, {}), delta)
+            case {"type": "message_delta", "delta": dict(delta)}:
+                message.update(delta)
+                # Counts are totals so far; what is not counted anew stays.
+                counts = event.get("usage") or {}
+                message["usage"].update({name: count for name, count in counts.items() if count is not None})
+            case {"type": "message_stop"}:
+                for index, text in inputs.items():
+                    blocks.setdefault(index, {})["input"] = _input(text, message)
+                return {**message, "content": [blocks[index] for index in sorted(blocks)]}
+            case _:
+                pass  # pings, and what a provider may add: it announces events of new kinds
+    raise _unfinished()
+
+
+def _add_to_block(block: dict[str, Any], delta: dict[str, Any]) -> None:
+    match delta:
+        case {"type": "text_delta", "text": str(text)}:
+            block["text"] = block.get("text", "") + text
+        case {"type": "thinking_delta", "thinking": str(text)}:
+            block["thinking"] = block.get("thinking", "") + text
+        case {"type": "signature_delta", "signature": str(signature)}:
+            block["signature"] = signature
+        case {"type": "citations_delta", "citation": citation}:
+            block["citations"] = [*(block.get("citations") or []), citation]
+        case _:
+            raise InvalidArgument(f"a message has a piece of unknown type {delta.get('type')!r}; it cannot be joined")
+
+
+def _input(text: str, message: dict[str, Any]) -> Any:
+    """The arguments of a tool call. A model that reached its limit of tokens breaks off inside them."""
+    try:
+        return json.loads(text) if text else {}
+    except ValueError:
+        # Not its cause: that holds the text.
+        reason = message.get("stop_reason")
+        raise InvalidArgument(f"the arguments of a tool call are not whole; the reply ended with {reason!r}") from None
+
+
+def _unfinished() -> InvalidArgument:
+    return InvalidArgument("the stream ended before the reply did, so the reply cannot be acted on")

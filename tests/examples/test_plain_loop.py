@@ -1,0 +1,51 @@
+"""The plain loop on both providers' own clients. What it cost is judged by the server's count, never by the journal."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.examples.shopping import Shopping, shopping
+
+UNDISTURBED = [0, 1, 2, 3]  # the turns that are asked for
+ORDERS = ["paper,3", "ink,1"]
+ANSWER = "Ordered {'paper': 3, 'ink': 1}, for 23 in all.\n1080 tokens\n"
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shopping]:
+    with shopping(tmp_path, "plain_loop.py", request.param) as running:
+        yield running
+
+
+def test_undisturbed_each_turn_is_asked_for_once(shop: Shopping) -> None:
+    done = shop.as_a_user()
+    assert (done.returncode, done.stdout, done.stderr) == (0, ANSWER, "")
+    assert shop.server.turns == UNDISTURBED
+    assert shop.orders == ORDERS
+
+
+def test_a_run_that_is_completed_asks_for_nothing(shop: Shopping) -> None:
+    assert [shop.to_its_end(), shop.to_its_end()] == [ANSWER, ANSWER]
+    assert shop.server.turns == UNDISTURBED
+    assert shop.orders == ORDERS
+
+
+def test_each_kill_costs_at_most_the_call_in_flight(shop: Shopping) -> None:
+    shop.killed_in_flight(1)
+
+    shop.dies("before the order")
+    assert (shop.orders, shop.last_order) == ([], "begun")
+    shop.dies("after the order")
+    assert (shop.orders, shop.last_order) == (["paper,3"], "begun")
+    assert shop.server.turns == [0, 0, 1], "what the model said before the order was recorded"
+
+    shop.killed_in_flight(4)
+    shop.killed_in_flight(6)
+
+    assert shop.to_its_end() == ANSWER
+    assert Counter(shop.server.turns) == Counter([*UNDISTURBED, 0, 2, 3])
+    assert shop.orders == ORDERS

@@ -1,0 +1,55 @@
+"""The async, streaming loop on both providers' own clients, judged like its twin."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.examples.shopping import Shopping, shopping
+
+UNDISTURBED = [0, 1, 2, 3]  # the turns that are asked for
+ORDERS = ["paper,3", "ink,1"]
+SAID = [
+    "Let me see what they cost.",
+    "The paper first.",
+    "Now the ink.",
+    "Ordered {'paper': 3, 'ink': 1}, for 23 in all.",
+]
+PAID = "1080 tokens"
+
+
+@pytest.fixture(params=["openai", "anthropic"])
+def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shopping]:
+    with shopping(tmp_path, "plain_loop_async.py", request.param) as running:
+        yield running
+
+
+def test_undisturbed_each_turn_is_streamed_once(shop: Shopping) -> None:
+    done = shop.as_a_user()
+    assert (done.returncode, done.stdout.splitlines(), done.stderr) == (0, [*SAID, PAID], "")
+    assert [(request["turn"], request["stream"]) for request in shop.server.requests] == [
+        (turn, True) for turn in UNDISTURBED
+    ]
+    assert shop.orders == ORDERS
+    assert shop.to_its_end().splitlines() == [PAID]
+    assert shop.server.turns == UNDISTURBED, "a run that is completed asks for nothing"
+
+
+def test_each_kill_costs_at_most_the_stream_in_flight(shop: Shopping) -> None:
+    shop.killed_in_flight(1)
+    shop.killed_in_flight(2, chunks=5, shown="Let me see")
+
+    shop.dies("before the order")
+    assert (shop.orders, shop.last_order) == ([], "begun")
+    shop.dies("after the order")
+    assert (shop.orders, shop.last_order) == (["paper,3"], "begun")
+    assert shop.server.turns == [0, 0, 0, 1], "what the model said before the order was recorded"
+
+    shop.killed_in_flight(6, chunks=5, shown="Ordered {'pa")
+
+    assert shop.to_its_end().splitlines() == [SAID[-1], PAID]
+    assert Counter(shop.server.turns) == Counter([*UNDISTURBED, 0, 0, 3])
+    assert shop.orders == ORDERS
