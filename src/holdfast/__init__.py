@@ -6,27 +6,35 @@ from holdfast.errors import (
     AlreadyExists,
     Ambiguous,
     Busy,
+    CallFailed,
+    Cancelled,
     Closed,
     Conflict,
     Damaged,
+    EffectsAhead,
     HoldfastError,
+    Incompatible,
     InvalidArgument,
     LeaseHeld,
     LeaseLost,
     NewerFormat,
     NotAStore,
     NotFound,
+    NotRecorded,
     OutcomeUnknown,
     Protected,
     ReadOnly,
+    Replaced,
     StoreError,
     StoreFull,
     TooLarge,
+    Unfinished,
     Unsupported,
+    WaitTimedOut,
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Skipped, Status, ThreadInfo, Usage
+from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Question, Skipped, Status, ThreadInfo, Usage
 from holdfast.runs.outcome import GiveUp, Happened, NotDone
 from holdfast.runs.run import Run
 from holdfast.runs.tools import tool
@@ -40,6 +48,7 @@ from holdfast.threads.thread import Thread
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast, AsyncThread, aopen
+    from holdfast.aio_run import AsyncRun
 
 __all__ = [
     "ANY",
@@ -50,8 +59,11 @@ __all__ = [
     "AlreadyExists",
     "Ambiguous",
     "AsyncHoldfast",
+    "AsyncRun",
     "AsyncThread",
     "Busy",
+    "CallFailed",
+    "Cancelled",
     "Change",
     "Checkpoint",
     "Closed",
@@ -59,12 +71,14 @@ __all__ = [
     "Damaged",
     "Diff",
     "Effect",
+    "EffectsAhead",
     "EveryN",
     "EverySeconds",
     "GiveUp",
     "Happened",
     "Holdfast",
     "HoldfastError",
+    "Incompatible",
     "Interrupted",
     "InvalidArgument",
     "LeaseHeld",
@@ -74,12 +88,15 @@ __all__ = [
     "NotAStore",
     "NotDone",
     "NotFound",
+    "NotRecorded",
     "Optimized",
     "OutcomeUnknown",
     "Policy",
     "Protected",
     "Pruned",
+    "Question",
     "ReadOnly",
+    "Replaced",
     "Report",
     "Retention",
     "Run",
@@ -90,21 +107,23 @@ __all__ = [
     "Thread",
     "ThreadInfo",
     "TooLarge",
+    "Unfinished",
     "Unsupported",
     "Usage",
+    "WaitTimedOut",
     "Worker",
     "aopen",
     "open",
     "tool",
 ]
 
-_ASYNC = ("AsyncHoldfast", "AsyncThread", "aopen")
+_ASYNC = ("AsyncHoldfast", "AsyncRun", "AsyncThread", "aopen")
 
 
 def __getattr__(name: str) -> Any:
     """The async names, imported when first asked for: asyncio takes longer to import than all of Holdfast."""
     if name in _ASYNC:
-        from holdfast import aio  # noqa: PLC0415 - see above
+        from holdfast import aio, aio_run  # noqa: PLC0415 - see above
 
-        return getattr(aio, name)
+        return getattr(aio_run if name == "AsyncRun" else aio, name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

@@ -11,10 +11,14 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast import handle
+from holdfast.aio_run import AsyncRunBlock
 from holdfast.codec import packed
 from holdfast.opening import Durability
-from holdfast.records import Checkpoint, Effect, Interrupted, Status, ThreadInfo, Usage
+from holdfast.policy import Policy
+from holdfast.records import Checkpoint, Effect, Interrupted, Question, Status, ThreadInfo, Usage
+from holdfast.runs.claiming import Terms
 from holdfast.runs.outcome import Outcome
+from holdfast.runs.past import Effects
 from holdfast.threads.diff import Diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.maintenance import Optimized
@@ -194,6 +198,25 @@ class AsyncHoldfast:
     ) -> AsyncIterator[ThreadInfo]:
         return _each(lambda: self._hf.threads(prefix, status, limit, after))
 
+    def run(
+        self,
+        thread: str,
+        *,
+        start: Any = None,
+        type: Any = None,
+        agent: str | None = None,
+        version: str | None = None,
+        policy: Policy | None = None,
+        lease: float = 30.0,
+        wait: float = 0.0,
+        tools: Iterable[Callable[..., Any]] | None = None,
+        turn: str | None = None,
+        effects: Effects | None = None,
+    ) -> AsyncRunBlock:
+        """As `Holdfast.run`: `async with hf.aio.run("name", start=state) as run`."""
+        terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
+        return AsyncRunBlock(self._hf._claiming(thread, terms, start, type, policy, tools, effects))
+
     async def effects(self, thread: str) -> list[Effect]:
         return await _in_thread(self._hf.effects, thread)
 
@@ -202,6 +225,15 @@ class AsyncHoldfast:
 
     async def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         await _in_thread(self._hf.settle, thread, effect, outcome)
+
+    def waiting(self, name: str | None = None) -> AsyncIterator[Question]:
+        return _each(lambda: self._hf.waiting(name))
+
+    async def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
+        await _in_thread(self._hf.answer, thread, name, value, by)
+
+    async def cancel(self, thread: str, reason: str) -> None:
+        await _in_thread(self._hf.cancel, thread, reason)
 
     async def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         await _in_thread(self._hf.submit, handler, thread, start=start, version=version)

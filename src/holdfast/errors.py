@@ -58,12 +58,50 @@ class Protected(Conflict):
     """The checkpoint must stay: it is the head of its thread."""
 
 
+class EffectsAhead(Conflict):
+    """A rewind would go back past something that cannot be undone; nothing was changed."""
+
+
+class NotRecorded(HoldfastError):
+    """A run with `effects="recorded"` called a tool that acts, and there is no recorded result; nothing was done."""
+
+
+class Incompatible(HoldfastError):
+    """What is stored is of a version that this program cannot go on with; nothing was changed."""
+
+
 class LeaseHeld(HoldfastError):
     """Another worker holds the thread; nothing was changed. It is free when that run ends, or its lease does."""
 
 
 class LeaseLost(HoldfastError):
     """This worker no longer holds the thread: its lease ended and another worker has it. Nothing was changed."""
+
+
+class CallFailed(HoldfastError):
+    """A call failed before the process died, and the run went on from there. The class of its error is not loaded."""
+
+
+class Cancelled(HoldfastError):
+    """Somebody cancelled the run with `hf.cancel`; it is halted. `hf.run` goes on with it where it stopped."""
+
+
+class WaitTimedOut(HoldfastError, TimeoutError):
+    """Nobody answered `run.wait` in time."""
+
+
+class Unfinished(Conflict):
+    """The thread is busy with another turn, which has to be finished first: run it again with its own `turn=`.
+
+    `turn` is its id, None if it was begun without.
+    """
+
+    def __init__(self, message: str, turn: str | None) -> None:
+        super().__init__(message)
+        self.turn = turn
+
+    def __reduce__(self) -> tuple[type[Unfinished], tuple[str, str | None]]:
+        return type(self), (str(self), self.turn)
 
 
 class Closed(HoldfastError):
@@ -92,6 +130,10 @@ class NotAStore(StoreError):
 
 class NewerFormat(StoreError):
     """The store was written by a newer Holdfast; it was left as it was. Upgrade to read it."""
+
+
+class Replaced(StoreError):
+    """The store's file was replaced by another while it was open; nothing was written. Open the store again."""
 
 
 class Damaged(StoreError):

@@ -11,11 +11,13 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
 from holdfast.opening import Durability, open_store
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import Effect, Interrupted, ThreadInfo
-from holdfast.runs import recovery
+from holdfast.records import Effect, Interrupted, Question, ThreadInfo
+from holdfast.runs import answers, recovery
+from holdfast.runs.block import Claiming, RunBlock
 from holdfast.runs.claiming import Terms
 from holdfast.runs.outcome import Outcome
-from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.past import Effects
+from holdfast.runs.run import Run
 from holdfast.runs.tools import Tools
 from holdfast.runs.worker import Worker
 from holdfast.stores.contract import Store, ThreadRow
@@ -129,22 +131,41 @@ class Holdfast:
         lease: float = 30.0,
         wait: float = 0.0,
         tools: Iterable[Callable[..., Any]] | None = None,
+        turn: str | None = None,
+        effects: Effects | None = None,
     ) -> RunBlock:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
         LeaseHeld if another worker holds it for longer than `wait` seconds, NotFound if there is nothing to resume and
         no `start`. A worker that dies is replaced at once if that can be known, else when its `lease` ends.
+        With a `turn`, the id of a request, say, the same id resumes or gives the result it had, and a new one begins
+        where the last ended; Unfinished if that has not. `effects`: "live" calls tools, "recorded" only those that
+        read, "ask" asks before irreversible ones; a fork asks unless it is told otherwise.
         """
+        terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
+        return RunBlock(self._claiming(thread, terms, start, type, policy, tools, effects))
+
+    def _claiming(
+        self,
+        thread: str,
+        terms: Terms,
+        start: Any,
+        type: Any,
+        policy: Policy | None,
+        tools: Iterable[Callable[..., Any]] | None,
+        effects: Effects | None,
+    ) -> Claiming:
         self._session.check_open()
-        return RunBlock(
+        return Claiming(
             self._session,
             thread,
             self._tools if tools is None else Tools(tools, self._tools),
             AfterToolCall() if policy is None else policy,
-            Terms(lease=lease, wait=wait, agent=agent, version=version),
+            terms,
             start=start,
             has_start=start is not None,
             type=type,
+            effects=effects,
         )
 
     def effects(self, thread: str) -> list[Effect]:
@@ -159,6 +180,19 @@ class Holdfast:
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
         recovery.settle(self._session.store, self._row(thread), effect, outcome)
+
+    def waiting(self, name: str | None = None) -> Iterator[Question]:
+        """What runs wait for: questions of `run.wait`, of one name or all, and calls in doubt; longest first."""
+        self._session.check_open()
+        return answers.waiting(self._session.store, name)
+
+    def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
+        """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict."""
+        answers.answer(self._session.store, self._row(thread), name, value, by)
+
+    def cancel(self, thread: str, reason: str) -> None:
+        """Halt a run: at once if nobody holds it, else its next call raises Cancelled. Conflict if it is completed."""
+        answers.cancel(self._session.store, self._row(thread), reason)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""

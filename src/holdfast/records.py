@@ -111,6 +111,7 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     arguments: Any
     result: Any
     error: str | None
+    by: str | None = None
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
@@ -122,3 +123,18 @@ class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
     in_doubt: tuple[Effect, ...]
     would: str
+
+
+class Question(msgspec.Struct, frozen=True, kw_only=True):
+    """What a run waits for. `about` says whether it is a `run.wait`, answered by `hf.answer`, or a call in doubt,
+    decided by `hf.settle`; `payload` is what the run gave to it, or the arguments of that call.
+    """
+
+    thread: str
+    name: str
+    about: Literal["wait", "in doubt"]
+    payload: Any
+    since: datetime
+    until: datetime | None
+    effect: int
+    step: int

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
+from holdfast.runs import claiming
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.running import Clock
+from holdfast.stores.running import Clock, Owner
 from holdfast.stores.sqlite import SQLiteStore
 from tests.crash.nursery import Nursery
 
@@ -29,6 +30,8 @@ class World:
     def __init__(self, open_store: Callable[[Callable[[], Clock]], Store]) -> None:
         self._open_store = open_store
         self._opened: list[Holdfast] = []
+        self._owners = 0
+        self._dead: set[Owner] = set()
         self._now = 1_000_000
         self.boot = "boot-1"
 
@@ -45,9 +48,23 @@ class World:
         self._opened.append(handle)
         return handle
 
+    def owner(self) -> Owner:
+        """Who claims: another process each time."""
+        self._owners += 1
+        return Owner("here", "boot", 1, 1, self._owners)
+
+    def is_dead(self, owner: Owner) -> bool:
+        """Whether a process is proven to be gone."""
+        return owner in self._dead
+
     @contextmanager
-    def dying(self, thread: str, hf: Holdfast | None = None, **options: Any) -> Iterator[Run]:
-        """A run whose process dies at the end of the block: nothing is given back, and its lease runs out."""
+    def dying(
+        self, thread: str, hf: Holdfast | None = None, *, is_proven: bool = True, **options: Any
+    ) -> Iterator[Run]:
+        """A run whose process dies at the end of the block: nothing is given back, and its lease runs out.
+
+        Where that is not proven, it can only be presumed from the lease.
+        """
         run = (hf or self.open()).run(thread, **options).__enter__()
         try:
             yield run
@@ -55,6 +72,9 @@ class World:
             pass
         finally:
             stop_renewing(run)
+        owner = run._core._row.owner
+        if is_proven and owner is not None:
+            self._dead.add(owner)
         self.pass_time(options.get("lease", LEASE) + 1)
 
     @contextmanager
@@ -83,12 +103,12 @@ class World:
 
 def stop_renewing(run: Run) -> None:
     """What the death of its process does to a lease."""
-    assert run._lease is not None
-    run._lease.stop()
+    assert run._core._lease is not None
+    run._core._lease.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite"])
-def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
+def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []
 
@@ -101,6 +121,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[World]:
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
     made = World(open_memory if request.param == "memory" else open_sqlite)
+    monkeypatch.setattr(claiming, "this_process", made.owner)
+    monkeypatch.setattr(claiming, "is_dead", made.is_dead)
     yield made
     made.close()
 

@@ -2,6 +2,9 @@
 
 The world keeps its own books, in files that Holdfast knows nothing of: which requests the model got, and what the tools
 did. A tool is what a service is: it has acted when its line is in the ledger, whatever becomes of the caller.
+
+Some of what the agent calls fails at the first try and never again. The agent catches that and acts otherwise, so a
+process that tries again after a crash finds open what was closed when the agent chose its way.
 """
 
 from __future__ import annotations
@@ -28,16 +31,29 @@ POLICIES: dict[str, Policy] = {
     "EverySeconds": EverySeconds(0.000_001),  # every boundary: a time that a test can repeat
     "Never": Never(),
 }
-# By the number of replies so far. Call ids begin anew in every reply, as those of some models do.
+# By the number of replies so far. Call ids begin anew in every reply, as those of some models do. A call of the first
+# column that is no tool is a detour of the agent.
 SCRIPT: tuple[tuple[tuple[str, str], ...], ...] = (
     (("look_up", "price of paper"), ("reserve", "paper")),
-    (),
-    (("transfer", "40 to the mill"),),
-    (("notify", "the mill"), ("look_up", "address of the mill")),
-    (("order", "paper"), ("file_report", "done")),
+    (("advised", "route"),),
+    (("transfer", "40 to the mill"), ("in_stock", "ink")),
+    (("notify", "the mill"), ("look_up", "address of the mill"), ("paid", "12")),
+    (("order", "paper"), ("signed", "contract"), ("file_report", "done")),
 )
 EFFECTS = ("reserve", "transfer", "notify", "order", "file_report")
+# Of each detour, what stands in for what: exactly one of them is to happen.
+ALTERNATIVES = (("take_advice", "improvise"), ("pick", "purchase"), ("charge", "invoice"), ("sign",))
+# What fails at the first try, and how often it is tried when nothing happens to the agent.
+FLAKY = {"adviser on route": 1, "adviser on contract": 2, "stock of ink": 1, "charge 12": 1, "sign contract": 2}
 SETTLEMENTS = 10  # more than any run needs
+
+
+class Unreachable(Exception):
+    """A read gave nothing."""
+
+
+class Declined(Exception):
+    """A service did nothing, and says so."""
 
 
 class Task(msgspec.Struct):
@@ -96,11 +112,26 @@ class World:
         ]
         return {"role": "assistant", "content": f"turn {turn}", "calls": calls, "final": False}
 
+    def adviser(self, what: str) -> str:
+        """A model that is down when it is asked for the first time."""
+        self.fail_once(f"adviser on {what}", ConnectionError)
+        return f"advice on {what}"
+
+    def fail_once(self, name: str, error: type[Exception]) -> None:
+        """Fail at the first request of a name, whichever process makes it."""
+        requests = [entry for entry in self.entries("flaky") if entry["what"] == name]
+        self.append("flaky", what=name)
+        if not requests:
+            raise error(f"{name} failed")
+
     def tools(self) -> list[Callable[..., Any]]:
+        stand_ins = [tool for tools in ALTERNATIVES for tool in tools if tool not in ("charge", "sign")]
         return [
             self._look_up(),
+            self._stock(),
             self._reserve(),
-            *(self._act(name) for name in ("transfer", "notify", "order", "file_report")),
+            *(self._act(name) for name in ("transfer", "notify", "order", "file_report", *stand_ins)),
+            *(self._declining(name) for name in ("charge", "sign")),
         ]
 
     def _look_up(self) -> Callable[..., Any]:
@@ -110,6 +141,24 @@ class World:
             return {"found": what}
 
         return look_up
+
+    def _stock(self) -> Callable[..., Any]:
+        @holdfast.tool(effect="read")
+        def stock(what: str) -> dict[str, str]:
+            self.fail_once(f"stock of {what}", Unreachable)
+            return {"in stock": what}
+
+        return stock
+
+    def _declining(self, name: str) -> Callable[..., Any]:
+        """A tool that does nothing when it is called for the first time, and says so."""
+
+        def act(what: str) -> dict[str, str]:
+            self.fail_once(f"{name} {what}", Declined)
+            self.append("ledger", tool=name, what=what)
+            return {name: what}
+
+        return holdfast.tool(name=name, in_doubt="ask", not_done=(Declined,))(act)
 
     def _reserve(self) -> Callable[..., Any]:
         @holdfast.tool(effect="idempotent")
@@ -162,8 +211,59 @@ def agent(run: Run, world: World) -> None:
             run.finish(reply["content"])
             break
         for call in reply["calls"]:
-            result = run.tool(call["name"], call["args"], key=call["id"])
+            detour = DETOURS.get(call["name"])
+            if detour is None:
+                result = run.tool(call["name"], call["args"], key=call["id"])
+            else:
+                result = detour(run, world, **call["args"])
             run.state["messages"].append({"role": "tool", "id": call["id"], "content": result})
+
+
+def advised(run: Run, world: World, what: str) -> Any:
+    """A model call that fails, and another way."""
+    try:
+        advice = run.model(world.adviser, what, key="adviser")
+    except ConnectionError:
+        return run.tool("improvise", {"what": what}, key="call_0")
+    return run.tool("take_advice", {"what": advice}, key="call_0")
+
+
+def in_stock(run: Run, world: World, what: str) -> Any:
+    """A read that fails, and another way."""
+    try:
+        run.tool("stock", {"what": what}, key="call_0")
+    except Unreachable:
+        return run.tool("purchase", {"what": what}, key="call_0")
+    return run.tool("pick", {"what": what}, key="call_0")
+
+
+def paid(run: Run, world: World, what: str) -> Any:
+    """A tool that did nothing, and another that stands in for it."""
+    try:
+        return run.tool("charge", {"what": what}, key="call_0")
+    except Declined:
+        return run.tool("invoice", {"what": what}, key="call_0")
+
+
+def signed(run: Run, world: World, what: str) -> Any:
+    """A model and a tool that fail, and the same calls once more."""
+    again_after(ConnectionError, lambda: run.model(world.adviser, what))
+    return again_after(Declined, lambda: run.tool("sign", {"what": what}))
+
+
+def again_after(error: type[Exception], call: Callable[[], Any]) -> Any:
+    try:
+        return call()
+    except error:
+        return call()
+
+
+DETOURS: dict[str, Callable[..., Any]] = {
+    "advised": advised,
+    "in_stock": in_stock,
+    "paid": paid,
+    "signed": signed,
+}
 
 
 def work_to_the_end(hf: Holdfast, world: World, policy: Policy) -> int:
@@ -209,9 +309,9 @@ def finish(path: Path, pipe: int) -> None:
     latest = thread.latest()
     assert latest is not None
     with hf.run(THREAD) as run:
-        result = run.result
+        assert run.status == "completed"
     given_up = [effect.name for effect in hf.effects(THREAD) if effect.status == "given_up"]
-    ended = Ended(latest.state, result, settled, given_up, thread.count(), countdown.count)
+    ended = Ended(latest.state, run.result, settled, given_up, thread.count(), countdown.count)
     hf.close()
     os.write(pipe, msgspec.json.encode(ended) + b"\n")
 

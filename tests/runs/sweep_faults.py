@@ -16,7 +16,7 @@ from typing import Any, ClassVar, cast
 
 from holdfast.stores.contract import Store
 
-WRITING_VERBS = ("commit", "rewind", "claim", "renew", "update_run", "journal", "journal_late", "settle")
+WRITING_VERBS = ("commit", "rewind", "claim", "renew", "update_run", "park", "journal", "tell", "settle")
 
 
 class Countdown:
@@ -26,6 +26,7 @@ class Countdown:
         self._at = at
         self._pipe = pipe
         self.count = 0
+        self.failing = False  # as long as it is set, no sync of SQLite succeeds
 
     def tick(self, place: str) -> None:
         self.count += 1
@@ -60,6 +61,8 @@ def counted(store: Store, countdown: Countdown) -> Store:
 
 
 # -- SQLite's files: the layouts are those of sqlite3.h, which SQLite promises to keep ---------------------------------
+
+_FSYNC_FAILED = 10 | 4 << 8  # SQLITE_IOERR_FSYNC
 
 _Write = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int, ctypes.c_int64)
 _Truncate = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int64)
@@ -158,6 +161,8 @@ def _counted_methods(original: _Methods, countdown: Countdown) -> _Methods:
 
     def sync(file: int, flags: int) -> int:
         countdown.tick("before sync")
+        if countdown.failing:
+            return _FSYNC_FAILED
         code: int = sync_file(file, flags)
         countdown.tick("after sync")
         return code

@@ -475,7 +475,7 @@ def test_an_idempotency_key_names_one_call_of_one_run(world: World, ledger: Ledg
             run.tool(tool, {"what": "1"}, key="k")
     hf.thread("a").rewind("@0")
     with hf.run("a") as run:
-        run.tool(tool, {"what": "1"}, key="k")
+        run.tool(tool, {"what": "2"}, key="k")
     assert len(ledger.keys) == len(set(ledger.keys)) == 7
 
 

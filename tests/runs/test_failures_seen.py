@@ -9,8 +9,8 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
+from holdfast.runs.failures import again
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow, EffectStatus, RunRow
 from tests.runs.conftest import World
 
 
@@ -150,9 +150,9 @@ class Interposed:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def settle(self, thread: int, number: int, expect: EffectStatus, row: EffectRow, run: RunRow | None = None) -> None:
+    def settle(self, *args: Any) -> None:
         self._meanwhile()
-        self._store.settle(thread, number, expect, row, run)
+        self._store.settle(*args)
 
 
 def test_an_answer_is_refused_if_a_worker_has_just_taken_the_run(world: World) -> None:
@@ -221,3 +221,134 @@ def test_a_handler_that_exits_does_not_take_the_worker_along(world: World) -> No
         hf.submit("h", f"t{n}", start={"name": f"t{n}"})
     hf.worker({"h": handler}).run(until_idle=True)
     assert sorted(done) == ["t1", "t2"]
+
+
+class Unavailable(Exception):
+    """Of the provider's own package: what a program catches by class."""
+
+
+class Backwards(Exception):
+    """Its text is made of an attribute, which a journal does not keep."""
+
+    def __init__(self, code: int) -> None:
+        self.code = code
+
+    def __str__(self) -> str:
+        return f"code {self.code}"
+
+
+@pytest.mark.parametrize("kind", [Unavailable, ConnectionError, TimeoutError, KeyError, UnicodeError, Backwards])
+@pytest.mark.parametrize("fails", ["model", "read", "idempotent", "declared"])
+def test_a_failure_that_the_program_went_on_from_fails_again(world: World, fails: str, kind: type[Exception]) -> None:
+    """The trap: made again, the call would succeed, and the program would act in both ways."""
+    acted: list[str] = []
+    tries: list[int] = []
+
+    def attempt() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise kind(500)
+        return "up again"
+
+    tool = holdfast.tool(effect="irreversible", not_done=(kind,), name="try")(attempt)
+    if fails in ("read", "idempotent"):
+        tool = holdfast.tool(effect="read" if fails == "read" else "idempotent", name="try")(attempt)
+
+    def act(way: str) -> None:
+        acted.append(way)
+
+    def step(run: holdfast.Run) -> None:
+        try:
+            run.model(attempt) if fails == "model" else run.tool(tool, {})
+        except (kind, holdfast.CallFailed):
+            run.tool(act, {"way": "fallback"})
+        else:
+            run.tool(act, {"way": "first"})
+
+    with world.dying("t", start={}) as run:
+        step(run)
+    with world.running("t") as run:
+        step(run)
+    assert (acted, len(tries)) == (["fallback"], 1)
+
+
+def test_a_failure_that_nobody_went_on_from_is_no_reason_to_fail_again(world: World) -> None:
+    tries: list[int] = []
+
+    def model() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Unavailable
+        return "up again"
+
+    with world.dying("t", start={}) as run, pytest.raises(Unavailable):
+        run.model(model)
+    with world.failing("t", Unavailable) as run:
+        run.model(model)
+    with world.running("t") as run:
+        assert run.model(model) == "up again"
+
+
+def test_a_failure_that_ended_the_run_is_tried_again_although_something_came_after_it(world: World) -> None:
+    """A tool in a `finally` clause, or calls beside it, must not make a run fail for ever."""
+    tries: list[int] = []
+
+    def model() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Unavailable
+        return "up again"
+
+    def unlock() -> None:
+        pass
+
+    def step(run: holdfast.Run) -> str:
+        try:
+            return str(run.model(model, key="m"))
+        finally:
+            run.tool(unlock, {}, key="u")
+
+    with world.failing("t", Unavailable, start={}) as run:
+        step(run)
+    with world.running("t") as run:
+        assert step(run) == "up again"
+
+
+def test_a_crash_after_such_a_failure_costs_one_more_attempt_at_most(world: World) -> None:
+    tries: list[int] = []
+
+    def model() -> str:
+        tries.append(1)
+        if len(tries) == 1:
+            raise Unavailable
+        return "up again"
+
+    def unlock() -> None:
+        pass
+
+    def step(run: holdfast.Run) -> str:
+        try:
+            return str(run.model(model, key="m"))
+        finally:
+            run.tool(unlock, {}, key="u")
+
+    with world.dying("t", start={}) as run, pytest.raises(Unavailable):
+        step(run)
+    with world.failing("t", Unavailable) as run:
+        step(run)
+    with world.running("t") as run:
+        assert step(run) == "up again"
+
+
+def test_a_class_that_is_not_loaded_comes_back_as_call_failed() -> None:
+    for text in ("os.system: x", "nowhere.Gone: x", "holdfast.open: x", "builtins: x", "object: x", "type: x", ": x"):
+        assert type(again(text)) is holdfast.CallFailed
+    assert type(again("ValueError: x")) is ValueError
+    assert str(again("ValueError: x: y")) == "x: y"
+
+
+def test_making_a_failure_again_runs_no_code_of_its_class() -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Unavailable, "__new__", lambda *_: pytest.fail("called"), raising=False)
+        patch.setattr(Unavailable, "__init__", lambda *_: pytest.fail("called"))
+        assert isinstance(again(f"{__name__}.Unavailable: x"), Unavailable)

@@ -23,13 +23,25 @@ import msgspec
 import pytest
 
 from tests.crash.nursery import Nursery
-from tests.runs.sweep_agent import EFFECTS, POLICIES, SCRIPT, Ended, Layer, Task, World, dangling
+from tests.runs.sweep_agent import (
+    ALTERNATIVES,
+    DETOURS,
+    EFFECTS,
+    FLAKY,
+    POLICIES,
+    SCRIPT,
+    Ended,
+    Layer,
+    Task,
+    World,
+    dangling,
+)
 from tests.runs.sweep_faults import can_hook_disk
 
 SWEEP = os.environ.get("HOLDFAST_SWEEP", "")
 FULL = SWEEP == "full"
-SHARE: dict[str, int] = {"disk": 6, "verbs": 2}  # one point in so many, unless all are asked for
-SECOND_SHARE = 7
+SHARE: dict[str, int] = {"disk": 11, "verbs": 4}  # one point in so many, unless all are asked for
+SECOND_SHARE = 23
 MOST_POINTS = 5000
 REQUESTS = len(SCRIPT) + 1
 
@@ -134,6 +146,13 @@ def check_books(world: World, ended: Ended, kills: int) -> None:
     for tool in EFFECTS:
         wanted = (0, 1) if tool in ended.given_up else (1,)
         assert ledger[tool] in wanted, f"{tool} happened {ledger[tool]} times"
+    for tools in ALTERNATIVES:
+        happened = {tool: ledger[tool] for tool in tools}
+        assert sum(happened.values()) == 1, f"not one of these happened: {happened}"
+        assert kills or happened[tools[-1]], f"{tools[-1]} was not needed: nothing failed"
+    tries = Counter(entry["what"] for entry in world.entries("flaky"))
+    assert set(tries) == set(FLAKY)
+    assert all(count <= FLAKY[name] + kills for name, count in tries.items()), tries
     readings = Counter(entry["what"] for entry in world.entries("readings"))
     assert all(1 <= count <= 1 + kills for count in readings.values()), readings
     assert ended.result == "all is done"
@@ -142,8 +161,13 @@ def check_books(world: World, ended: Ended, kills: int) -> None:
 def check_state(ended: Ended, expected: Ended) -> None:
     messages, wanted = ended.state["messages"], expected.state["messages"]
     assert len(messages) == len(wanted)
+    detour: dict[str, bool] = {}
     for message, other in zip(messages, wanted, strict=True):
-        if ended.given_up and other.get("content") == {"notify": "the mill"}:
+        detour |= {call["id"]: call["name"] in DETOURS for call in message.get("calls", ())}
+        if message["role"] == "tool" and detour[message["id"]]:
+            # Whoever was killed before the failure was known may have been lucky at the second try.
+            assert len(message["content"]) == 1
+        elif ended.given_up and other.get("content") == {"notify": "the mill"}:
             assert message["content"]["outcome"] == "unknown"
         else:
             assert message == other

@@ -19,7 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
-from holdfast.runs.calls import Parked
+from holdfast.runs.acting import Parked
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock
@@ -27,14 +27,21 @@ from holdfast.stores.sqlite import SQLiteStore
 
 LEASE = 30.0
 TOOLS = ("look", "pay", "post", "mail")
+# What may fail before the agent acts, and with what it then acts instead.
+ATTEMPTS = ("model", "read", "tool")
 KEYS = ("a", "b")
 
 keys = st.sampled_from(KEYS)
 tools = st.sampled_from(TOOLS)
+attempts = st.sampled_from(ATTEMPTS)
 
 
 class Died(BaseException):
     """The process dies inside a tool, when the effect has happened."""
+
+
+class Refused(Exception):
+    """Nothing happened, and the agent is told so."""
 
 
 class Call(msgspec.Struct):
@@ -44,6 +51,15 @@ class Call(msgspec.Struct):
     returned: list[Any] = []
     doubtful: bool = False
     allowed: int = 1  # times it may be executed: more once somebody said that it did not happen
+    failed_before: Run | None = None  # which worker saw it fail last
+
+
+class Detour(msgspec.Struct):
+    """What the model knows of an attempt that fails the first time, and of the two ways to go on from there."""
+
+    way: Call  # either way: both together happen once
+    tried: int = 0
+    gone_by: list[Run] = []  # a worker goes here once: to try again would be another choice of the agent's
 
 
 class Worker(msgspec.Struct):
@@ -65,6 +81,7 @@ class RunMachine(RuleBasedStateMachine):
         self._holder: Worker | None = None
         self._stale: list[Worker] = []
         self._calls: dict[tuple[int, int, str, str], Call] = {}
+        self._detours: dict[tuple[int, int, str, str], Detour] = {}
         self._count = 0
         self._rewinds = 0
         self._saved = 0  # what the newest checkpoint holds
@@ -74,8 +91,8 @@ class RunMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for worker in (*self._stale, *([self._holder] if self._holder else ())):
-            if worker.run._lease is not None:
-                worker.run._lease.stop()
+            if worker.run._core._lease is not None:
+                worker.run._core._lease.stop()
         self._hf.close()
         self._folder.cleanup()
 
@@ -84,15 +101,18 @@ class RunMachine(RuleBasedStateMachine):
 
     # -- the world ----------------------------------------------------------------------------------------------------
 
+    def _execute(self, call: Call) -> int:
+        call.executed += 1
+        self._count += 1
+        if self._die:
+            raise Died
+        if self._fail:
+            raise ConnectionError
+        return self._count
+
     def _tool(self, name: str, call: Call) -> Callable[..., Any]:
-        def act() -> int:
-            call.executed += 1
-            self._count += 1
-            if self._die:
-                raise Died
-            if self._fail:
-                raise ConnectionError
-            return self._count
+        def act(branch: int) -> int:
+            return self._execute(call)
 
         declarations: dict[str, dict[str, Any]] = {
             "look": {"effect": "read"},
@@ -101,6 +121,10 @@ class RunMachine(RuleBasedStateMachine):
             "mail": {"in_doubt": "give_up"},
         }
         return holdfast.tool(name=name, **declarations[name])(act)
+
+    def _arguments(self) -> dict[str, int]:
+        """Others on each branch: the same call would be answered with what was done on an abandoned one."""
+        return {"branch": self._rewinds}
 
     def _call(self, run: Run, name: str, key: str) -> Call:
         return self._calls.setdefault((self._rewinds, run.step, name, key), Call(returned=[]))
@@ -117,8 +141,8 @@ class RunMachine(RuleBasedStateMachine):
             assert held
             return
         assert not held
-        assert run._lease is not None
-        run._lease.stop()  # the machine renews
+        assert run._core._lease is not None
+        run._core._lease.stop()  # the machine renews
         if self._holder is not None:
             self._stale.append(self._holder)
         self._holder = Worker(run)
@@ -133,8 +157,8 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def renew(self) -> None:
         assert self._holder is not None
-        assert self._holder.run._lease is not None
-        self._holder.run._lease._renew()
+        assert self._holder.run._core._lease is not None
+        self._holder.run._core._lease._renew()
         self._until = self._now + int(LEASE * 1000)
 
     @precondition(lambda self: self._holder is not None)
@@ -146,7 +170,7 @@ class RunMachine(RuleBasedStateMachine):
         before = call.executed
         self._die, self._fail = die, fail and not die
         try:
-            result = run.tool(self._tool(name, call), {}, key=key)
+            result = run.tool(self._tool(name, call), self._arguments(), key=key)
         except Parked as parked:
             call.doubtful = True
             self._park(name, parked)
@@ -156,7 +180,9 @@ class RunMachine(RuleBasedStateMachine):
             self._crash()
         except ConnectionError:
             assert name in ("look", "pay")
-            assert call.executed == before + 1
+            # Raised again for a worker that replays what another went on from, else by the call.
+            assert call.executed == before + 1 or call.failed_before not in (None, run)
+            call.failed_before = run
         else:
             if call.returned and name != "look":
                 assert call.executed == before, "a recorded result was executed again"
@@ -167,10 +193,72 @@ class RunMachine(RuleBasedStateMachine):
         finally:
             self._die = self._fail = False
 
+    @precondition(lambda self: self._holder is not None)
+    @rule(attempt=attempts, key=keys, die=st.booleans())
+    def catch(self, attempt: str, key: str, die: bool) -> None:
+        """A model, a read or a tool raises the first time it is called; the agent catches that and acts otherwise."""
+        assert self._holder is not None
+        run = self._holder.run
+        place = (self._rewinds, run.step, attempt, key)
+        detour = self._detours.setdefault(place, Detour(way=Call(returned=[]), gone_by=[]))
+        if run in detour.gone_by:
+            return
+        detour.gone_by.append(run)
+        for way in ("planned", "instead"):
+            self._calls[self._rewinds, run.step, way, f"{attempt} {key}"] = detour.way
+        before = detour.way.executed
+        self._die = die
+        try:
+            result = self._go(run, attempt, key, detour)
+        except Parked as parked:
+            detour.way.doubtful = True
+            self._park("post", parked)
+        except Died:
+            assert detour.way.executed == before + 1
+            detour.way.doubtful = True
+            self._crash()
+        else:
+            if detour.way.returned:
+                assert detour.way.executed == before, "the agent went another way than before, or twice"
+                assert result == detour.way.returned[-1]
+            detour.way.doubtful = False
+            detour.way.returned.append(result)
+        finally:
+            self._die = False
+
+    def _go(self, run: Run, attempt: str, key: str, detour: Detour) -> Any:
+        """The agent's program: one way if the attempt succeeds, another if it fails."""
+
+        def fail_first() -> None:
+            detour.tried += 1
+            if detour.tried == 1:
+                raise Refused
+
+        def act(branch: int) -> int:
+            return self._execute(detour.way)
+
+        def try_to_act(branch: int) -> int:
+            fail_first()
+            return act(branch)
+
+        at = f"{attempt} {key}"
+        try:
+            if attempt == "tool":
+                return run.tool(
+                    holdfast.tool(name="planned", not_done=(Refused,))(try_to_act), self._arguments(), key=at
+                )
+            if attempt == "model":
+                run.model(fail_first, key=at)
+            else:
+                run.tool(holdfast.tool(name="read", effect="read")(fail_first), {}, key=at)
+        except Refused:
+            return run.tool(holdfast.tool(name="instead")(act), self._arguments(), key=at)
+        return run.tool(holdfast.tool(name="planned")(act), self._arguments(), key=at)
+
     def _park(self, name: str, parked: Parked) -> None:
         assert name == "post"
         assert self._holder is not None
-        assert self._holder.run._leave(parked)
+        assert self._holder.run._core.leave(parked)
         assert self._holder.run.status == "waiting"
         self._stale.append(self._holder)
         self._holder = None
@@ -207,7 +295,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(error=st.sampled_from([None, ValueError(), KeyboardInterrupt()]))
     def leave(self, error: BaseException | None) -> None:
         assert self._holder is not None
-        self._holder.run._leave(error)
+        self._holder.run._core.leave(error)
         self._stale.append(self._holder)
         self._holder = None
 
@@ -221,7 +309,7 @@ class RunMachine(RuleBasedStateMachine):
             run.save,
             lambda: run.finish("late"),
             lambda: run.halt("late"),
-            lambda: run.tool(self._tool("post", call), {}, key=f"late {key}"),
+            lambda: run.tool(self._tool("post", call), self._arguments(), key=f"late {key}"),
         ]
         with pytest.raises(HoldfastError):  # LeaseLost, or its block has ended
             data.draw(st.sampled_from(verbs))()
@@ -253,7 +341,7 @@ class RunMachine(RuleBasedStateMachine):
     def rewind(self) -> None:
         """A branch begins: nothing that was recorded counts in it."""
         thread = self._hf.thread("t")
-        thread.rewind("@0")
+        thread.rewind("@0", past_effects=True)
         self._rewinds += 1
         self._saved = 0
 
@@ -262,7 +350,7 @@ class RunMachine(RuleBasedStateMachine):
     @invariant()
     def irreversible_effects_happen_at_most_once(self) -> None:
         for (_, _, name, _), call in self._calls.items():
-            if name in ("post", "mail"):
+            if name in ("post", "mail", "planned", "instead"):
                 assert call.executed <= call.allowed
 
     @invariant()

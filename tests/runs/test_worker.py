@@ -343,27 +343,38 @@ def test_a_run_that_waits_goes_on_when_it_is_answered(world: World) -> None:
         assert run.result == "by hand"
 
 
-def test_an_answer_that_was_cut_short_can_be_given_again(world: World) -> None:
+def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> None:
     def act() -> str:
         raise ConnectionError
-
-    def cut(thread: int) -> Any:
-        raise Crash
 
     hf = world.open()
     hf.submit("h", "t", start={})
     drain(world, lambda run: run.tool(act, {}, key="k"))
+    assert status_of(world, "t") == "waiting"
+
+    def cut(*_args: object) -> None:
+        raise Crash
+
     store: Any = hf._session.store
-    real = store.claim
+    real = store.settle
+
+    def settle_and_die(*args: object) -> None:
+        real(*args)
+        raise Crash
+
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "claim", lambda expect, row: cut(row.thread))
+        patch.setattr(store, "settle", cut)
         with pytest.raises(Crash):
             hf.settle("t", 1, holdfast.Happened("by hand"))
-    assert store.claim == real
     assert status_of(world, "t") == "waiting"
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "settle", settle_and_die)
+        with pytest.raises(Crash):
+            hf.settle("t", 1, holdfast.Happened("by hand"))
+    assert status_of(world, "t") == "queued"
+    hf.settle("t", 1, holdfast.Happened("by hand"))  # said again by somebody who did not hear
     with pytest.raises(Conflict):
         hf.settle("t", 1, holdfast.Happened("something else"))
-    hf.settle("t", 1, holdfast.Happened("by hand"))
     assert status_of(world, "t") == "queued"
 
 

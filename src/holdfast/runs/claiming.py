@@ -10,16 +10,18 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import packed
-from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, NotFound
+from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, NotFound, Unfinished
 from holdfast.runs.journal import now
 from holdfast.runs.lease import Lease, is_over, local_seconds
 from holdfast.runs.owner import is_dead, this_process
-from holdfast.stores.contract import Position, Store
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import RunRow
+from holdfast.threads.line import Line, branch_of
 from holdfast.threads.references import shown
 from holdfast.threads.saver import NEW, Saver
 
 _POLL_SECONDS = 0.05
+_ENDED = ("completed", "halted", "dead")
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,9 +32,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     agent: str | None = None
     version: str | None = None
     handler: str | None = None
+    turn: str | None = None
 
     def __post_init__(self) -> None:
-        for name in ("agent", "version", "handler"):
+        for name in ("agent", "version", "handler", "turn"):
             text = getattr(self, name)
             if text is not None and (type(text) is not str or not text):
                 raise InvalidArgument(f"{name} must be a text that is not empty")
@@ -55,11 +58,6 @@ def is_free(store: Store, row: RunRow) -> bool:
     if row.status != "running" or row.owner is None:
         return True
     return is_over(row, store.clock()) or is_dead(row.owner)
-
-
-def branch_of(position: Position) -> int:
-    """How often a thread was rewound: a save counts as a move and gives out a seq, a rewind is a move only."""
-    return position.move - position.last
 
 
 def start_digest(plain: Any) -> bytes:
@@ -86,6 +84,8 @@ def claim(
     while True:
         try:
             return _claim(store, saver, name, start, terms, has_start=has_start, expect=expect)
+        except Unfinished:
+            raise
         except Conflict:
             # Somebody was faster. What they did decides what happens next.
             continue
@@ -103,7 +103,8 @@ def _claim(
     if thread is None:
         if not has_start:
             raise NotFound(f"there is no thread {shown(name)} to resume; pass start= to begin one")
-        row = _held(store, terms, RunRow(thread=0, status="running", fence=1, attempt=1, branch=0, created_at=now()))
+        row = RunRow(thread=0, status="running", fence=1, attempt=1, branch=0, began=1, created_at=now())
+        row = _held(store, terms, row)
         plain, details = saver.request(start, {"trigger": "start", "step": 0, "agent": terms.agent})
         saver.commit(saver.prepare(plain, details, NEW), run=replace(row, start=start_digest(plain)))
         created = store.thread(name)
@@ -115,24 +116,79 @@ def _claim(
     if expect is not None and known != expect:
         raise LeaseHeld(f"the run of thread {shown(name)} was taken or ended by another worker")
     branch = branch_of(thread.position)
-    if known is not None and known.status == "completed" and known.branch == branch:
-        return Claimed(None, known, resumed=True)
+    done = _already_done(store, thread, known, terms.turn)
+    if done is not None:
+        return Claimed(None, done, resumed=True)
     if known is not None and not is_free(store, known):
         raise LeaseHeld(f"thread {shown(name)} is being run by another worker; try again when it is done")
+    is_new_turn = known is not None and _is_new_turn(name, known, terms.turn)
     if known is None:
         row = RunRow(
-            thread=thread.position.thread, status="running", fence=1, attempt=1, branch=branch, created_at=now()
+            thread=thread.position.thread,
+            status="running",
+            fence=1,
+            attempt=1,
+            branch=branch,
+            began=thread.position.head,
+            created_at=now(),
         )
     else:
         # Whoever waited for an answer did not fail. Everybody else counts, until a checkpoint shows progress.
-        attempt = known.attempt + (known.status != "waiting")
+        attempt = 1 if is_new_turn else known.attempt + (known.status != "waiting")
         row = replace(known, status="running", fence=known.fence + 1, attempt=attempt, reason=None, wake_at=0)
-        row = replace(row, branch=branch, result=None)
+        row = replace(row, wake_wall=0, question=0, branch=branch, result=None, progress=None)
+        row = replace(row, presumed_until=_presumed_until(store, known))
+        if is_new_turn:
+            # Halted in the middle of a step, the turn before may have left entries open that are none of this one's.
+            row = replace(row, began=thread.position.head, closed=store.last_effect(known.thread))
     row = _held(store, terms, row)
     store.claim(known, row)
     # A run that was submitted has its first fence from that; nobody has begun it.
-    begun = known is not None and (known.fence > 1 or known.status != "queued")
+    begun = known is not None and not is_new_turn and (known.fence > 1 or known.status != "queued")
     return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=begun)
+
+
+def turn_mark(turn: str) -> str:
+    """Under what the result of a turn is found."""
+    return f"turn/{turn}"
+
+
+def _already_done(store: Store, thread: ThreadRow, known: RunRow | None, turn: str | None) -> RunRow | None:
+    """The record of what is asked for as it was completed; None if it was not, or was rewound."""
+    if known is None:
+        return None
+    branch = branch_of(thread.position)
+    if known.status == "completed" and known.branch == branch and turn in (None, known.turn):
+        return known
+    if turn is None or (turn == known.turn and known.status != "completed"):
+        return None
+    rows = store.marked(thread.position.thread, turn_mark(turn))
+    line = Line(store, thread) if rows else None
+    for row in rows:
+        if line is not None and line.holds(row.branch, row.step):
+            return replace(known, status="completed", turn=turn, result=row.result, reason=None)
+    return None
+
+
+def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
+    """Whether a turn begins here. Unfinished if the thread is busy with another."""
+    if turn is None or turn == known.turn:
+        return known.status == "completed"
+    if known.status not in _ENDED:
+        busy = "work that is no turn" if known.turn is None else f"turn {shown(known.turn)}"
+        raise Unfinished(
+            f"thread {shown(name)} is {known.status} with {busy}; finish that first, or hf.cancel it", known.turn
+        )
+    return True
+
+
+def _presumed_until(store: Store, known: RunRow) -> int:
+    """Until when an owner that is not proven dead may have begun something: then its lease ended."""
+    if known.clock != store.clock().id:
+        return 0  # its machine was started again: whoever ran there is gone
+    if known.status != "running" or known.owner is None or is_dead(known.owner):
+        return known.presumed_until
+    return max(known.presumed_until, known.lease_until)
 
 
 def _held(store: Store, terms: Terms, row: RunRow) -> RunRow:
@@ -146,4 +202,5 @@ def _held(store: Store, terms: Terms, row: RunRow) -> RunRow:
         agent=terms.agent or row.agent,
         version=terms.version or row.version,
         handler=terms.handler or row.handler,
+        turn=terms.turn or row.turn,
     )

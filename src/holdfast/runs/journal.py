@@ -13,6 +13,7 @@ from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectClass, EffectRow, EffectStatus
 
 _PAGE = 500
+_FROM_OUTSIDE = ("answer", "cancel")
 
 
 class Journal:
@@ -29,7 +30,8 @@ class Journal:
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, str], EffectRow] = {}
         self._waiting: list[EffectRow] = []
-        for row in _entries_after(store, self._thread, closed_step, branch):
+        self._last = store.last_effect(self._thread)
+        for row in _open_entries(store, self._thread, lease.row.closed, self._last, closed_step, branch):
             self._entries[row.step, row.key] = row
 
     def find(self, step: int, key: str) -> EffectRow | None:
@@ -49,10 +51,10 @@ class Journal:
         with self._lock:
             return any(row.number > number for row in self._entries.values())
 
-    def write(self, row: EffectRow) -> EffectRow:
+    def write(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
         """Record an entry durably, with the results that wait; LeaseLost if another worker has the run."""
         with self._lock:
-            rows = [*self._waiting, row]
+            rows = [*self._waiting, *with_it, row]
             try:
                 numbers = self._store.journal(self._thread, self._lease.fence, rows)
             except LeaseLost:
@@ -61,6 +63,8 @@ class Journal:
             self._waiting.clear()
             for written, number in zip(rows, numbers, strict=True):
                 self._entries[written.step, written.key] = replace(written, number=number)
+                if number == self._last + 1:
+                    self._last = number  # else somebody wrote from outside: `heed` will read that
             return self._entries[row.step, row.key]
 
     def write_with_next(self, row: EffectRow) -> EffectRow:
@@ -86,9 +90,23 @@ class Journal:
         with self._lock:
             self._waiting[:0] = waiting
 
+    def heed(self) -> list[EffectRow]:
+        """What was written from outside the run since the last time: cancellations, answers."""
+        with self._lock:
+            outside: list[EffectRow] = []
+            while page := self._store.effects(self._thread, after=self._last, limit=_PAGE):
+                self._last = page[-1].number
+                outside += [row for row in page if row.kind in _FROM_OUTSIDE]
+            return outside
+
+    @property
+    def last(self) -> int:
+        """The newest entry that this run has heard of."""
+        return self._last
+
     def write_late(self, row: EffectRow) -> None:
         """Keep what a call gave although the run is lost: evidence for whoever has to settle it."""
-        self._store.journal_late(self._thread, replace(row, status="late", number=0))
+        self._store.tell(self._thread, replace(row, status="late", number=0))
 
     def new(
         self, step: int, key: str, name: str, kind: EffectClass, status: EffectStatus, arguments: bytes
@@ -112,11 +130,18 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def _entries_after(store: Store, thread: int, step: int, branch: int) -> list[EffectRow]:
-    """The entries of a branch above a step."""
+def _open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
+    """The entries of a branch above a step, from `closed` to `last`, read from the end: a long history costs nothing.
+
+    Branches and steps only grow along a journal, but for what was written from outside, or too late.
+    """
     entries: list[EffectRow] = []
-    after = 0
-    while page := store.effects(thread, after=after, limit=_PAGE):
-        entries += [row for row in page if row.branch == branch and row.step > step and row.status != "late"]
-        after = page[-1].number
+    while last > closed:
+        first = max(last - _PAGE, closed)
+        page = [row for row in store.effects(thread, after=first, limit=last - first) if row.status != "late"]
+        page = [row for row in page if row.kind not in _FROM_OUTSIDE]
+        entries[:0] = [row for row in page if row.branch == branch and row.step > closed_step]
+        if any((row.branch, row.step) <= (branch, closed_step) for row in page):
+            break
+        last = first
     return entries

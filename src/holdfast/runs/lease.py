@@ -52,6 +52,10 @@ class Lease:
                 "this worker could not keep its lease, and another may have the run by now; what was done is recorded"
             )
 
+    def has_passed(self, until: int) -> bool:
+        """Whether a time on the clock of this lease lies behind."""
+        return is_over(replace(self.row, lease_until=until), self._store.clock())
+
     def lose(self) -> None:
         """Take note that another worker has the run."""
         self._lost = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -11,12 +10,13 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.records import Effect, Interrupted
-from holdfast.runs.claiming import branch_of, is_free, start_digest
+from holdfast.runs.claiming import is_free, start_digest
 from holdfast.runs.journal import now
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.threads.line import branch_of
 from holdfast.threads.meta import moment
 from holdfast.threads.references import shown
 from holdfast.threads.saver import NEW, Saver
@@ -32,7 +32,7 @@ def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
 
 def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:
     """The runs whose owner is gone, oldest first, and what a resume would do with each."""
-    for name, row in _runs(store, ("running",)):
+    for name, row in each_run(store, ("running",)):
         if is_free(store, row):
             thread = store.thread(name)
             if thread is not None:
@@ -53,28 +53,33 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
     row = rows[0]
     settled = _settled(row, outcome)
     if row.status not in _DOUBTFUL:
-        # Said again, because the first time ended before the run was queued.
+        # Said again, by somebody who did not hear the first time: the run was queued with the first.
         if (row.status, row.result) != (settled.status, settled.result):
             raise Conflict(
                 f"effect {number} of thread {shown(thread.name)} is {row.status} already; nothing was changed"
             )
-    else:
-        run = store.run(thread.position.thread)
-        if run is not None and not is_free(store, run):
-            raise Conflict(f"thread {shown(thread.name)} is being run; what is under way there is not in doubt")
-        store.settle(thread.position.thread, number, row.status, settled, run)
-    queue_answered(store, thread.position.thread)
-
-
-def queue_answered(store: Store, thread: int) -> None:
-    """Queue a run that waits, unless somebody has it by now."""
-    run = store.run(thread)
-    if run is None or run.status != "waiting":
         return
+    run = store.run(thread.position.thread)
+    if run is not None and not is_free(store, run):
+        raise Conflict(f"thread {shown(thread.name)} is being run; what is under way there is not in doubt")
+    is_awaited = run is not None and run.status == "waiting" and run.question == number
+    store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)
+
+
+def queued(run: RunRow) -> RunRow:
+    """The record of a run that waited and need not any more."""
     # Whoever waited did not fail: the claim that follows counts this attempt again.
-    queued = replace(run, status="queued", attempt=run.attempt - 1, fence=run.fence + 1, reason=None, updated_at=now())
-    with suppress(Conflict):
-        store.claim(run, queued)
+    return replace(
+        run,
+        status="queued",
+        attempt=run.attempt - 1,
+        fence=run.fence + 1,
+        reason=None,
+        question=0,
+        wake_at=0,
+        wake_wall=0,
+        updated_at=now(),
+    )
 
 
 def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None) -> None:
@@ -154,6 +159,7 @@ def effect_of(row: EffectRow) -> Effect:
         arguments=None if row.call is None else packed.decode(row.call),
         result=None if row.result is None else packed.decode(row.result),
         error=row.error,
+        by=row.by,
     )
 
 
@@ -164,7 +170,8 @@ def _journal(store: Store, thread: int) -> Iterator[EffectRow]:
         after = page[-1].number
 
 
-def _runs(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, RunRow]]:
+def each_run(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, RunRow]]:
+    """The runs in these statuses with their threads' names, oldest first."""
     after = (0, 0)
     while page := store.runs(statuses=statuses, after=after, limit=_PAGE):
         yield from page

@@ -152,7 +152,11 @@ class Tools:
 
 
 def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
-    setattr(function, _ATTRIBUTE, declared)
+    try:
+        setattr(function, _ATTRIBUTE, declared)
+    except AttributeError:  # a bound method, a builtin: they take no attributes
+        function = functools.partial(function)
+        setattr(function, _ATTRIBUTE, declared)
     return function
 
 
@@ -169,8 +173,6 @@ def _declared(
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool is a function")
-    if inspect.iscoroutinefunction(function):
-        raise InvalidArgument("a sync run cannot await a tool; give it a function that is not async")
     if effect not in get_args(Effect):
         raise InvalidArgument('effect must be "read", "idempotent" or "irreversible"')
     if in_doubt is None:
@@ -192,9 +194,9 @@ def _declared(
     if name is not None and (type(name) is not str or not name):
         raise InvalidArgument("a tool's name is a text that is not empty")
     called = name or str(getattr(function, "__name__", ""))
-    if called == "model" or "/" in called or "#" in called:
+    if called == "model" or called.startswith("run.") or "/" in called or "#" in called:
         # Keys in the journal are made of names with these between them.
-        raise InvalidArgument('a tool cannot be called "model" nor have / or # in its name; give it name=')
+        raise InvalidArgument('a tool cannot be called "model" or "run.…", nor have / or # in its name; give it name=')
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
     return Tool(
@@ -206,13 +208,14 @@ def _declared(
         not_done=not_done,
         retry=retry or 0,
         timeout=timeout,
-        takes_key=_takes(function, "idempotency_key"),
+        takes_key=takes_key(function),
     )
 
 
-def _takes(function: Callable[..., Any], argument: str) -> bool:
+def takes_key(function: Callable[..., Any]) -> bool:
+    """Whether a function has a parameter for an idempotency key."""
     try:
-        return argument in inspect.signature(function).parameters
+        return "idempotency_key" in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 

@@ -10,11 +10,12 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, StoreError
+from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
 from holdfast.policy import AfterToolCall
+from holdfast.runs.block import Claiming, RunBlock
 from holdfast.runs.claiming import Terms, is_free
 from holdfast.runs.journal import now
-from holdfast.runs.run import Run, RunBlock
+from holdfast.runs.run import Run
 from holdfast.runs.tools import Tools
 from holdfast.stores.running import RunRow
 from holdfast.threads.session import Session
@@ -69,18 +70,18 @@ class Worker:
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle`, until there is nothing that could be claimed now."""
         previous = self._listen()
-        threads = [
-            threading.Thread(target=self._work, args=(until_idle,), name=f"holdfast-worker-{n}")
-            for n in range(self._concurrency)
-        ]
+        ended: list[threading.Event] = []
         try:
-            for thread in threads:
-                thread.start()
-            _join(threads)
+            for number in range(self._concurrency):
+                event = threading.Event()
+                name = f"holdfast-worker-{number}"
+                threading.Thread(target=self._work_and_say, args=(until_idle, event), name=name).start()
+                ended.append(event)
+            _await(ended)
         except BaseException:
             # Interrupted: drain, or the threads would work on without anybody to stop them.
             self._stop.set()
-            _join(threads)
+            _await(ended)
             raise
         finally:
             self._stop_listening(previous)
@@ -97,11 +98,17 @@ class Worker:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
 
+    def _work_and_say(self, until_idle: bool, ended: threading.Event) -> None:
+        try:
+            self._work(until_idle)
+        finally:
+            ended.set()
+
     def _work(self, until_idle: bool) -> None:
         while not self._stop.is_set():
             try:
                 found = self._one()
-            except (Damaged, OutcomeUnknown) as failure:
+            except (Damaged, OutcomeUnknown, Replaced) as failure:
                 # Neither passes by waiting; going on would look like working.
                 self._failure = failure
                 self._stop.set()
@@ -133,6 +140,7 @@ class Worker:
 
     def _due(self) -> Iterator[tuple[str, RunRow]]:
         store = self._session.store
+        yield from self._woken()
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
             for name, row in page:
@@ -140,6 +148,15 @@ class Worker:
                     yield name, row
             last = page[-1][1]
             after = (last.updated_at, last.thread)
+
+    def _woken(self) -> Iterator[tuple[str, RunRow]]:
+        """The runs of ours that waited for a time which has come."""
+        limit = _PAGE
+        seen = 0
+        while len(page := self._session.store.woken(limit=limit)) > seen:
+            yield from (found for found in page[seen:] if self._is_ours(found[1]))
+            # Those of other workers may be the longest overdue: look behind them.
+            seen, limit = len(page), limit * 2
 
     def _is_ours(self, row: RunRow) -> bool:
         return row.handler in self._handlers and (self._versions is None or row.version in self._versions)
@@ -150,7 +167,7 @@ class Worker:
 
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and let its handler run it. False if another worker was faster."""
-        block = RunBlock(
+        claiming = Claiming(
             self._session,
             name,
             self._tools,
@@ -164,11 +181,13 @@ class Worker:
         )
         claimed = False
         try:
-            with block as run:
+            with RunBlock(claiming) as run:
                 claimed = True
                 result = _handled(self._handlers[row.handler or ""], run)
                 if run.status == "running":
                     run.finish(result)
+        except Replaced:
+            raise  # the file it reads is not the one that others write
         except Exception:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
             return claimed
         return True
@@ -202,7 +221,8 @@ def _handled(handler: Handler, run: Run) -> Any:
         raise HoldfastError(f"the handler called sys.exit({error.code!r})") from error
 
 
-def _join(threads: list[threading.Thread]) -> None:
-    for thread in threads:
-        while thread.is_alive():
-            thread.join(0.2)  # so that a signal reaches the main thread
+def _await(ended: list[threading.Event]) -> None:
+    """Wait until all have ended. By events: a `join` that Ctrl-C interrupts takes its thread for ended."""
+    for event in ended:
+        while not event.wait(0.2):  # so that a signal reaches the main thread
+            pass

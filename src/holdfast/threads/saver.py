@@ -109,6 +109,8 @@ class Saver:
     def prepare(self, plain: Any, details: Details, expect: Expect) -> Save:
         """Find what is new in a state and lay it out. Nothing is stored."""
         head = self._expected(expect)
+        if head is not None and details.step is not None and details.step <= head.parent.step:
+            self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             plain,
@@ -157,6 +159,13 @@ class Saver:
             self._session.bases.put(position.thread, save.base())
         self._session.saved(self._name)
         return checkpoint
+
+    def _require_no_run(self, thread: int) -> None:
+        """The calls of a run are told by their steps: in one that came again they would be answered from before."""
+        if self._session.store.run(thread) is not None:
+            raise InvalidArgument(
+                f"thread {shown(self._name)} has a run, so its steps only grow; leave step= away, or rewind it"
+            )
 
     def _expected(self, expect: Expect) -> Head | None:
         """The head a save builds on; None for a thread to be created."""

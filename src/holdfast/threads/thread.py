@@ -16,6 +16,7 @@ from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
 from holdfast.threads.diff import Diff, diff
+from holdfast.threads.line import require_none_ahead
 from holdfast.threads.references import find_row, seq_before, shown
 from holdfast.threads.retention import Pruned, Retention, removable, remove
 from holdfast.threads.saver import RACES_MAX, Expect, Saver
@@ -234,10 +235,11 @@ class Thread:
 
     # -- moving -----------------------------------------------------------------------------------------------------
 
-    def rewind(self, ref: Ref) -> Checkpoint:
+    def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
 
-        Conflict if the thread is not where this handle last saw it.
+        Conflict if the thread is not where this handle last saw it. EffectsAhead if its runs did what cannot be undone
+        after that checkpoint, unless `past_effects`: the world does not rewind with the thread.
         """
         with self._saver.line:
             thread = self._thread()
@@ -248,6 +250,8 @@ class Thread:
                     f"thread {shown(self.name)} was created by somebody else; latest() shows where it is now"
                 )
             meta = metas.decode(row)
+            if not past_effects:
+                require_none_ahead(self._session.store, thread, row)
             position = self._session.store.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
             self._saver.see(Head.of(position, row))
             return metas.checkpoint_of(self.name, row)

@@ -1,0 +1,252 @@
+"""Tools inside a step: intent before, result after, and what to do when nobody knows which."""
+
+from __future__ import annotations
+
+import hashlib
+import time
+from typing import Any, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.errors import InvalidArgument, LeaseLost, NotRecorded, Unsupported
+from holdfast.runs.failures import text_of
+from holdfast.runs.invoking import Call, Invocation, TimedOut, Uncalled
+from holdfast.runs.journal import Journal, now
+from holdfast.runs.lease import Lease
+from holdfast.runs.outcome import GiveUp, Happened, NotDone, unknown_outcome
+from holdfast.runs.past import Past
+from holdfast.runs.recording import Recorder
+from holdfast.runs.tools import Tool, takes_key
+from holdfast.stores.running import EffectRow
+
+_POLL_SECONDS = 0.05
+
+
+class Parked(BaseException):
+    """Ends a run's block without ending the run: somebody has to answer first. Not an error, so nobody catches it."""
+
+    def __init__(self, row: EffectRow | None, reason: str, wake_at: int = 0, wake_wall: int = 0) -> None:
+        """`row` is the journal entry that is to be answered; the times are those of the run's record."""
+        super().__init__()
+        self.row = row
+        self.reason = reason
+        self.wake_at = wake_at
+        self.wake_wall = wake_wall
+
+
+class Acting:
+    """Makes the tool calls of one run."""
+
+    def __init__(self, journal: Journal, recorder: Recorder, lease: Lease, past: Past, identity: bytes) -> None:
+        """`identity` tells this run from every other, for idempotency keys."""
+        self._journal = journal
+        self._past = past
+        self._recorder = recorder
+        self._lease = lease
+        self._identity = identity
+        self.changed: list[EffectRow] = []
+
+    def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
+        """The recorded result, or that of a call made now."""
+        call = packed.encode(given)
+        arguments = hashlib.sha256(call).digest()
+        known = self._journal.find(step, key)
+        if known is not None and known.arguments != arguments:
+            if known.fence == self._lease.fence and known.status == "done":
+                raise InvalidArgument(
+                    f"{tool.name!r} was called with this key and other arguments in this step already; "
+                    "give each call a key of its own"
+                )
+            self.changed.append(known)
+        is_allowed = False
+        if known is not None and known.status in ("not_done", "failed"):
+            self._recorder.raise_again(known)
+            is_allowed = True  # it was tried, or somebody who was asked said that it may be
+            known = None
+        if known is None:
+            tool.check(given)
+            row = self._journal.new(step, key, tool.name, tool.effect, "begun", arguments)
+            if tool.effect == "read":
+                return (yield from self._attempt(tool, given, row))
+            return (yield from self._act(tool, given, replace(row, call=call), is_allowed=is_allowed))
+        if known.status in ("begun", "in_doubt"):
+            return (yield from self._in_doubt(tool, given, known))
+        return self._recorder.recorded(known)
+
+    def _act(self, tool: Tool, given: dict[str, Any], row: EffectRow, *, is_allowed: bool) -> Call:
+        """Call a tool that acts, unless that was done on a branch that was abandoned, or the run may not."""
+        done = None if is_allowed else self._past.take(tool.name, row.arguments)
+        if done is not None:
+            row = replace(row, matches=done.number)
+            if done.result is not None:
+                self._recorder.end(replace(row, status=done.status, result=done.result))
+                return self._recorder.recorded(done)
+            return (yield from self._in_doubt(tool, given, self._recorder.end(replace(row, status="in_doubt"))))
+        if not is_allowed:
+            effects = self._past.effects()
+            if effects == "recorded":
+                raise NotRecorded(
+                    f'{tool.name} was not called: there is no recorded result of it, and effects="recorded" only reads'
+                )
+            if effects == "ask" and tool.effect == "irreversible":
+                raise Parked(
+                    replace(row, status="in_doubt"), f"asks before it calls {tool.name}; hf.settle(NotDone()) lets it"
+                )
+        return (yield from self._attempt(tool, given, row))
+
+    def _attempt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        """Call a tool, as often as it may be retried."""
+        left = tool.retry
+        while True:
+            try:
+                return (yield from self._call(tool, given, row))
+            except _Doubt as doubt:
+                row = doubt.row
+                if not left or tool.in_doubt not in ("rerun", "give_up"):
+                    decided = yield from self._decide(tool, given, row)
+                    if isinstance(decided, _Answer):
+                        return decided.result
+                    if not left:
+                        raise doubt.cause from None
+                    row = decided
+            except (LeaseLost, Unsupported):
+                raise
+            except Exception:  # whatever a tool raises: tried again while it may be, then the caller's
+                if not left or (tool.effect == "irreversible" and not self._is_not_done(row)):
+                    raise
+            left -= 1
+
+    def _is_not_done(self, row: EffectRow) -> bool:
+        known = self._journal.find(row.step, row.key)
+        return known is not None and known.status == "not_done"
+
+    def _call(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        if tool.effect == "read":
+            return (yield from self._read(tool, given, row))
+        # The intent is the fence check: a worker that lost its lease is refused before it acts.
+        row = self._journal.write(
+            replace(row, status="begun", fence=self._lease.fence, begun_at=now(), ended_at=None, error=None)
+        )
+        try:
+            self._lease.check()
+        except LeaseLost:
+            self._recorder.end(replace(row, status="not_done"))
+            raise
+        nothing_happened: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        try:
+            result = yield self._invocation(tool, given, row)
+        except Uncalled:
+            self._recorder.end(replace(row, status="not_done"))
+            raise
+        except nothing_happened as error:
+            row = self._recorder.end(replace(row, status="not_done", error=text_of(error)))
+            self._recorder.note(error, row)
+            raise
+        except Exception as error:
+            if tool.effect == "irreversible" or isinstance(error, TimedOut):
+                row = self._recorder.end(replace(row, status="in_doubt", error=text_of(error)))
+                raise _Doubt(row, error) from error
+            row = self._recorder.end(replace(row, status="failed", error=text_of(error)))
+            self._recorder.note(error, row)
+            raise
+        return self._recorder.record(replace(row, status="done"), result)
+
+    def _read(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        self._lease.check()
+        try:
+            result = yield self._invocation(tool, given, row)
+        except Exception as error:
+            self._recorder.fail(row, error)
+            raise
+        return self._recorder.record(replace(row, status="done"), result, with_next=True)
+
+    def _invocation(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Invocation:
+        if tool.takes_key:
+            given = {**given, "idempotency_key": self._idempotency_key(row)}
+        return Invocation(tool.function, (), given, tool.timeout)
+
+    # -- in doubt ---------------------------------------------------------------------------------------------------
+
+    def _in_doubt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        """The result of a call that another process began, and whose end nobody recorded."""
+        if row.call is not None:
+            # In doubt is the call that was made, whatever words the model has for it now.
+            given = packed.decode(row.call)
+        decided = yield from self._decide(tool, given, row)
+        if isinstance(decided, _Answer):
+            return decided.result
+        return (yield from self._attempt(tool, given, decided))
+
+    def _decide(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        """The answer to a call in doubt, or the entry under which to make it again. Parks the run if nobody knows."""
+        if tool.in_doubt == "give_up":
+            return self._give_up(tool, row)
+        if not self._await_presumed(tool, row):
+            raise _asking(row)
+        if tool.in_doubt == "rerun":
+            return row
+        answer = yield from self._probed(tool, given, row)
+        if isinstance(answer, Happened):
+            return _Answer(self._recorder.record(replace(row, status="done"), answer.result))
+        if isinstance(answer, NotDone) or answer is NotDone:
+            self._recorder.end(replace(row, status="not_done"))
+            return replace(row, number=0, ended_at=None)
+        if isinstance(answer, GiveUp) or answer is GiveUp:
+            return self._give_up(tool, row)
+        raise _asking(row)
+
+    def _await_presumed(self, tool: Tool, row: EffectRow) -> bool:
+        """Wait until a call of an owner that is only presumed dead must be over; False if that cannot be told.
+
+        Such an owner may be inside the tool still. It was refused nothing before its lease ended, and the tool's
+        time-out bounds how much later it can act.
+        """
+        until = self._lease.row.presumed_until
+        if not until or row.fence == self._lease.fence or tool.in_doubt == "ask":
+            return True
+        if tool.timeout is None:
+            # The idempotency key makes calls beside each other one; nothing does that for an irreversible tool.
+            return tool.effect != "irreversible"
+        until += round(tool.timeout * 1000)
+        while not self._lease.has_passed(until):
+            self._lease.check()
+            time.sleep(_POLL_SECONDS)
+        return True
+
+    def _probed(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
+        """What the tool's probe says of a call; None if there is none, or it does not know."""
+        if tool.probe is None:
+            return None
+        if takes_key(tool.probe):
+            given = {**given, "idempotency_key": self._idempotency_key(row)}
+        return (yield Invocation(tool.probe, (), given))
+
+    def _give_up(self, tool: Tool, row: EffectRow) -> _Answer:
+        return _Answer(self._recorder.record(replace(row, status="given_up"), unknown_outcome(tool.name)))
+
+    def _idempotency_key(self, row: EffectRow) -> str:
+        row = self._past.first(row)  # what the world knows a call by is the key that it was first made with
+        parts = (self._identity, row.branch, row.step, row.key)
+        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+
+
+def _asking(row: EffectRow) -> Parked:
+    """The run waits to hear what became of a call. `hf.waiting()` says which, with its arguments and since when."""
+    return Parked(replace(row, status="in_doubt"), f"in doubt: {row.name}, call {row.number}; hf.settle decides")
+
+
+class _Answer(NamedTuple):
+    """How a call in doubt was decided."""
+
+    result: Any
+
+
+class _Doubt(Exception):
+    """A call ended in a way that leaves open whether it happened."""
+
+    def __init__(self, row: EffectRow, cause: Exception) -> None:
+        super().__init__()
+        self.row = row
+        self.cause = cause

@@ -1,0 +1,160 @@
+"""Questions from outside the run: who waits for what, answers, cancellation."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.records import Question
+from holdfast.runs.claiming import is_free
+from holdfast.runs.journal import now
+from holdfast.runs.recovery import each_run, queued
+from holdfast.runs.waits import SLEEP, checked_name, mark_of
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.threads.line import branch_of
+from holdfast.threads.meta import moment
+from holdfast.threads.references import shown
+
+CANCEL = "cancel"
+_ENDED = ("completed", "dead", "halted")
+
+
+def waiting(store: Store, name: str | None) -> Iterator[Question]:
+    """What runs wait for, longest first: questions, and calls in doubt. Those that only sleep ask nothing."""
+    if name is not None:
+        checked_name(name)
+    for thread, run in each_run(store, ("waiting",)):
+        rows = store.effects(run.thread, after=run.question - 1, limit=1) if run.question else []
+        if rows and rows[0].name != SLEEP and name in (None, rows[0].name):
+            yield _question(thread, rows[0])
+
+
+def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None) -> None:
+    """Answer a question, or say what the first of its name will be answered. The run is queued with it.
+
+    The first answer holds: the same again changes nothing, another is a Conflict. NotFound if the thread has no run,
+    Conflict if its run has ended.
+    """
+    checked_name(name)
+    if by is not None and (type(by) is not str or not by):
+        raise InvalidArgument("by must be a text that is not empty")
+    packed.check(value)
+    encoded = packed.encode(value)
+    while True:
+        try:
+            _answer(store, thread, name, encoded, by)
+            return
+        except _Moved:
+            continue
+
+
+def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
+    """Halt a run: at once if nobody holds it, else at its next call. Again it changes nothing.
+
+    NotFound if the thread has no run, Conflict if it is completed.
+    """
+    if type(reason) is not str or not reason:
+        raise InvalidArgument("cancel needs a reason")
+    number = thread.position.thread
+    while True:
+        run = _run_of(store, thread)
+        if run.status == "completed":
+            raise Conflict(f"the run of thread {shown(thread.name)} is completed; there is nothing to cancel")
+        if run.status == "halted":
+            return
+        try:
+            if is_free(store, run):
+                row = replace(run, status="halted", owner=None, lease_until=0, reason=reason, fence=run.fence + 1)
+                store.claim(run, replace(row, question=0, wake_at=0, wake_wall=0, updated_at=now()))
+            elif not pending_cancel(store, number):
+                store.tell(number, _from_outside("cancel", CANCEL, CANCEL, error=reason), run=run)
+            return
+        except Conflict:
+            continue
+
+
+def pending_cancel(store: Store, thread: int) -> EffectRow | None:
+    """A cancellation that no run has heeded yet."""
+    return next((row for row in store.marked(thread, CANCEL) if row.status == "asked"), None)
+
+
+class _Moved(Exception):
+    """What was decided by is not so any more."""
+
+
+def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None) -> None:
+    number = thread.position.thread
+    run = _run_of(store, thread)
+    last = store.last_effect(number)
+    rows = store.marked(number, mark_of(name))
+    given = next((row for row in rows if row.kind == "answer" and row.status == "asked"), None)
+    branch = branch_of(thread.position)
+    question = next(
+        (row for row in rows if row.status == "asked" and row.kind == "wait" and row.branch == branch), None
+    )
+    if given is not None:
+        _require_same(thread, name, given, encoded)
+        return
+    if question is None and any(row.kind == "wait" and row.branch == branch for row in rows):
+        newest = [row for row in rows if row.kind == "wait" and row.branch == branch][-1]
+        if newest.status == "failed":
+            raise Conflict(f"{name!r} of thread {shown(thread.name)} was not answered in time, and the run went on")
+        _require_same(thread, name, newest, encoded)
+        return
+    if run.status in _ENDED:
+        raise Conflict(f"the run of thread {shown(thread.name)} is {run.status}; nobody will ask {name!r}")
+    try:
+        if question is not None and run.status == "waiting" and run.question == question.number:
+            answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
+            store.settle(number, question.number, "asked", answered, run, queued(run))
+        else:
+            told = _from_outside("answer", name, mark_of(name), result=encoded, by=by)
+            store.tell(number, told, last=last, run=run)
+    except Conflict as conflict:
+        raise _Moved from conflict
+
+
+def _require_same(thread: ThreadRow, name: str, row: EffectRow, encoded: bytes) -> None:
+    if row.result != encoded:
+        raise Conflict(f"{name!r} of thread {shown(thread.name)} was answered otherwise already; nothing was changed")
+
+
+def _run_of(store: Store, thread: ThreadRow) -> RunRow:
+    run = store.run(thread.position.thread)
+    if run is None:
+        raise NotFound(f"thread {shown(thread.name)} has no run; there is nothing to answer or cancel")
+    return run
+
+
+def _from_outside(kind: Any, name: str, mark: str, **given: Any) -> EffectRow:
+    return EffectRow(
+        branch=0,
+        step=0,
+        key=mark,
+        name=name,
+        kind=kind,
+        status="asked",
+        arguments=b"",
+        fence=0,
+        begun_at=now(),
+        mark=mark,
+        **given,
+    )
+
+
+def _question(thread: str, row: EffectRow) -> Question:
+    return Question(
+        thread=thread,
+        name=row.name,
+        about="wait" if row.kind == "wait" else "in doubt",
+        payload=None if row.call is None else packed.decode(row.call),
+        since=moment(row.begun_at),
+        until=None if row.deadline is None else moment(row.deadline.wall),
+        effect=row.number,
+        step=row.step,
+    )

@@ -1,0 +1,118 @@
+"""Recording what calls gave: results before anybody sees them, failures with what comes next."""
+
+from __future__ import annotations
+
+import time
+from contextlib import suppress
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.codec.typed import StateType
+from holdfast.errors import Damaged, HoldfastError, LeaseLost, OutcomeUnknown, Replaced, StoreError, Unsupported
+from holdfast.runs.failures import again, behind, text_of
+from holdfast.runs.journal import Journal, now
+from holdfast.runs.lease import Lease
+from holdfast.stores.running import EffectRow
+
+_RETRY_SECONDS = 0.05
+
+
+class Recorder:
+    """Writes the outcomes of a run's calls to its journal, and reads recorded ones back."""
+
+    def __init__(self, journal: Journal, lease: Lease) -> None:
+        self._journal = journal
+        self._lease = lease
+        self._raised: list[tuple[BaseException, EffectRow]] = []
+
+    def record(
+        self, row: EffectRow, result: Any, conversion: StateType | None = None, *, with_next: bool = False
+    ) -> Any:
+        """Record a result and give back what was recorded: the first call returns what its replay will."""
+        try:
+            plain = result if conversion is None else conversion.to_plain(result)
+            packed.check(plain)
+            encoded = packed.encode(plain)
+        except Unsupported as refused:
+            self.end(replace(row, status="unstored", error=str(refused), ended_at=now()))
+            raise Unsupported(
+                refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
+            ) from refused
+        row = replace(row, result=encoded, error=None, ended_at=now())
+        if with_next:
+            self._journal.write_with_next(row)
+        else:
+            self.end(row)
+        return _decoded(encoded, conversion)
+
+    def end(self, row: EffectRow) -> EffectRow:
+        """Record how a call ended. A store that fails for a moment is asked again while the lease lasts.
+
+        The reply has been paid for, the tool has acted: giving up at the first try would lose the one and leave the
+        other in doubt.
+        """
+        row = row if row.ended_at is not None else replace(row, ended_at=now())
+        while True:
+            try:
+                return self._journal.write(row)
+            except LeaseLost:
+                self._keep_evidence(row)
+                raise
+            except (Damaged, OutcomeUnknown, Replaced):
+                raise  # neither passes by waiting
+            except StoreError:
+                try:
+                    self._lease.check()
+                except LeaseLost:
+                    self._keep_evidence(row)
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def fail(self, row: EffectRow, error: Exception) -> None:
+        """Record a failure with whatever is written next: until then nobody has gone on from it."""
+        row = self._journal.write_with_next(replace(row, status="failed", error=text_of(error), ended_at=now()))
+        self.note(error, row)
+
+    def note(self, error: BaseException, row: EffectRow) -> None:
+        """Remember which call an error is of."""
+        self._raised.append((error, row))
+
+    def forget(self) -> None:
+        """A checkpoint closed the step: its failures are not raised again."""
+        self._raised.clear()
+
+    def raise_again(self, row: EffectRow) -> None:
+        """Raise the failure of a call again if the program went on from it before its process died."""
+        if row.error is not None and row.fence != self._lease.fence and self._journal.has_after(row.number):
+            error = again(row.error)
+            self.note(error, row)
+            raise error
+
+    def reopen(self, error: BaseException) -> None:
+        """A run ends with an error that nobody went on from: the calls it came from are made anew the next time."""
+        ended = {id(each) for each in behind(error)}
+        with suppress(LeaseLost, StoreError):  # then they fail once more, and are made after that
+            for raised, row in self._raised:
+                known = self._journal.find(row.step, row.key) if id(raised) in ended else None
+                if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
+                    self._journal.write(replace(known, error=None))
+
+    def recorded(self, row: EffectRow, conversion: StateType | None = None) -> Any:
+        """What a call gave, from the journal."""
+        if row.status == "unstored" or row.result is None:
+            raise HoldfastError(
+                f"{row.name} ran, but what it returned could not be recorded ({row.error}); settle it with hf.settle "
+                "before the run goes on"
+            )
+        return _decoded(row.result, conversion)
+
+    def _keep_evidence(self, row: EffectRow) -> None:
+        with suppress(StoreError):  # that the lease is lost is what the caller must hear
+            self._journal.write_late(row)
+
+
+def _decoded(encoded: bytes, conversion: StateType | None) -> Any:
+    plain = packed.decode(encoded)
+    return plain if conversion is None else conversion.from_plain(plain)

@@ -1,0 +1,86 @@
+"""A store that fails for a moment: what was paid for or done is recorded when it is back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Busy, StoreFull
+from holdfast.stores.contract import Store
+from tests.runs.conftest import World
+
+
+class Unsteady:
+    """A store that refuses some journal writes."""
+
+    def __init__(self, store: Store, refusals: list[Exception | None]) -> None:
+        self._store = store
+        self._refusals = refusals
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def journal(self, *args: Any) -> list[int]:
+        refusal = self._refusals.pop(0) if self._refusals else None
+        if refusal is not None:
+            raise refusal
+        return self._store.journal(*args)
+
+
+@pytest.mark.parametrize("refusal", [Busy("locked"), StoreFull("no room")])
+def test_a_reply_is_recorded_when_the_store_is_back(world: World, refusal: Exception) -> None:
+    asked: list[int] = []
+
+    def model() -> str:
+        asked.append(1)
+        return "reply"
+
+    hf = world.open(store=lambda store: Unsteady(store, [refusal, refusal]))
+    with world.dying("t", hf, start={}) as run:
+        assert run.model(model) == "reply"
+    with world.running("t") as run:
+        assert run.model(model) == "reply"
+    assert len(asked) == 1
+
+
+@pytest.mark.parametrize("refusal", [Busy("locked"), StoreFull("no room")])
+def test_what_a_tool_did_is_recorded_when_the_store_is_back(world: World, refusal: Exception) -> None:
+    acted: list[int] = []
+
+    def act() -> str:
+        acted.append(1)
+        return "done"
+
+    hf = world.open(store=lambda store: Unsteady(store, [None, refusal, refusal]))
+    with world.dying("t", hf, start={}) as run:
+        assert run.tool(act, {}) == "done"
+    with world.running("t") as run:
+        assert run.tool(act, {}) == "done"
+    assert len(acted) == 1
+
+
+def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world: World) -> None:
+    acted: list[int] = []
+
+    def act() -> None:
+        acted.append(1)
+
+    hf = world.open(store=lambda store: Unsteady(store, [Busy("locked")]))
+    with world.failing("t", Busy, hf, start={}) as run:
+        run.tool(act, {})
+    assert not acted
+
+
+def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
+    def act() -> str:
+        return "done"
+
+    hf = world.open(store=lambda store: Unsteady(store, [None, *[Busy("locked")] * 1000]))
+    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.2) as run:
+        assert run._core._lease is not None
+        run._core._lease._done.set()  # renews no more, as if the store refused that too
+        run.tool(act, {}, key="k")
+    [effect, evidence] = world.open().effects("t")
+    assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")

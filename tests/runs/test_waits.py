@@ -1,0 +1,443 @@
+"""Waiting: questions and answers, sleep, cancellation. No process is kept for any of them."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
+from tests.runs.conftest import World
+
+
+def status_of(hf: Holdfast, thread: str = "t") -> str:
+    [info] = [info for info in hf.threads() if info.name == thread]
+    return info.status
+
+
+# -- questions and answers ------------------------------------------------------------------------------------------
+
+
+def test_a_question_parks_the_run_and_its_answer_lets_it_go_on(world: World) -> None:
+    asked: list[int] = []
+
+    def model() -> str:
+        asked.append(1)
+        return "pay 10?"
+
+    def step(run: Run) -> Any:
+        reply = run.model(model)
+        return run.wait("approve", {"what": reply})
+
+    hf = world.open()
+    with world.running("t", hf, start={"n": 0}, ends="waiting") as run:
+        step(run)
+        pytest.fail("it went on without an answer")
+    [question] = hf.waiting()
+    assert (question.thread, question.name, question.about) == ("t", "approve", "wait")
+    assert question.payload == {"what": "pay 10?"}
+    assert (question.until, question.step) == (None, 1)
+    assert list(hf.waiting("other")) == []
+    assert list(hf.waiting("approve")) == [question]
+    hf.answer("t", "approve", {"ok": True}, by="boss")
+    assert (status_of(hf), list(hf.waiting())) == ("queued", [])
+    with world.running("t") as run:
+        assert step(run) == {"ok": True}
+        assert step_is_open(run)
+    assert len(asked) == 1
+    [_, answered] = hf.effects("t")
+    assert (answered.status, answered.result, answered.by) == ("done", {"ok": True}, "boss")
+
+
+def step_is_open(run: Run) -> bool:
+    return run.step == 1
+
+
+def test_a_run_that_is_taken_up_without_an_answer_waits_again(world: World) -> None:
+    hf = world.open()
+    for _ in range(3):
+        with world.running("t", hf, start={}, ends="waiting") as run:
+            run.wait("approve", 1)
+    assert len(list(hf.waiting())) == len(hf.effects("t")) == 1
+    hf.answer("t", "approve", True)
+    with world.running("t") as run:
+        assert run.wait("approve", 1) is True
+        assert run.attempt == 1, "who waits does not fail"
+
+
+def test_an_answer_may_come_before_its_question(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}) as run:
+        hf.answer("t", "approve", "early")
+        assert run.wait("approve") == "early"
+    with world.running("t", hf) as run:
+        assert run.wait("approve") == "early"
+        run.save()
+    with world.running("u", hf, start={}):
+        pass
+    hf.answer("u", "approve", "earlier still")
+    with world.running("u", hf) as run:
+        assert run.wait("approve") == "earlier still"
+
+
+def test_the_first_answer_holds(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve")
+    hf.answer("t", "approve", True)
+    hf.answer("t", "approve", True)
+    with pytest.raises(Conflict, match="otherwise"):
+        hf.answer("t", "approve", False)
+    with pytest.raises(Conflict, match="otherwise"):
+        hf.answer("t", "approve", 1)
+    with world.running("t", hf) as run:
+        assert run.wait("approve") is True
+        hf.answer("t", "approve", True)
+        with pytest.raises(Conflict, match="otherwise"):
+            hf.answer("t", "approve", False)
+        run.save()
+    with pytest.raises(Conflict, match="otherwise"):
+        hf.answer("t", "approve", False)
+
+
+def test_an_early_answer_holds_too(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}):
+        pass
+    hf.answer("t", "approve", True)
+    hf.answer("t", "approve", True)
+    with pytest.raises(Conflict, match="otherwise"):
+        hf.answer("t", "approve", False)
+
+
+def test_a_name_can_be_asked_again_in_another_step_and_needs_another_answer(world: World) -> None:
+    """An answer that is sent twice must not answer two questions."""
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve", 1)
+    hf.answer("t", "approve", True)
+    with world.running("t", hf, ends="waiting") as run:
+        assert run.wait("approve", 1) is True
+        hf.answer("t", "approve", True)  # sent twice
+        run.save()
+        run.wait("approve", 2)
+    [question] = hf.waiting()
+    assert question.payload == 2
+    hf.answer("t", "approve", False)
+    with world.running("t", hf) as run:
+        assert run.wait("approve", 2) is False
+
+
+def test_a_rewound_thread_asks_again(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.save()
+        run.wait("approve", 1)
+    hf.answer("t", "approve", True)
+    with world.running("t", hf) as run:
+        assert run.wait("approve", 1) is True
+        run.save()
+    hf.thread("t").rewind("@1")
+    with world.running("t", hf, ends="waiting") as run:
+        run.wait("approve", 1)
+    hf.answer("t", "approve", False)
+    with world.running("t", hf) as run:
+        assert run.wait("approve", 1) is False
+
+
+def test_a_worker_goes_on_with_what_was_answered(world: World) -> None:
+    hf = world.open()
+    seen: list[Any] = []
+
+    def handler(run: Run) -> str:
+        seen.append(run.wait("approve"))
+        return "done"
+
+    hf.submit("h", "t", start={})
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (status_of(hf), seen) == ("waiting", [])
+    hf.worker({"h": handler}).run(until_idle=True)
+    hf.answer("t", "approve", "yes")
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (status_of(hf), seen) == ("completed", ["yes"])
+
+
+def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None:
+    """Between the run's look for an answer and its going to wait, one is given."""
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    seen: list[Any] = []
+    store: Any = hf._session.store
+    park = store.park
+
+    def answered_first(*args: Any) -> Any:
+        if not seen:
+            seen.append("parking")
+            hf.answer("t", "approve", "just now")
+        return park(*args)
+
+    def handler(run: Run) -> None:
+        seen.append(run.wait("approve"))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "park", answered_first)
+        hf.worker({"h": handler}).run(until_idle=True)
+    assert (seen, status_of(hf)) == (["parking", "just now"], "completed")
+
+
+def test_answers_from_many_at_once_are_one(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve")
+    outcomes: list[str] = []
+
+    def answer(n: int) -> None:
+        try:
+            world.open().answer("t", "approve", n)
+            outcomes.append(f"{n}")
+        except Conflict:
+            outcomes.append("conflict")
+
+    threads = [threading.Thread(target=answer, args=(n,)) for n in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    [won] = [outcome for outcome in outcomes if outcome != "conflict"]
+    with world.running("t", hf) as run:
+        assert run.wait("approve") == int(won)
+
+
+def test_a_wait_beside_calls_that_are_under_way_is_refused(world: World) -> None:
+    inside, go_on = threading.Event(), threading.Event()
+
+    def slow() -> None:
+        inside.set()
+        assert go_on.wait(10)
+
+    with world.running("t", start={}) as run:
+        thread = threading.Thread(target=lambda: run.tool(slow, {}, key="k"))
+        thread.start()
+        assert inside.wait(10)
+        for wait in (lambda: run.wait("approve"), lambda: run.sleep(1)):
+            with pytest.raises(InvalidArgument, match="under way"):
+                wait()
+        go_on.set()
+        thread.join()
+
+
+def test_what_cannot_be_asked_or_answered(world: World) -> None:
+    hf = world.open()
+    with pytest.raises(NotFound):
+        hf.answer("nobody", "approve", True)
+    hf.thread("plain").save({})
+    with pytest.raises(NotFound, match="no run"):
+        hf.answer("plain", "approve", True)
+    with pytest.raises(NotFound, match="no run"):
+        hf.cancel("plain", "why not")
+    wrong: Any
+    with world.running("t", hf, start={}, ends="completed") as run:
+        for wrong in ("", None, 5):
+            with pytest.raises(InvalidArgument):
+                run.wait(wrong)
+            with pytest.raises(InvalidArgument):
+                hf.answer("t", wrong, True)
+            with pytest.raises(InvalidArgument):
+                hf.cancel("t", wrong)
+        for wrong in (-1, float("nan"), float("inf"), "1", True):
+            with pytest.raises(InvalidArgument):
+                run.wait("approve", timeout=wrong)
+            with pytest.raises(InvalidArgument):
+                run.sleep(wrong)
+        with pytest.raises(holdfast.Unsupported):
+            run.wait("approve", object())
+        with pytest.raises(holdfast.Unsupported):
+            hf.answer("t", "approve", object())
+        with pytest.raises(InvalidArgument):
+            hf.answer("t", "approve", True, by="")
+        run.finish()
+    with pytest.raises(Conflict, match="completed"):
+        hf.answer("t", "approve", True)
+
+
+# -- time -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_question_that_nobody_answers_in_time_fails(world: World) -> None:
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    ended: list[str] = []
+
+    def handler(run: Run) -> None:
+        try:
+            run.wait("approve", timeout=60)
+        except TimeoutError:
+            ended.append("nobody")
+        run.save()
+
+    hf.worker({"h": handler}).run(until_idle=True)
+    [question] = hf.waiting()
+    assert question.until is not None
+    world.pass_time(59)
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (ended, status_of(hf)) == ([], "waiting")
+    world.pass_time(2)
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (ended, status_of(hf)) == (["nobody"], "completed")
+
+
+def test_an_answer_after_the_time_comes_too_late(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve", timeout=60)
+    world.pass_time(61)
+    with world.running("t", hf) as run, pytest.raises(WaitTimedOut):
+        run.wait("approve", timeout=60)
+    with pytest.raises(Conflict, match="in time"):
+        hf.answer("t", "approve", True)
+    with world.running("t", hf) as run, pytest.raises(WaitTimedOut):
+        run.wait("approve", timeout=60)
+
+
+def test_an_answer_in_time_counts_although_the_run_looks_late(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve", timeout=60)
+    hf.answer("t", "approve", True)
+    world.pass_time(3600)
+    with world.running("t", hf) as run:
+        assert run.wait("approve", timeout=60) is True
+
+
+def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    steps: list[str] = []
+
+    def handler(run: Run) -> None:
+        steps.append("before")
+        run.sleep(3600)
+        run.sleep(0)
+        steps.append("after")
+
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (steps, status_of(hf), list(hf.waiting())) == (["before"], "waiting", [])
+    world.pass_time(3599)
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert steps == ["before"]
+    world.pass_time(2)
+    hf.worker({"h": handler}).run(until_idle=True)
+    assert (steps[-1], status_of(hf)) == ("after", "completed")
+
+
+def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock of leases begins anew with the machine; a sleep of three days does not."""
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.sleep(3600)
+    world.boot = "boot-2"
+    with world.running("t", hf, ends="waiting") as run:
+        run.sleep(3600)
+    later = time.time_ns() // 1000 + 3601 * 1_000_000
+    monkeypatch.setattr("holdfast.runs.waits.now", lambda: later)
+    with world.running("t", hf) as run:
+        run.sleep(3600)
+
+
+# -- cancelling -----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("call", ["model", "tool", "wait", "save", "finish", "halt", "steps", "stream", "sleep"])
+def test_a_run_that_is_cancelled_hears_of_it_at_its_next_call(world: World, call: str) -> None:
+    acted: list[str] = []
+
+    def act() -> str:
+        acted.append("acted")
+        return "done"
+
+    def make(run: Run) -> None:
+        calls: dict[str, Any] = {
+            "model": lambda: run.model(act),
+            "tool": lambda: run.tool(act, {}),
+            "wait": lambda: run.wait("approve"),
+            "save": run.save,
+            "finish": run.finish,
+            "halt": lambda: run.halt("why"),
+            "steps": lambda: list(zip(range(2), run.steps(), strict=False)),
+            "stream": lambda: list(run.stream(lambda: iter([act()]))),
+            "sleep": lambda: run.sleep(1),
+        }
+        calls[call]()
+
+    hf = world.open()
+    with world.failing("t", Cancelled, hf, start={"n": 0}) as run:
+        hf.cancel("t", "no money left")
+        hf.cancel("t", "said twice")
+        assert status_of(hf) != "halted"
+        make(run)
+    assert (run.status, status_of(hf), acted) == ("halted", "halted", [])
+    with world.running("t", hf, ends="completed") as run:
+        assert run.state == {"n": 0}
+        run.model(act)
+        run.finish()
+
+
+def test_what_was_under_way_when_it_was_cancelled_is_recorded(world: World) -> None:
+    hf = world.open()
+
+    def act() -> str:
+        hf.cancel("t", "stop")
+        return "done"
+
+    with world.failing("t", Cancelled, hf, start={}) as run:
+        assert run.tool(act, {}) == "done"
+        run.save()
+    assert [(effect.name, effect.status) for effect in hf.effects("t")] == [("act", "done"), ("cancel", "done")]
+
+
+def test_a_run_that_swallows_it_is_halted_all_the_same(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="halted") as run:
+        hf.cancel("t", "stop")
+        for _ in range(3):
+            with pytest.raises(Cancelled):
+                run.save()
+
+
+def test_a_run_that_nobody_holds_is_halted_at_once(world: World) -> None:
+    hf = world.open()
+    hf.submit("h", "queued", start={})
+    with world.running("waiting", hf, start={}, ends="waiting") as run:
+        run.wait("approve")
+    with world.running("idle", hf, start={}):
+        pass
+    with world.dying("interrupted", hf, start={}):
+        pass
+    for name in ("queued", "waiting", "idle", "interrupted"):
+        hf.cancel(name, "stop")
+        hf.cancel(name, "stop")
+        assert status_of(hf, name) == "halted"
+    assert list(hf.waiting()) == []
+    with pytest.raises(Conflict, match="halted"):
+        hf.answer("waiting", "approve", True)
+
+
+def test_a_cancellation_outlives_the_process_it_was_meant_for(world: World) -> None:
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    with world.dying("t", hf) as run:
+        hf.cancel("t", "stop")
+        assert run.status == "running"
+    hf.worker({"h": lambda run: run.save()}).run(until_idle=True)
+    assert status_of(hf) == "halted"
+
+
+def test_a_completed_run_cannot_be_cancelled(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="completed") as run:
+        run.finish()
+    with pytest.raises(Conflict, match="completed"):
+        hf.cancel("t", "too late")

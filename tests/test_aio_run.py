@@ -1,0 +1,376 @@
+"""Async runs: the same guarantees, with what users wrote awaited, and cancellation at every await."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, aio_run
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
+        yield opened
+
+
+class World:
+    """What the agent asks and does, counted."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+        self.ledger: list[str] = []
+        self.looked_up = 0
+
+    async def model(self, *, prompt: str) -> dict[str, Any]:
+        self.asked += 1
+        await asyncio.sleep(0)
+        return {"text": f"reply to {prompt}", "calls": ["a", "b"]}
+
+    async def charge(self, item: str) -> str:
+        await asyncio.sleep(0)
+        self.ledger.append(item)
+        await asyncio.sleep(0)
+        return f"charged {item}"
+
+    def look_up(self, item: str) -> str:
+        self.looked_up += 1
+        return f"{item} costs 1"
+
+
+async def agent(run: AsyncRun, world: World) -> None:
+    look_up = holdfast.tool(effect="read")(world.look_up)
+    charge = holdfast.tool(effect="irreversible", probe=_probe(world))(world.charge)
+    async for step in run.steps():
+        reply = await run.model(world.model, prompt=str(step))
+        run.state["log"].append(reply["text"])
+        await run.tool(look_up, {"item": "a"})
+        results = await asyncio.gather(
+            *(run.tool(charge, {"item": f"{name}{step}"}, key=name) for name in reply["calls"])
+        )
+        run.state["log"] += results
+        if step == 2:
+            await run.finish("done")
+
+
+def _probe(world: World) -> Callable[..., object]:
+    async def probe(item: str) -> object:
+        await asyncio.sleep(0)
+        return Happened(f"charged {item}") if item in world.ledger else NotDone()
+
+    return probe
+
+
+LOG = ["reply to 1", "charged a1", "charged b1", "reply to 2", "charged a2", "charged b2"]
+
+
+def test_a_run_from_beginning_to_end(hf: Holdfast) -> None:
+    world = World()
+
+    async def main() -> AsyncRun:
+        async with hf.aio.run("t", start={"log": []}) as run:
+            await agent(run, world)
+        return run
+
+    run = asyncio.run(main())
+    assert (run.status, run.result) == ("completed", "done")
+    latest = hf.thread("t").latest()
+    assert latest is not None
+    assert latest.state == {"log": LOG}
+    assert (world.asked, sorted(world.ledger)) == (2, ["a1", "a2", "b1", "b2"])
+
+
+class Cancelling:
+    """Cancels the task that runs the agent when a place is reached for the n-th time: the next await there raises."""
+
+    def __init__(self, countdown: int) -> None:
+        self.countdown = countdown
+        self.task: asyncio.Task[Any] | None = None
+
+    def reach(self) -> None:
+        self.countdown -= 1
+        if self.countdown == 0 and self.task is not None:
+            self.task.cancel()
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch, when: str
+) -> None:
+    """At the first await, the second, the third …: each run is resumed and ends as if nothing had been."""
+    to_the_end, sleep = aio_run.to_the_end, asyncio.sleep
+    points = 0
+    was_cancelled = True
+    while was_cancelled:
+        points += 1
+        world, cancelling, name = World(), Cancelling(points), f"t{points}"
+
+        async def counted(work: Callable[[], Any], cancelling: Cancelling = cancelling) -> Any:
+            if when == "before":
+                cancelling.reach()
+            result = await to_the_end(work)
+            if when == "after":
+                cancelling.reach()
+            return result
+
+        async def counted_sleep(seconds: float, cancelling: Cancelling = cancelling) -> None:
+            cancelling.reach()
+            await sleep(seconds)
+
+        async def once(name: str = name, world: World = world) -> None:
+            async with hf.aio.run(name, start={"log": []}) as run:
+                await agent(run, world)
+
+        async def cut(cancelling: Cancelling = cancelling, once: Callable[[], Any] = once) -> bool:
+            cancelling.task = asyncio.ensure_future(once())
+            await asyncio.wait([cancelling.task])
+            return cancelling.task.cancelled()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(aio_run, "to_the_end", counted)
+            patch.setattr(asyncio, "sleep", counted_sleep)
+            was_cancelled = asyncio.run(cut())
+        statuses = {info.status for info in hf.threads(prefix=name) if info.name == name}
+        assert statuses <= {"idle", "completed"}, points
+        asyncio.run(once())
+        latest = hf.thread(name).latest()
+        assert latest is not None
+        assert latest.state == {"log": LOG}, points
+        assert sorted(world.ledger) == ["a1", "a2", "b1", "b2"], points
+        assert world.asked <= 3, points
+    assert points > 20
+
+
+def test_a_sync_run_refuses_async_functions(hf: Holdfast) -> None:
+    world = World()
+    with hf.run("t", start={}) as run:
+        with pytest.raises(InvalidArgument, match=r"hf\.aio\.run"):
+            run.model(world.model, prompt="x")
+        with pytest.raises(InvalidArgument, match=r"hf\.aio\.run"):
+            run.tool(holdfast.tool(effect="read", name="charge")(world.charge), {"item": "x"})
+        with pytest.raises(NotDone, match=r"hf\.aio\.run"):
+            run.model(lambda: world.model(prompt="x"))
+    assert world.asked == 0
+
+
+def test_calls_beside_each_other_need_keys(hf: Holdfast) -> None:
+    async def slow() -> int:
+        await asyncio.sleep(0.01)
+        return 1
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            with pytest.raises(InvalidArgument, match="key="):
+                await asyncio.gather(run.model(slow), run.model(slow))
+
+    asyncio.run(main())
+
+
+def test_calls_one_after_the_other_need_none_in_whatever_tasks(hf: Holdfast) -> None:
+    async def one() -> int:
+        return 1
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            for _ in range(3):
+                assert await asyncio.wait_for(run.model(one), 5) == 1
+
+    asyncio.run(main())
+
+
+def test_a_boundary_stores_the_state_as_it_is_when_it_is_reached(hf: Holdfast) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={"n": 0}) as run:
+            run.state["n"] = 1
+            saving = asyncio.ensure_future(run.save())
+            await asyncio.sleep(0)
+            run.state["n"] = 2
+            await saving
+
+    asyncio.run(main())
+    latest = hf.thread("t").latest()
+    assert latest is not None
+    assert latest.state == {"n": 1}
+
+
+def test_an_async_tool_that_takes_too_long_is_in_doubt(hf: Holdfast) -> None:
+    async def charge() -> None:
+        await asyncio.sleep(60)
+
+    tool = holdfast.tool(effect="irreversible", timeout=0.01)(charge)
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            await run.tool(tool, {})
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
+    assert [effect.status for effect in hf.effects("t")] == ["in_doubt"]
+
+
+def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast) -> None:
+    begun, go_on, ledger = threading.Event(), threading.Event(), []
+
+    def charge() -> str:
+        begun.set()
+        assert go_on.wait(10)
+        ledger.append("charged")
+        return "charged"
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await run.tool(charge, {}, key="k")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(main())
+        assert await asyncio.to_thread(begun.wait, 10)
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        go_on.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    asyncio.run(cancel())
+    assert [(effect.status, effect.result) for effect in hf.effects("t")] == [("done", "charged")]
+    asyncio.run(main())
+    assert ledger == ["charged"]
+
+
+def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its intent is written, and then its caller is gone: nothing happened, and nobody need be asked."""
+    writing, go_on = threading.Event(), threading.Event()
+    store: Any = hf._session.store
+    journal = store.journal
+
+    def slow_journal(*args: Any) -> Any:
+        writing.set()
+        assert go_on.wait(10)
+        return journal(*args)
+
+    ledger: list[str] = []
+
+    async def charge() -> None:
+        ledger.append("charged")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await run.tool(charge, {}, key="k")
+
+    async def cancel() -> None:
+        task = asyncio.ensure_future(main())
+        assert await asyncio.to_thread(writing.wait, 10)
+        task.cancel()
+        go_on.set()
+        await asyncio.wait([task])
+        assert task.cancelled()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(store, "journal", slow_journal)
+        asyncio.run(cancel())
+    assert ([effect.status for effect in hf.effects("t")], ledger) == (["not_done"], [])
+
+
+def test_another_worker_holds_the_run(hf: Holdfast) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={}):
+            with pytest.raises(holdfast.LeaseHeld):
+                await hf.aio.run("t").__aenter__()
+            waiting = asyncio.ensure_future(hf.aio.run("t", wait=10).__aenter__())
+            await asyncio.sleep(0.01)
+        run = await waiting
+        assert run.status == "running"
+
+    asyncio.run(main())
+
+
+async def words(text: str) -> AsyncIterator[dict[str, str]]:
+    for word in text.split():
+        await asyncio.sleep(0)
+        yield {"word": word}
+
+
+def test_a_stream_is_recorded_when_it_is_exhausted(hf: Holdfast) -> None:
+    opened: list[str] = []
+
+    async def model(text: str) -> AsyncIterator[dict[str, str]]:
+        opened.append(text)
+        return words(text)
+
+    async def take(run: AsyncRun) -> list[Any]:
+        return [chunk["word"] async for chunk in run.stream(model, "a b c")]
+
+    async def main() -> None:
+        for _ in range(2):
+            async with hf.aio.run("t", start={}) as run:
+                assert await take(run) == ["a", "b", "c"]
+        assert opened == ["a b c"]
+
+    asyncio.run(main())
+
+
+def test_a_stream_that_was_left_was_in_flight(hf: Holdfast) -> None:
+    opened: list[str] = []
+
+    def model(text: str) -> AsyncIterator[dict[str, str]]:
+        opened.append(text)
+        return words(text)
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            async for chunk in run.stream(model, "a b c"):
+                assert chunk == {"word": "a"}
+                break
+            assert [chunk async for chunk in run.stream(model, "d")] == [{"word": "d"}]
+            await run.save()
+
+    asyncio.run(main())
+    assert opened == ["a b c", "d"]
+    assert [effect.key for effect in hf.effects("t")] == ["run.stream#2"]
+
+
+def test_the_loop_is_free_while_a_plain_function_works(hf: Holdfast) -> None:
+    async def main() -> None:
+        ticks = 0
+
+        async def tick() -> None:
+            nonlocal ticks
+            while True:
+                ticks += 1
+                await asyncio.sleep(0.001)
+
+        ticking = asyncio.ensure_future(tick())
+        async with hf.aio.run("t", start={}) as run:
+            await run.model(time.sleep, 0.05)
+        ticking.cancel()
+        assert ticks > 5
+
+    asyncio.run(main())
+
+
+def test_a_function_that_does_not_say_that_it_is_async_is_awaited_too(hf: Holdfast) -> None:
+    """The clients of providers are such: their methods are wrapped, and what they give has to be awaited."""
+    world = World()
+
+    async def slow() -> None:
+        await asyncio.sleep(60)
+
+    def wrapped(item: str) -> Any:
+        return world.charge(item)
+
+    late = holdfast.tool(effect="irreversible", timeout=0.01, name="late")(lambda: slow())  # noqa: PLW0108 - not async
+
+    async def main() -> str:
+        async with hf.aio.run("t", start={}) as run:
+            assert await run.model(wrapped, "a") == "charged a"
+            await run.tool(late, {})
+        return run.status
+
+    assert asyncio.run(main()) == "waiting"
