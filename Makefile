@@ -56,7 +56,7 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py
 
 kill-sweep: $(READY)
-	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py
+	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine

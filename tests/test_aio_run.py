@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, aio_run
+from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, aio_calls, aio_threads
 
 
 @pytest.fixture
@@ -105,17 +105,17 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """At the first await, the second, the third …: each run is resumed and ends as if nothing had been."""
-    to_the_end, sleep = aio_run.to_the_end, asyncio.sleep
+    done, sleep = aio_threads.done, asyncio.sleep
     points = 0
     was_cancelled = True
     while was_cancelled:
         points += 1
         world, cancelling, name = World(), Cancelling(points), f"t{points}"
 
-        async def counted(work: Callable[[], Any], cancelling: Cancelling = cancelling) -> Any:
+        async def counted(work: asyncio.Future[Any], cancelling: Cancelling = cancelling) -> Any:
             if when == "before":
                 cancelling.reach()
-            result = await to_the_end(work)
+            result = await done(work)
             if when == "after":
                 cancelling.reach()
             return result
@@ -134,7 +134,8 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
             return cancelling.task.cancelled()
 
         with monkeypatch.context() as patch:
-            patch.setattr(aio_run, "to_the_end", counted)
+            patch.setattr(aio_threads, "done", counted)
+            patch.setattr(aio_calls, "done", counted)
             patch.setattr(asyncio, "sleep", counted_sleep)
             was_cancelled = asyncio.run(cut())
         statuses = {info.status for info in hf.threads(prefix=name) if info.name == name}

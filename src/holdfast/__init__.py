@@ -12,6 +12,7 @@ from holdfast.errors import (
     Conflict,
     Damaged,
     EffectsAhead,
+    Halted,
     HoldfastError,
     Incompatible,
     InvalidArgument,
@@ -20,6 +21,7 @@ from holdfast.errors import (
     NewerFormat,
     NotAStore,
     NotFound,
+    NotInstalled,
     NotRecorded,
     OutcomeUnknown,
     Protected,
@@ -34,7 +36,20 @@ from holdfast.errors import (
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.records import NOT_LOADED, Checkpoint, Effect, Interrupted, Question, Skipped, Status, ThreadInfo, Usage
+from holdfast.records import (
+    NOT_LOADED,
+    Checkpoint,
+    Effect,
+    Interrupted,
+    Progress,
+    Question,
+    Skipped,
+    Status,
+    Stuck,
+    ThreadInfo,
+    Usage,
+)
+from holdfast.runs.guards import Budget, LoopGuard
 from holdfast.runs.outcome import GiveUp, Happened, NotDone
 from holdfast.runs.run import Run
 from holdfast.runs.tools import tool
@@ -61,6 +76,7 @@ __all__ = [
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
+    "Budget",
     "Busy",
     "CallFailed",
     "Cancelled",
@@ -75,6 +91,7 @@ __all__ = [
     "EveryN",
     "EverySeconds",
     "GiveUp",
+    "Halted",
     "Happened",
     "Holdfast",
     "HoldfastError",
@@ -83,15 +100,18 @@ __all__ = [
     "InvalidArgument",
     "LeaseHeld",
     "LeaseLost",
+    "LoopGuard",
     "Never",
     "NewerFormat",
     "NotAStore",
     "NotDone",
     "NotFound",
+    "NotInstalled",
     "NotRecorded",
     "Optimized",
     "OutcomeUnknown",
     "Policy",
+    "Progress",
     "Protected",
     "Pruned",
     "Question",
@@ -104,6 +124,7 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreFull",
+    "Stuck",
     "Thread",
     "ThreadInfo",
     "TooLarge",

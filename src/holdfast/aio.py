@@ -11,17 +11,20 @@ from types import TracebackType
 from typing import Any, ParamSpec, Self, TypeVar
 
 from holdfast import handle
-from holdfast.aio_run import AsyncRunBlock
+from holdfast.aio_run import AsyncRun, AsyncRunBlock
+from holdfast.aio_threads import begin
 from holdfast.codec import packed
 from holdfast.opening import Durability
 from holdfast.policy import Policy
-from holdfast.records import Checkpoint, Effect, Interrupted, Question, Status, ThreadInfo, Usage
+from holdfast.records import Checkpoint, Effect, Interrupted, Progress, Question, Status, Stuck, ThreadInfo, Usage
 from holdfast.runs.claiming import Terms
+from holdfast.runs.guards import Guard
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
 from holdfast.threads.diff import Diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.maintenance import Optimized
+from holdfast.threads.migration import M
 from holdfast.threads.retention import Pruned, Retention
 from holdfast.threads.saver import Expect
 from holdfast.threads.saving import Details
@@ -35,8 +38,7 @@ _PAGE = 100  # items fetched at a time
 
 async def _in_thread(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
     """Run a verb in a thread. A cancelled await leaves it to finish there: a commit is never torn."""
-    loop = asyncio.get_running_loop()
-    return await asyncio.shield(loop.run_in_executor(None, functools.partial(verb, *args, **kwargs)))
+    return (await asyncio.shield(begin(functools.partial(verb, *args, **kwargs)))).given()
 
 
 async def _each(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
@@ -159,8 +161,8 @@ class AsyncThread:
     async def diff(self, a: Ref, b: Ref) -> Diff:
         return await self._in_order(self._thread.diff, a, b)
 
-    async def rewind(self, ref: Ref) -> Checkpoint:
-        return await self._in_order(self._thread.rewind, ref)
+    async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
+        return await self._in_order(functools.partial(self._thread.rewind, past_effects=past_effects), ref)
 
     async def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> AsyncThread:
         return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
@@ -189,6 +191,9 @@ class AsyncHoldfast:
     def thread(self, name: str, type: Any = None, schema_version: int | None = None) -> AsyncThread:
         return AsyncThread(self._hf.thread(name, type, schema_version))
 
+    def migration(self, from_: int, to: int) -> Callable[[M], M]:
+        return self._hf.migration(from_, to)
+
     def threads(
         self,
         prefix: str | None = None,
@@ -212,10 +217,16 @@ class AsyncHoldfast:
         tools: Iterable[Callable[..., Any]] | None = None,
         turn: str | None = None,
         effects: Effects | None = None,
+        schema_version: int | None = None,
+        guards: Iterable[Guard] = (),
+        on_resume: Callable[[AsyncRun], Any] | None = None,
     ) -> AsyncRunBlock:
         """As `Holdfast.run`: `async with hf.aio.run("name", start=state) as run`."""
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
-        return AsyncRunBlock(self._hf._claiming(thread, terms, start, type, policy, tools, effects))
+        claiming = self._hf._claiming(
+            thread, terms, start, type, policy, tools, effects, schema_version, guards, on_resume
+        )
+        return AsyncRunBlock(claiming)
 
     async def effects(self, thread: str) -> list[Effect]:
         return await _in_thread(self._hf.effects, thread)
@@ -226,8 +237,17 @@ class AsyncHoldfast:
     async def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         await _in_thread(self._hf.settle, thread, effect, outcome)
 
+    async def undo(self, thread: str, *, to: Ref) -> list[Effect]:
+        return await _in_thread(self._hf.undo, thread, to=to)
+
     def waiting(self, name: str | None = None) -> AsyncIterator[Question]:
         return _each(lambda: self._hf.waiting(name))
+
+    async def progress(self, thread: str) -> Progress | None:
+        return await _in_thread(self._hf.progress, thread)
+
+    def stuck(self, older_than: float = 300.0) -> AsyncIterator[Stuck]:
+        return _each(lambda: self._hf.stuck(older_than))
 
     async def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
         await _in_thread(self._hf.answer, thread, name, value, by)

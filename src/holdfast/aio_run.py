@@ -6,32 +6,38 @@ import asyncio
 import functools
 import inspect
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable, Iterable
+from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
-import msgspec
-
+from holdfast.aio_calls import chunks, drive, source_of
+from holdfast.aio_tasks import Tasks
+from holdfast.aio_threads import to_the_end
 from holdfast.errors import LeaseHeld
+from holdfast.observing import Observed
+from holdfast.policy import Policy
 from holdfast.records import Checkpoint, Effect, Status
-from holdfast.runs.block import Claiming
-from holdfast.runs.calls import OnChange
-from holdfast.runs.core import RunCore
-from holdfast.runs.invoking import Call, Ended, Invocation, TimedOut, Uncalled, advance, is_async
+from holdfast.runs.calls import OnChange, watched_stream
+from holdfast.runs.children import Child
+from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.entering import Claiming
+from holdfast.runs.invoking import Call
+from holdfast.runs.leaving import decisive
 from holdfast.runs.signals import termination
 
 T = TypeVar("T")
 
 _POLL_SECONDS: Final = 0.05
-_END: Final = object()
 
 
 class AsyncRun:
     """A run that this process holds, inside `async with hf.aio.run(…) as run`. `Run` says what each verb does."""
 
-    def __init__(self, core: RunCore) -> None:
+    def __init__(self, core: RunCore, claiming: Claiming) -> None:
         self._core = core
+        self._claiming = claiming
+        self._tasks = Tasks()
 
     @property
     def state(self) -> Any:
@@ -91,20 +97,28 @@ class AsyncRun:
         if self._core.is_open:
             yield self._core.step
         while self._core.is_open:
-            await to_the_end(self._core.closing())
+            with self._tasks.inside():
+                await to_the_end(self._core.closing())
             yield self._core.step
 
     async def save(self) -> Checkpoint:
         """As `Run.save`."""
-        return await to_the_end(self._core.saving())
+        with self._tasks.inside():
+            return await to_the_end(self._core.saving())
 
     async def finish(self, result: Any = None) -> None:
         """As `Run.finish`."""
-        await to_the_end(self._core.finishing(result))
+        with self._tasks.inside():
+            await to_the_end(self._core.finishing(result))
 
     async def halt(self, reason: str) -> None:
         """As `Run.halt`."""
-        await to_the_end(functools.partial(self._core.halt, reason))
+        with self._tasks.inside():
+            await to_the_end(functools.partial(self._core.halt, reason))
+
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """As `Run.progress`. Not awaited: nothing is stored here."""
+        self._core.progress(done, total, note)
 
     async def model(
         self,
@@ -117,39 +131,63 @@ class AsyncRun:
         **kwargs: Any,
     ) -> Any:
         """As `Run.model`. The function may be async or not; one that is not is called in a thread."""
-        return await _drive(
-            self._core.calling(
-                lambda calls: calls.model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
-            )
+        call = self._core.calling(
+            lambda calls: calls.model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
         )
+        return await self._made(call, self._core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """As `Run.tool`. The tool may be async or not; one that is not is called in a thread, and not cancelled."""
-        return await _drive(self._core.calling(lambda calls: calls.tool(named, args, key, caller=None)))
+        call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=None))
+        return await self._made(call, self._core.observed("tool", named), key)
+
+    async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
+        with self._tasks.inside():
+            if key is None:
+                self._tasks.require_order(self._core.step)
+            return await drive(call, observed)
+
+    def child(
+        self,
+        name: str,
+        *,
+        start: Any = None,
+        type: Any = None,
+        agent: str | None = None,
+        policy: Policy | None = None,
+        tools: Iterable[Callable[..., Any]] | None = None,
+    ) -> AsyncChildBlock:
+        """As `Run.child`: `async with run.child("name", start=state) as child`."""
+        child = Child(self._core, self._claiming, name, start, type, agent, policy, tools)
+        return AsyncChildBlock(child, self._tasks)
 
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - not of this process: the run waits without one
         """As `Run.wait`."""
-        return await to_the_end(functools.partial(self._core.wait, name, payload, timeout))
+        with self._tasks.inside():
+            return await to_the_end(functools.partial(self._core.wait, name, payload, timeout))
 
     async def sleep(self, seconds: float) -> None:
         """As `Run.sleep`."""
-        await to_the_end(functools.partial(self._core.sleep, seconds))
+        with self._tasks.inside():
+            await to_the_end(functools.partial(self._core.sleep, seconds))
 
     async def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """As `Run.stream`. The function gives an async iterator or another, or a coroutine that gives one."""
-        calls = await to_the_end(self._core.calls)
-        with calls.streaming(function, args, kwargs, key=key, caller=id(asyncio.current_task())) as stream:
+        with self._tasks.inside():
+            if key is None:
+                self._tasks.require_order(self._core.step)
+            calls = await to_the_end(self._core.calls)
+        streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
+        with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 for chunk in stream.recorded:
                     yield chunk
                 return
-            source = function(*args, **kwargs)
-            if inspect.isawaitable(source):
-                source = await source
-            async for chunk in _chunks(source):
-                yield stream.take(chunk)
+            async with aclosing(chunks(await source_of(function, *args, **kwargs))) as source:
+                async for chunk in source:
+                    yield stream.take(chunk)
             await to_the_end(stream.end)
 
 
@@ -158,156 +196,125 @@ class AsyncRunBlock:
 
     def __init__(self, claiming: Claiming) -> None:
         self._claiming = claiming
-        self._core: RunCore | None = None
+        self._run: AsyncRun | None = None
 
     async def __aenter__(self) -> AsyncRun:
         self._claiming.enter_once()
+        termination.listen()  # before the run is claimed, or a signal in between would not give it back
+        try:
+            with self._claiming.observed():
+                core = await self._claimed_in_time()
+        except BaseException:
+            termination.unlisten()
+            raise
+        self._run = run = AsyncRun(core, self._claiming)
+        hook = self._claiming.on_resume
+        if hook is not None and core.resumed and core.is_open:
+            await self._resume(run, hook)
+        return run
+
+    async def _resume(self, run: AsyncRun, hook: Callable[[AsyncRun], Any]) -> None:
+        """Let the hook of a resumed run have it first. What it raises ends the run as it would in the block."""
+        try:
+            with run._core.hooking():
+                result = hook(run)
+                if inspect.isawaitable(result):
+                    await result
+        except BaseException as error:
+            if await self.__aexit__(type(error), error, error.__traceback__):
+                raise waits_in_hook(run.status) from None
+            raise
+
+    async def _claimed_in_time(self) -> RunCore:
         deadline = time.monotonic() + self._claiming.wait
         while True:
             try:
-                self._core = await self._claimed()
-                break
+                return await self._claimed()
             except LeaseHeld:
                 if time.monotonic() >= deadline:
                     raise
             await asyncio.sleep(_POLL_SECONDS)
-        termination.listen()
-        return AsyncRun(self._core)
 
     async def _claimed(self) -> RunCore:
-        """The run, claimed. Given back at once if the caller is cancelled meanwhile."""
+        """The run, claimed. Given back at once if the caller is cancelled meanwhile, or a signal comes."""
         claimed: list[RunCore] = []
         try:
-            await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True, wait=0)))
-        except asyncio.CancelledError as cancelled:
+            with termination.deferred():
+                await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True, wait=0)))
+        except BaseException as ended:
             if claimed:
-                await to_the_end(functools.partial(claimed[0].leave, cancelled))
+                with termination.deferred():
+                    await to_the_end(functools.partial(claimed[0].leave, ended))
             raise
         return claimed[0]
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        if self._core is None:
+        if self._run is None:
             return False
-        with termination.deferred():
-            return await to_the_end(functools.partial(self._core.leave, error))
-
-
-async def to_the_end(work: Callable[[], T]) -> T:
-    """Do work in a thread. A caller that is cancelled hears of that when the work is done: a write is never torn."""
-    future = asyncio.get_running_loop().run_in_executor(None, work)
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
         try:
-            await asyncio.wait([future])
-        except asyncio.CancelledError as error:
-            cancelled = error
+            return await _left(self._run, functools.partial(self._run._core.leave, error))
+        finally:
+            try:
+                termination.unlisten()
+            finally:
+                self._claiming.left()
+
+
+class AsyncChildBlock:
+    """What `run.child(…)` of an async run gives."""
+
+    def __init__(self, child: Child, tasks: Tasks) -> None:
+        """`tasks` are those of the parent: who is in the block of its child is in it."""
+        self._child = child
+        self._tasks = tasks
+        self._run: AsyncRun | None = None
+        self._leave_parent: Callable[[], None] = _nothing
+
+    async def __aenter__(self) -> AsyncRun:
+        self._leave_parent = self._tasks.enter()
+        try:
+            with self._child.claiming.observed():
+                core = await self._entered()
+        except BaseException:
+            self._leave_parent()
+            raise
+        self._run = AsyncRun(core, self._child.claiming)
+        return self._run
+
+    async def _entered(self) -> RunCore:
+        """The child, claimed. Given back at once if the caller is cancelled meanwhile."""
+        entered: list[RunCore] = []
+        try:
+            await to_the_end(lambda: entered.append(self._child.enter(can_await=True)))
+        except asyncio.CancelledError as cancelled:
+            if entered:
+                await to_the_end(functools.partial(self._child.leave, entered[0], cancelled))
+            raise
+        return entered[0]
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._run is None:
+            return
+        try:
+            await _left(self._run, functools.partial(self._child.leave, self._run._core, decisive(error)))
+        finally:
+            self._leave_parent()
+            self._child.claiming.left()
+
+
+async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
+    """Leave the block of a run: nothing of it is under way any more when it is given back."""
+    cancelled = await run._tasks.end()
+    with termination.deferred():
+        result = await to_the_end(leave)
     if cancelled is not None:
-        if not future.cancelled():
-            future.exception()  # its caller does not hear of it any more
         raise cancelled
-    return future.result()
+    return result
 
 
-class _Outcome(msgspec.Struct, frozen=True):
-    """What an invocation gave. `cancelled` if its caller was meanwhile, and it could not be stopped."""
-
-    result: Any = None
-    error: BaseException | None = None
-    cancelled: asyncio.CancelledError | None = None
-
-
-async def _drive(call: Call) -> Any:
-    """Make a call, its own work in threads, what it invokes on the loop."""
-    state = await _begun(call, functools.partial(advance, call))
-    while isinstance(state, Invocation):
-        outcome = await _invoke(state)
-        work = functools.partial(advance, call, outcome.result, outcome.error)
-        if outcome.cancelled is not None:
-            # What it gave is recorded first.
-            await _leave_uncalled(call, await to_the_end(work))
-            raise outcome.cancelled
-        state = await _begun(call, work)
-    return state.result
-
-
-async def _begun(call: Call, work: Callable[[], Invocation | Ended]) -> Invocation | Ended:
-    """Go on with a call. Cancelled meanwhile, it is told that what it was about to invoke never was."""
-    states: list[Invocation | Ended] = []
-    try:
-        await to_the_end(lambda: states.append(work()))
-    except asyncio.CancelledError:
-        if states:
-            await _leave_uncalled(call, states[0])
-        raise
-    return states[0]
-
-
-async def _leave_uncalled(call: Call, state: Invocation | Ended) -> None:
-    if isinstance(state, Invocation):
-        with suppress(Uncalled):
-            await to_the_end(functools.partial(advance, call, error=Uncalled()))
-
-
-async def _invoke(what: Invocation) -> _Outcome:
-    if is_async(what.function):
-        return await _awaited(what.function(*what.args, **what.kwargs), what)
-    outcome = await _invoke_in_thread(what)
-    if not inspect.isawaitable(outcome.result):
-        return outcome
-    if outcome.cancelled is not None:
-        if inspect.iscoroutine(outcome.result):
-            outcome.result.close()
-        return _Outcome(error=Uncalled(), cancelled=outcome.cancelled)
-    return await _awaited(outcome.result, what)
-
-
-async def _awaited(result: Awaitable[Any], what: Invocation) -> _Outcome:
-    limit = asyncio.timeout(what.timeout)
-    try:
-        async with limit:
-            return _Outcome(await result)
-    except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
-        if isinstance(error, TimeoutError) and limit.expired():
-            return _Outcome(error=_timed_out(what))
-        return _Outcome(error=error)
-
-
-async def _invoke_in_thread(what: Invocation) -> _Outcome:
-    """Call a function that is not async. It cannot be stopped: a caller that is cancelled hears of it afterwards."""
-    future = asyncio.ensure_future(asyncio.to_thread(what.function, *what.args, **what.kwargs))
-    deadline = None if what.timeout is None else time.monotonic() + what.timeout
-    cancelled: asyncio.CancelledError | None = None
-    while not future.done():
-        left = None if deadline is None else max(deadline - time.monotonic(), 0)
-        try:
-            await asyncio.wait([future], timeout=left)
-        except asyncio.CancelledError as asked:
-            cancelled = asked
-        if not future.done() and deadline is not None and time.monotonic() >= deadline:
-            future.add_done_callback(_retrieve)
-            return _Outcome(error=_timed_out(what), cancelled=cancelled)
-    error = future.exception()
-    return _Outcome(None if error is not None else future.result(), error, cancelled)
-
-
-def _timed_out(what: Invocation) -> TimedOut:
-    return TimedOut(f"no answer after {what.timeout:g} seconds")
-
-
-def _retrieve(future: asyncio.Future[Any]) -> None:
-    """Nobody waits for it any more; without this, asyncio would complain of an error that nobody heard of."""
-    if not future.cancelled():
-        future.exception()
-
-
-async def _chunks(source: Any) -> AsyncIterator[Any]:
-    """What a source gives, piece by piece; one that is not async is asked in a thread."""
-    if hasattr(source, "__aiter__"):
-        async for chunk in source:
-            yield chunk
-        return
-    iterator = iter(source)
-    while (chunk := await to_the_end(functools.partial(next, iterator, _END))) is not _END:
-        yield chunk
+def _nothing() -> None:
+    pass

@@ -86,6 +86,10 @@ class Cancelled(HoldfastError):
     """Somebody cancelled the run with `hf.cancel`; it is halted. `hf.run` goes on with it where it stopped."""
 
 
+class Halted(HoldfastError):
+    """A guard stopped the run before its next call; it is halted. `hf.run` with other guards goes on with it."""
+
+
 class WaitTimedOut(HoldfastError, TimeoutError):
     """Nobody answered `run.wait` in time."""
 
@@ -102,6 +106,10 @@ class Unfinished(Conflict):
 
     def __reduce__(self) -> tuple[type[Unfinished], tuple[str, str | None]]:
         return type(self), (str(self), self.turn)
+
+
+class NotInstalled(HoldfastError, ImportError):
+    """Something needs a package that is not installed. The message says which extra of Holdfast brings it."""
 
 
 class Closed(HoldfastError):

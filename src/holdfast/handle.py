@@ -11,10 +11,13 @@ from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
 from holdfast.opening import Durability, open_store
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import Effect, Interrupted, Question, ThreadInfo
-from holdfast.runs import answers, recovery
-from holdfast.runs.block import Claiming, RunBlock
+from holdfast.records import Effect, Interrupted, Progress, Question, Stuck, ThreadInfo
+from holdfast.runs import answers, progress, recovery, stuck, undoing
+from holdfast.runs.block import RunBlock
 from holdfast.runs.claiming import Terms
+from holdfast.runs.entering import Claiming
+from holdfast.runs.family import wake_parents
+from holdfast.runs.guards import Guard
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run
@@ -25,10 +28,11 @@ from holdfast.threads import integrity, maintenance
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.integrity import Report
 from holdfast.threads.meta import checked_status, moment
-from holdfast.threads.references import shown, split_reference
+from holdfast.threads.migration import M
+from holdfast.threads.references import find_row, shown, split_reference
 from holdfast.threads.retention import Retention
 from holdfast.threads.session import Session
-from holdfast.threads.thread import Thread, checked_limit, checked_name, saver_of
+from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast
@@ -85,10 +89,19 @@ class Holdfast:
         """A handle on a thread, which need not exist yet.
 
         `type` says how states that are instances of a dataclass, a msgspec, attrs or pydantic class come back.
-        `schema_version` is kept with each checkpoint for the caller's own use.
+        `schema_version` is kept with each checkpoint. States of older versions are migrated when they are loaded;
+        Incompatible if that cannot be done.
         """
         self._session.check_open()
         return Thread(self._session, name, type, schema_version)
+
+    def migration(self, from_: int, to: int) -> Callable[[M], M]:
+        """A decorator for a function that takes a plain state of schema version `from_` and returns one of `to`.
+
+        Used by this handle for threads and runs with a `schema_version`. The stored state stays what it is.
+        """
+        self._session.check_open()
+        return self._session.migrations.registering(from_, to)
 
     def threads(
         self, prefix: str | None = None, status: str | None = None, limit: int | None = None, after: str | None = None
@@ -133,6 +146,9 @@ class Holdfast:
         tools: Iterable[Callable[..., Any]] | None = None,
         turn: str | None = None,
         effects: Effects | None = None,
+        schema_version: int | None = None,
+        guards: Iterable[Guard] = (),
+        on_resume: Callable[[Run], Any] | None = None,
     ) -> RunBlock:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
@@ -141,9 +157,14 @@ class Holdfast:
         With a `turn`, the id of a request, say, the same id resumes or gives the result it had, and a new one begins
         where the last ended; Unfinished if that has not. `effects`: "live" calls tools, "recorded" only those that
         read, "ask" asks before irreversible ones; a fork asks unless it is told otherwise.
+        Incompatible if an unfinished run was begun by another `version`, or its state cannot be migrated to
+        `schema_version`: then nobody has claimed it.
+        `guards` halt the run before the call that would be too many: see LoopGuard and Budget. `on_resume` is given a
+        run that was begun before, ahead of the block.
         """
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
-        return RunBlock(self._claiming(thread, terms, start, type, policy, tools, effects))
+        claiming = self._claiming(thread, terms, start, type, policy, tools, effects, schema_version, guards, on_resume)
+        return RunBlock(claiming)
 
     def _claiming(
         self,
@@ -154,6 +175,9 @@ class Holdfast:
         policy: Policy | None,
         tools: Iterable[Callable[..., Any]] | None,
         effects: Effects | None,
+        schema_version: int | None,
+        guards: Iterable[Guard],
+        on_resume: Callable[[Any], Any] | None,
     ) -> Claiming:
         self._session.check_open()
         return Claiming(
@@ -166,6 +190,9 @@ class Holdfast:
             has_start=start is not None,
             type=type,
             effects=effects,
+            schema_version=schema_version,
+            guards=guards,
+            on_resume=on_resume,
         )
 
     def effects(self, thread: str) -> list[Effect]:
@@ -179,12 +206,23 @@ class Holdfast:
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
-        recovery.settle(self._session.store, self._row(thread), effect, outcome)
+        row = self._row(thread)
+        recovery.settle(self._session.store, row, effect, outcome)
+        wake_parents(self._session.store, self._session.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[Question]:
         """What runs wait for: questions of `run.wait`, of one name or all, and calls in doubt; longest first."""
         self._session.check_open()
         return answers.waiting(self._session.store, name)
+
+    def progress(self, thread: str) -> Progress | None:
+        """How far the run of a thread last said it is; None if it said nothing since it was last claimed."""
+        return progress.progress_of(self._session.store, self._row(thread))
+
+    def stuck(self, older_than: float = 300.0) -> Iterator[Stuck]:
+        """The runs that have got nowhere for so many seconds, and why: see `Stuck`."""
+        self._session.check_open()
+        return stuck.stuck(self._session.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
         """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict."""
@@ -193,6 +231,16 @@ class Holdfast:
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run: at once if nobody holds it, else its next call raises Cancelled. Conflict if it is completed."""
         answers.cancel(self._session.store, self._row(thread), reason)
+
+    def undo(self, thread: str, *, to: Ref) -> list[Effect]:
+        """Take back, newest first, what a thread did after a checkpoint, by the `undo=` of its tools; what was undone.
+
+        Conflict, with nothing undone, if something irreversible has none, is in doubt, or the thread is being run.
+        Nothing is rewound by it.
+        """
+        row = self._row(thread)
+        store = self._session.store
+        return undoing.undo(store, self._tools, row, find_row(store, row, to), self._session.namespace)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""
@@ -208,8 +256,14 @@ class Holdfast:
         versions: Collection[str | None] | None = None,
         lease: float = 30.0,
         attempts: int = 5,
+        guards: Iterable[Guard] = (),
+        health: tuple[str, int] | None = None,
     ) -> Worker:
-        """A worker that claims and runs what is queued, interrupted or woken, oldest first. Call its `run()`."""
+        """A worker that claims and runs what is queued, interrupted or woken, oldest first. Call its `run()`.
+
+        With `health`, a host and a port, it answers `GET /live` and `GET /ready` there. Port 0 means any free one;
+        `worker.health` says which.
+        """
         self._session.check_open()
         return Worker(
             self._session,
@@ -219,6 +273,8 @@ class Holdfast:
             versions=versions,
             lease=lease,
             attempts=attempts,
+            guards=guards,
+            health=health,
         )
 
     def _row(self, thread: str) -> ThreadRow:

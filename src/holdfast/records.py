@@ -125,6 +125,24 @@ class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
     would: str
 
 
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a run said it is, and when."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: datetime
+
+
+class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+    """A run that gets nowhere: since when, and why, as far as that can be told from outside."""
+
+    thread: str
+    status: Status
+    since: datetime
+    why: str
+
+
 class Question(msgspec.Struct, frozen=True, kw_only=True):
     """What a run waits for. `about` says whether it is a `run.wait`, answered by `hf.answer`, or a call in doubt,
     decided by `hf.settle`; `payload` is what the run gave to it, or the arguments of that call.

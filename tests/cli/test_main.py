@@ -34,7 +34,8 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
         assert main(words) == 0
         out, err = capsys.readouterr()
         assert out.startswith("usage: holdfast VERB")
-        assert all(f"  {name}  {verb.summary}\n" in out for name, verb in VERBS.items())
+        width = max(map(len, VERBS))
+        assert all(f"  {name:{width}}  {verb.summary}\n" in out for name, verb in VERBS.items())
         assert "exit codes: 0 ok, 1 error, 2 usage" in out
         assert err == ""
 

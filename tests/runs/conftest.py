@@ -77,6 +77,14 @@ class World:
             self._dead.add(owner)
         self.pass_time(options.get("lease", LEASE) + 1)
 
+    def kill(self, run: Run) -> None:
+        """The process of a run dies here, with all it holds."""
+        stop_renewing(run)
+        if run._core._row.owner is not None:
+            self._dead.add(run._core._row.owner)
+        run._core._calls = None  # so that leaving its block writes nothing
+        raise Crash
+
     @contextmanager
     def running(self, thread: str, hf: Holdfast | None = None, *, ends: str = "idle", **options: Any) -> Iterator[Run]:
         """A run whose block must end so: a run that waits leaves its block silently, with all asserts in it."""

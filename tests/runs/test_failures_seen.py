@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import threading
 from typing import Any
 
@@ -11,7 +12,7 @@ import holdfast
 from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
 from holdfast.runs.failures import again
 from holdfast.stores.contract import Store
-from tests.runs.conftest import World
+from tests.runs.conftest import Crash, World
 
 
 class Flaky:
@@ -352,3 +353,136 @@ def test_making_a_failure_again_runs_no_code_of_its_class() -> None:
         patch.setattr(Unavailable, "__new__", lambda *_: pytest.fail("called"), raising=False)
         patch.setattr(Unavailable, "__init__", lambda *_: pytest.fail("called"))
         assert isinstance(again(f"{__name__}.Unavailable: x"), Unavailable)
+
+
+class Flood:
+    """A model that fails some times, then answers. What was told to people in between stands in a list."""
+
+    def __init__(self, failures: int) -> None:
+        self.left = failures
+        self.asked = 0
+        self.told: list[str] = []
+
+    def ask(self) -> str:
+        self.asked += 1
+        if self.left:
+            self.left -= 1
+            raise Unavailable(f"{self.left} more")
+        return "reply"
+
+    def tell(self, text: str) -> None:
+        self.told.append(text)
+
+    def step(self, run: holdfast.Run) -> str:
+        """The usual loop: try, tell somebody, try again; then say that it worked."""
+        for attempt in itertools.count():
+            try:
+                reply = str(run.model(self.ask))
+            except Unavailable:
+                run.tool(self.tell, {"text": f"attempt {attempt} failed"})
+            else:
+                run.tool(self.tell, {"text": "it worked"})
+                return reply
+        return ""
+
+
+@pytest.mark.parametrize("dies_after", range(1, 8))
+def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
+    world: World, monkeypatch: pytest.MonkeyPatch, dies_after: int
+) -> None:
+    flood = Flood(3)
+    writes: list[int] = []
+    with world.dying("t", start={}) as run:
+        write = run._core._journal.write
+
+        def counted(*args: Any) -> Any:
+            row = write(*args)
+            writes.append(1)
+            if len(writes) == dies_after:
+                raise Crash
+            return row
+
+        monkeypatch.setattr(run._core._journal, "write", counted)
+        flood.step(run)
+    # What is in doubt happened: the tool appends before anything else.
+    hf = world.open()
+    for effect in hf.effects("t"):
+        if effect.status in ("begun", "in_doubt"):
+            if effect.arguments["text"] in flood.told:
+                hf.settle("t", effect, Happened(None))
+            else:
+                hf.settle("t", effect, NotDone())
+    with world.running("t", hf) as run:
+        assert flood.step(run) == "reply"
+    assert flood.told == ["attempt 0 failed", "attempt 1 failed", "attempt 2 failed", "it worked"]
+    assert flood.asked <= 5
+
+
+def test_a_program_that_sleeps_between_tries_gets_to_try_again(world: World) -> None:
+    flood = Flood(2)
+    hf = world.open()
+    hf.submit("h", "t", start={})
+
+    def handler(run: holdfast.Run) -> str:
+        while True:
+            try:
+                return str(run.model(flood.ask))
+            except Unavailable:
+                run.sleep(30)
+
+    for _ in range(4):
+        hf.worker({"h": handler}, attempts=2).run(until_idle=True)
+        world.pass_time(31)
+    assert [info.status for info in hf.threads()] == ["completed"]
+    assert flood.asked == 3
+
+
+def test_a_retry_of_holdfast_s_own_is_nothing_that_the_program_heard_of(world: World) -> None:
+    tries: list[int] = []
+
+    @holdfast.tool(effect="idempotent", retry=3)
+    def post() -> str:
+        tries.append(1)
+        if len(tries) < 3:
+            raise Unavailable
+        return "posted"
+
+    def act() -> None:
+        pass
+
+    with world.dying("t", start={}) as run:
+        assert run.tool(post, {}) == "posted"
+        run.tool(act, {})
+    with world.running("t") as run:
+        assert run.tool(post, {}) == "posted"
+    assert len(tries) == 3
+
+
+def test_errors_that_cannot_be_made_again_come_as_call_failed(world: World) -> None:
+    kinds = (ExceptionGroup("several", [ValueError()]), UnicodeDecodeError("utf-8", b"x", 0, 1, "bad"))
+    for number, error in enumerate(kinds):
+
+        def fail(error: Exception = error) -> None:
+            raise error
+
+        def act() -> None:
+            pass
+
+        with world.dying(f"t{number}", start={}) as run:
+            with pytest.raises(type(error)):
+                run.model(fail)
+            run.tool(act, {})
+        with world.running(f"t{number}") as run, pytest.raises((holdfast.CallFailed, type(error))):
+            run.model(fail)
+
+
+def test_what_is_settled_as_not_done_has_no_failure_that_could_be_raised_again(world: World) -> None:
+    def pay() -> None:
+        raise ConnectionError("cut")
+
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.tool(pay, {}, key="a")
+    assert hf.effects("t")[0].error is not None
+    hf.settle("t", 1, NotDone())
+    assert hf.effects("t")[0].error is None

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
+from holdfast import AfterModel, Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
 from tests.runs.conftest import World
 
 # -- beginning and ending ---------------------------------------------------------------------------------------------
@@ -213,6 +213,56 @@ def test_a_thread_cannot_be_moved_under_a_lease(world: World) -> None:
     thread.rewind("@1")
 
 
+def test_steps_of_a_thread_with_a_run_only_grow(world: World) -> None:
+    """In a step that came again, calls would be answered with what they gave before."""
+    hf = world.open()
+    asked: list[int] = []
+
+    def model() -> int:
+        asked.append(1)
+        return len(asked)
+
+    with world.running("t", hf, start={}) as run:
+        run.model(model)
+        run.save()
+    thread = hf.thread("t")
+    thread.latest()
+    for step in (0, 1):
+        with pytest.raises(InvalidArgument, match="only grow"):
+            thread.save({}, step=step)
+    thread.save({}, step=7)
+    with world.running("t", hf) as run:
+        assert (run.step, run.model(model)) == (8, 2)
+    plain = hf.thread("plain")
+    plain.save({}, step=5)
+    plain.save({}, step=1)
+
+
+def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
+    hf = world.open()
+    with world.dying("t", hf, start={}, policy=AfterModel()) as run:
+        for step in run.steps():
+            if step > 700:
+                break
+            run.model(lambda: "reply")
+        assert run.model(lambda: "open") == "open"
+    store: Any = hf._session.store
+    read: list[int] = []
+    effects = store.effects
+
+    def counted(thread: int, *, after: int, limit: int) -> Any:
+        page = effects(thread, after=after, limit=limit)
+        read.append(len(page))
+        return page
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "effects", counted)
+        with world.running("t", hf) as run:
+            assert run.model(lambda: "again") == "open"
+    assert len(hf.effects("t")) == 701
+    assert sum(read) <= 500 + 10
+
+
 def test_a_lease_on_another_boot_has_ended(world: World) -> None:
     run = world.open().run("t", start={}).__enter__()
     assert run._core._lease is not None
@@ -294,7 +344,7 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World) -> None:
         def __getattr__(self, name: str) -> Any:
             return getattr(self._store, name)
 
-        def renew(self, thread: int, fence: int, until: int) -> None:
+        def renew(self, thread: int, fence: int, until: int, progress: object = None) -> None:
             raise holdfast.Busy("locked")
 
     calls: list[float] = []

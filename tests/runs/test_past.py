@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import EffectsAhead, GiveUp, Happened, Holdfast, InvalidArgument, NotDone, NotRecorded, Run
+from holdfast import EffectsAhead, GiveUp, Happened, Holdfast, InvalidArgument, NotDone, NotRecorded, Retention, Run
 from tests.runs.conftest import World
 
 
@@ -189,6 +189,126 @@ def test_a_call_in_doubt_there_is_asked_about_with_its_own_idempotency_key(world
     assert len(set(keys)) == 1
 
 
+def test_what_was_given_back_twice_is_one_effect_still(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    receipts: list[str] = []
+    for wanted in (1, 1, 2):
+        with world.running("t", hf, start={}) as run:
+            receipts = [run.tool("charge", {"card": "a"}, key=str(n)) for n in range(wanted)]
+            run.save()
+        hf.thread("t").rewind("@0", past_effects=True)
+    assert receipts == ["receipt 1", "receipt 2"]
+
+
+def test_what_was_in_doubt_and_settled_on_another_branch_is_given_as_it_was_settled(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    bank.fault = ConnectionError()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.tool("charge", {"card": "a"})
+    hf.thread("t").rewind("@0", past_effects=True)
+    with world.running("t", hf, ends="waiting") as run:
+        run.tool("charge", {"card": "a"})
+    hf.settle("t", next(iter(hf.waiting())).effect, Happened("it was paid"))
+    hf.thread("t").rewind("@0", past_effects=True)
+    with world.running("t", hf) as run:
+        assert run.tool("charge", {"card": "a"}) == "it was paid"
+
+
+def test_checkpoints_that_were_pruned_lead_to_the_head_all_the_same(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    with world.running("t", hf, start={}) as run:
+        run.tool("charge", {"card": "a"})
+        for _ in range(3):
+            run.save()
+    for _ in range(2):
+        hf.thread("t").rewind("@2")
+        with world.running("t", hf) as run:
+            for _ in range(5):
+                run.save()
+    assert hf.thread("t").prune(Retention(keep_last=1)).kept == 1
+    with world.running("t", hf) as run:
+        assert run.tool("charge", {"card": "a"}) == "receipt 2", "the first one counts, so this is another"
+
+
+def test_a_turn_is_not_done_again_after_a_rewind_and_pruning(world: World) -> None:
+    hf = world.open()
+    done: list[str] = []
+
+    def turn(name: str) -> None:
+        with hf.run("t", start={}, turn=name) as run:
+            if run.status != "completed":
+                done.append(name)
+                run.finish(name)
+
+    for name in "ab":
+        turn(name)
+    hf.thread("t").rewind("@1", past_effects=True)
+    turn("c")
+    hf.thread("t").prune(Retention(keep_last=1))
+    turn("a")
+    assert done == ["a", "b", "c"]
+
+
+def test_a_rewind_to_another_branch_is_past_what_was_done_on_this_one(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    with world.running("t", hf, start={}) as run:
+        run.save()
+        run.tool("charge", {"card": "a"})
+        charged = run.save()
+    hf.thread("t").rewind("@1", past_effects=True)
+    with world.running("t", hf) as run:
+        other = run.save()
+    hf.thread("t").rewind(charged.id)
+    with pytest.raises(EffectsAhead, match="charge"):
+        hf.thread("t").rewind(other.id)
+    assert hf.thread("t").rewind(charged.id).step == 2
+
+
+def test_what_was_asked_about_before_it_was_begun_is_nothing(world: World, bank: Bank) -> None:
+    hf = world.open(bank.charge)
+    with world.running("t", hf, start={}, effects="ask", ends="waiting") as run:
+        run.tool("charge", {"card": "a"})
+    assert [effect.status for effect in hf.effects("t")] == ["asked"]
+    assert hf.undo("t", to="@0") == []
+    hf.thread("t").rewind("@0")
+
+
+def test_each_turn_has_idempotency_keys_of_its_own(world: World, bank: Bank) -> None:
+    hf = world.open(bank.post)
+    for turn in "abab":
+        with world.running("t", hf, start={}, turn=turn, ends="halted") as run:
+            run.tool("post", {"text": turn})
+            run.halt("enough")
+    assert len(set(bank.keys)) == 4
+    with world.dying("t", hf, turn="b") as run:
+        assert run.tool("post", {"text": "b"}) == "posted b"
+    assert len(bank.keys) == 4
+
+
+def test_a_call_in_doubt_of_another_turn_keeps_its_key_through_a_rewind(world: World) -> None:
+    keys: list[str] = []
+
+    @holdfast.tool(effect="idempotent")
+    def post(idempotency_key: str) -> None:
+        keys.append(idempotency_key)
+        if len(keys) == 2:
+            raise KeyboardInterrupt
+
+    hf = world.open(post)
+    with world.running("t", hf, start={}, turn="a", ends="halted") as run:
+        run.tool("post", {})
+        run.halt("enough")
+    with world.dying("t", hf, turn="b") as run, pytest.raises(KeyboardInterrupt):
+        run.tool("post", {})
+    hf.thread("t").rewind("@0")
+    with world.running("t", hf, turn="b") as run:
+        for key in "xyz":
+            run.tool("post", {}, key=key)
+    # Given back: the first; made again under its own key: the second; new: the third.
+    assert keys[2] == keys[1] != keys[0]
+    assert len(set(keys)) == 3
+
+
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
@@ -207,6 +327,60 @@ def test_a_fork_asks_before_it_acts(world: World, hf: Holdfast, bank: Bank) -> N
         run.tool("look", {})
         run.tool("post", {"text": "new"})
         assert run.tool("charge", {"card": "new"}) == "receipt 3"
+
+
+@pytest.mark.parametrize("rule", [{"probe": lambda card: NotDone()}, {"in_doubt": "rerun"}])
+def test_a_fork_asks_until_it_is_answered(world: World, rule: Any) -> None:
+    """Nothing was begun, so what the tool says of calls in doubt is not meant."""
+    charged: list[str] = []
+
+    def charge(card: str) -> None:
+        charged.append(card)
+
+    hf = world.open(holdfast.tool(effect="irreversible", **rule)(charge))
+    hf.thread("t").save({})
+    hf.thread("t").fork("f")
+    for _ in range(2):
+        with world.running("f", hf, ends="waiting") as run:
+            run.tool("charge", {"card": "a"}, key="k")
+    assert charged == []
+    assert [question.about for question in hf.waiting()] == ["in doubt"]
+    with world.running("f", hf, effects="recorded") as run, pytest.raises(NotRecorded):
+        run.tool("charge", {"card": "a"}, key="k")
+    with world.running("f", hf, effects="live") as run:
+        run.tool("charge", {"card": "a"}, key="k")
+    assert charged == ["a"]
+    assert [effect.status for effect in hf.effects("f")] == ["done"]
+
+
+@pytest.mark.parametrize("effect", ["irreversible", "idempotent"])
+def test_what_is_in_doubt_in_its_origin_a_fork_asks_about(world: World, effect: Any) -> None:
+    calls: list[str] = []
+
+    def probe(idempotency_key: str) -> NotDone:
+        calls.append("probe")
+        return NotDone()
+
+    def charge(idempotency_key: str) -> str:
+        calls.append(idempotency_key)
+        if len(calls) == 1:
+            raise KeyboardInterrupt
+        return "paid"
+
+    hf = world.open(holdfast.tool(effect=effect, probe=None if effect == "idempotent" else probe)(charge))
+    with world.dying("t", hf, start={}) as run, pytest.raises(KeyboardInterrupt):
+        run.tool("charge", {})
+    hf.thread("t").fork("f")
+    for _ in range(2):
+        with world.running("f", hf, ends="waiting") as run:
+            run.tool("charge", {})
+    assert len(calls) == 1
+    hf.settle("f", next(iter(hf.waiting())).effect, Happened("seen on the statement"))
+    with world.running("f", hf) as run:
+        assert run.tool("charge", {}) == "seen on the statement"
+    with pytest.raises(holdfast.Conflict, match="in doubt"):
+        hf.undo("t", to="@0")
+    assert hf.undo("f", to="@-1") == [], "it is the origin's"
 
 
 @pytest.mark.parametrize("outcome", [Happened("pretend"), GiveUp()])
@@ -242,6 +416,24 @@ def test_a_run_that_only_replays_executes_nothing_but_reads(world: World, hf: Ho
         with pytest.raises(NotRecorded):
             run.tool("charge", {"card": "card 2"})
     assert (bank.charged, bank.keys) == (["card 1", "card 2"], keys)
+
+
+@pytest.mark.parametrize("fault", [NotDone("closed"), KeyboardInterrupt()])
+def test_a_run_that_only_replays_does_not_take_up_what_failed_or_is_in_doubt(
+    world: World, bank: Bank, fault: BaseException
+) -> None:
+    calls: list[int] = []
+
+    def act() -> None:
+        calls.append(1)
+        raise fault
+
+    tool = holdfast.tool(effect="idempotent", name="act")(act)
+    with world.dying("t", start={}) as run, pytest.raises(type(fault)):
+        run.tool(tool, {}, key="k")
+    with world.running("t", effects="recorded") as run, pytest.raises(NotRecorded):
+        run.tool(tool, {}, key="k")
+    assert len(calls) == 1
 
 
 def test_a_fork_that_is_told_so_acts(world: World, hf: Holdfast, bank: Bank) -> None:

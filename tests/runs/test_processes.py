@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Happened, LeaseHeld
-from holdfast.runs import owner
-from holdfast.runs.owner import is_dead, this_process
+from holdfast.threads import owner
+from holdfast.threads.owner import is_dead, this_process
 from tests.crash.nursery import Child, Nursery
 
 

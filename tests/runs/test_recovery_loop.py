@@ -129,7 +129,8 @@ def moved_away(store: str) -> Generator[str]:
     try:
         yield "StoreError"
     finally:
-        for name in names:
+        # The database last: whoever found it without its log would begin another one.
+        for name in reversed(names):
             os.rename(f"{name}.away", name)
 
 

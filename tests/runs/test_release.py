@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import signal
 import subprocess
 import sys
@@ -9,11 +10,14 @@ import textwrap
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast.runs import block
+from holdfast import aio_run
+from holdfast.runs import block, entering
+from holdfast.runs.claiming import claim
 from holdfast.runs.signals import Termination
 
 PROGRAM = """
@@ -37,7 +41,9 @@ PROGRAM = """
 @pytest.fixture(autouse=True)
 def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks that other tests entered and never left, as a process that dies does, are still listening."""
-    monkeypatch.setattr(block, "termination", Termination())
+    termination = Termination()
+    monkeypatch.setattr(block, "termination", termination)
+    monkeypatch.setattr(aio_run, "termination", termination)
     previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield
     signal.signal(signal.SIGTERM, previous)
@@ -123,4 +129,115 @@ def test_a_signal_while_a_run_is_given_back_comes_after_that() -> None:
     with pytest.raises(SystemExit):
         give_back()
     assert done == ["given back"]
+    termination.unlisten()
     assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+def test_a_block_that_cannot_be_entered_leaves_everything_as_before() -> None:
+    with holdfast.open("memory:") as hf, hf.run("a", start={}) as run:
+        listening = signal.getsignal(signal.SIGTERM)
+        with pytest.raises(holdfast.LeaseHeld):
+            hf.run("a").__enter__()
+        assert signal.getsignal(signal.SIGTERM) == listening
+        run.finish()
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("is_async", [False, True])
+def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
+    monkeypatch: pytest.MonkeyPatch, is_async: bool
+) -> None:
+    def and_then_a_signal(*args: Any, **options: Any) -> Any:
+        claimed = claim(*args, **options)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
+        return claimed
+
+    def sync() -> None:
+        with hf.run("t"):
+            pytest.fail("entered")
+
+    async def block() -> None:
+        async with hf.aio.run("t"):
+            pytest.fail("entered")
+
+    with holdfast.open("memory:") as hf:
+        with hf.run("t", start={}):
+            pass
+        monkeypatch.setattr(entering, "claim", and_then_a_signal)
+        with pytest.raises(SystemExit):
+            asyncio.run(block()) if is_async else sync()
+        assert [info.status for info in hf.threads()] == ["idle"]
+    assert signal.getsignal(signal.SIGTERM) is signal.SIG_DFL
+
+
+@pytest.mark.parametrize("handler", [None, "h"])
+def test_ctrl_c_while_a_run_is_entered_is_no_failure_of_it(
+    monkeypatch: pytest.MonkeyPatch, handler: str | None
+) -> None:
+    def interrupted(*_args: Any, **_options: Any) -> Any:
+        raise KeyboardInterrupt
+
+    with holdfast.open("memory:") as hf:
+        if handler is None:
+            with hf.run("t", start={}):
+                pass
+        else:
+            hf.submit(handler, "t", start={})
+        with monkeypatch.context() as patch:
+            patch.setattr(entering, "RunCore", interrupted)
+            with pytest.raises(KeyboardInterrupt):
+                hf.run("t").__enter__()
+        [info] = hf.threads()
+        assert info.status == ("idle" if handler is None else "queued")
+        with hf.run("t") as run:
+            assert run.attempt == 1
+
+
+def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
+    begun, go_on, refused = threading.Event(), threading.Event(), threading.Event()
+    statuses: list[str] = []
+
+    def act() -> str:
+        begun.set()
+        assert go_on.wait(10)
+        return "done"
+
+    def beside(run: holdfast.Run) -> None:
+        run.tool(act, {}, key="a")
+
+    def late(run: holdfast.Run) -> None:
+        # The block is left while `act` is under way: then no more calls are taken.
+        while not refused.is_set():
+            try:
+                run.model(lambda: 1, key="b")
+            except holdfast.InvalidArgument:
+                refused.set()
+        statuses.extend(info.status for info in hf.threads())
+        go_on.set()
+
+    threads: list[threading.Thread] = []
+
+    def block() -> None:
+        with hf.run("t", start={}) as run:
+            for function in (beside, late):
+                threads.append(threading.Thread(target=function, args=(run,)))
+                threads[-1].start()
+            assert begun.wait(10)
+            raise ValueError("wrong")
+
+    with holdfast.open("memory:") as hf:
+        with pytest.raises(ValueError, match="wrong"):
+            block()
+        assert go_on.is_set()
+        for thread in threads:
+            thread.join()
+        assert statuses == ["running"]
+        assert [info.status for info in hf.threads()] == ["failed"]
+        assert [effect.status for effect in hf.effects("t") if effect.name == "act"] == ["done"]
+
+
+def test_a_child_whose_block_nobody_left_keeps_its_parent_from_nothing() -> None:
+    with holdfast.open("memory:") as hf:
+        with hf.run("t", start={}) as run:
+            run.child("a", start={}).__enter__()
+        assert run.status == "idle"

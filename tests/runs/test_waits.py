@@ -441,3 +441,137 @@ def test_a_completed_run_cannot_be_cancelled(world: World) -> None:
         run.finish()
     with pytest.raises(Conflict, match="completed"):
         hf.cancel("t", "too late")
+
+
+def test_a_cancellation_is_for_what_was_being_done(world: World) -> None:
+    """It came between the last look of a turn and its end: the next turn is another one."""
+    hf = world.open()
+    store: Any = hf._session.store
+    commit = store.commit
+
+    def cancelled_first(given: Any) -> Any:
+        if given.summary.status == "completed":
+            hf.cancel("t", "too slow")
+        return commit(given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "commit", cancelled_first)
+        with world.running("t", hf, start={}, turn="one", ends="completed") as run:
+            run.finish("done")
+    with world.running("t", hf, turn="two", ends="completed") as run:
+        run.finish("done too")
+
+
+def test_a_cancellation_that_was_heeded_by_the_record_is_done_with(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="idle"):
+        hf.cancel("t", "stop")
+    hf.cancel("t", "stop")
+    assert status_of(hf) == "halted"
+    with world.running("t", hf) as run:
+        run.save()
+
+
+def test_an_answer_is_for_the_question_that_is_asked_now(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting", turn="one") as run:
+        run.wait("approve", 1)
+    hf.cancel("t", "never mind")
+    with pytest.raises(Conflict, match="halted"):
+        hf.answer("t", "approve", "too late")
+    with world.running("t", hf, ends="waiting", turn="two") as run:
+        with pytest.raises(Conflict, match="asked no more"):
+            hf.answer("t", "approve", "too late")
+        run.wait("approve", 2)
+    hf.answer("t", "approve", "yes")
+    assert status_of(hf) == "queued"
+    with world.running("t", hf, turn="two") as run:
+        assert run.wait("approve", 2) == "yes"
+
+
+def test_an_early_answer_is_for_its_own_turn(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, turn="one"):
+        hf.answer("t", "approve", "yes")
+    hf.cancel("t", "never mind")
+    with world.running("t", hf, turn="two", ends="waiting") as run:
+        run.wait("approve", "something else")
+
+
+def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve", {"amount": 5})
+    hf.answer("t", "approve", True)
+    for _ in range(2):
+        with world.running("t", hf) as run:
+            assert run.wait("approve", {"amount": 5}) is True
+            with pytest.raises(InvalidArgument, match="name of its own"):
+                run.wait("approve", {"amount": 5000})
+
+
+def test_an_answer_that_races_with_the_end_of_the_time_is_taken_or_refused(world: World) -> None:
+    hf = world.open()
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.wait("approve", timeout=60)
+    world.pass_time(61)
+    store: Any = hf._session.store
+    park = store.park
+
+    def answered_first(*args: Any) -> Any:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(store, "park", park)
+            hf.answer("t", "approve", "just in time")
+        return park(*args)
+
+    with pytest.MonkeyPatch.context() as patch, world.running("t", hf) as run:
+        patch.setattr(store, "park", answered_first)
+        assert run.wait("approve", timeout=60) == "just in time"
+
+
+def test_a_time_beyond_all_calendars_is_refused(world: World) -> None:
+    with world.running("t", start={}) as run:
+        for wait in (lambda: run.sleep(1e16), lambda: run.wait("x", timeout=1e12)):
+            with pytest.raises(InvalidArgument, match="100 years"):
+                wait()
+
+
+def test_a_run_that_sleeps_on_its_last_attempt_is_not_buried(world: World) -> None:
+    hf = world.open()
+    hf.submit("h", "t", start={})
+
+    def handler(run: Run) -> None:
+        run.sleep(60)
+
+    for _ in range(2):
+        hf.worker({"h": handler}, attempts=1).run(until_idle=True)
+        world.pass_time(61)
+    assert status_of(hf) == "completed"
+
+
+def test_runs_that_wake_again_and_again_do_not_keep_others_out(world: World) -> None:
+    hf = world.open()
+    polls: list[int] = []
+
+    def poller(run: Run) -> None:
+        while True:
+            polls.append(1)
+            if len(polls) > 50:
+                return
+            run.sleep(0.5)
+            run.save()
+
+    hf.submit("poll", "poller", start={})
+    hf.submit("job", "job", start={})
+    done: list[int] = []
+    store: Any = hf._session.store
+    woken = store.woken
+
+    def later(**given: Any) -> Any:
+        world.pass_time(1)
+        return woken(**given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(store, "woken", later)
+        hf.worker({"poll": poller, "job": lambda run: done.append(len(polls))}).run(until_idle=True)
+    assert (len(polls) > 50, done[0] < 10) == (True, True)

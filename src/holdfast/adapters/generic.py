@@ -21,6 +21,7 @@ from typing import Any
 
 from holdfast.errors import Unsupported
 from holdfast.records import Usage
+from holdfast.runs.usage import counted
 
 
 def plain(reply: object) -> Any:
@@ -79,46 +80,7 @@ def usage_of(reply: object) -> Usage | None:
     >>> usage_of({"content": "Hello"}) is None
     True
     """
-    counts = _counts(plain(reply))
-    if "prompt_tokens" in counts:
-        return _usage(counts, "prompt_tokens", "completion_tokens", counts.get("prompt_tokens_details"))
-    if "input_tokens" not in counts:
-        return None
-    if "input_tokens_details" in counts:  # OpenAI's responses, which count as its chat completions do
-        return _usage(counts, "input_tokens", "output_tokens", counts["input_tokens_details"])
-    return _usage(
-        counts,
-        "input_tokens",
-        "output_tokens",
-        {"cached_tokens": counts.get("cache_read_input_tokens")},
-        beside=("cache_read_input_tokens", "cache_creation_input_tokens"),
-    )
-
-
-def _counts(found: Any) -> dict[str, Any]:
-    """What a reply, or each chunk of a stream, says of tokens. Chunks give totals so far: the last one counts."""
-    counts: dict[str, Any] = {}
-    for said in found if isinstance(found, list) else [found]:
-        match said:
-            case {"usage": dict(usage)} | {"message": {"usage": dict(usage)}}:
-                counts.update({name: count for name, count in usage.items() if count is not None})
-            case {"prompt_tokens": _} | {"input_tokens": _}:
-                counts.update(said)
-            case _:
-                pass
-    return counts
-
-
-def _usage(
-    counts: dict[str, Any], read: str, written: str, details: object, *, beside: tuple[str, ...] = ()
-) -> Usage | None:
-    cached = details.get("cached_tokens") if isinstance(details, dict) else None
-    found = [counts[read], counts.get(written), cached, *(counts.get(name) for name in beside)]
-    numbers = [0 if count is None else count for count in found]  # null is how providers say: none
-    if not all(type(number) is int and 0 <= number < 2**53 for number in numbers):
-        return None
-    read_in_all = numbers[0] + sum(numbers[3:])
-    return Usage(input=read_in_all, output=numbers[1], cached=numbers[2], total=read_in_all + numbers[1])
+    return counted(plain(reply))
 
 
 def _received(reply: Any) -> Any:

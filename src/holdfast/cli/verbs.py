@@ -33,6 +33,13 @@ def _worker() -> Program:
     return worker
 
 
+def _drill() -> Program:
+    from holdfast.cli import drill
+
+    return drill
+
+
 VERBS = {
     "worker": Verb("run what was submitted, and what others left unfinished", _worker),
+    "drill": Verb("kill an agent at every point of its run, and see whether it comes to the same end", _drill),
 }

@@ -58,6 +58,12 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--attempts", metavar="N", type=_count, default=5, help="give a run up after so many without a checkpoint (5)"
     )
+    parser.add_argument(
+        "--health",
+        metavar="HOST:PORT",
+        type=_address,
+        help="answer GET /live and GET /ready there, with numbers only; port 0 takes any",
+    )
     parser.add_argument("--until-idle", action="store_true", help="end when there is nothing left to take")
     parser.add_argument(
         "--traceback",
@@ -81,9 +87,13 @@ def run(arguments: Namespace) -> int:
             versions=versions,
             lease=arguments.lease,
             attempts=arguments.attempts,
+            health=arguments.health,
         )
         is_empty = next(hf.threads(limit=1), None) is None
         say(f"{_NAME}: {_serving(arguments, list(handlers), is_empty=is_empty)}")
+        if worker.health is not None:
+            host, port = worker.health
+            say(f"{_NAME}: health at http://{f'[{host}]' if ':' in host else host}:{port}/ready and /live")
         with _interruptible(worker) as interrupted:
             worker.run(until_idle=arguments.until_idle)
         ended = "stopped; nothing is running any more" if worker.is_stopping() else "nothing left to take"
@@ -108,6 +118,13 @@ def _lease(text: str) -> float:
         raise ArgumentTypeError(f"{text!r}: {error}") from error
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is not a number of seconds") from None
+
+
+def _address(text: str) -> tuple[str, int]:
+    host, separator, port = text.rpartition(":")
+    if not separator or not host or not port.isascii() or not port.isdigit():
+        raise ArgumentTypeError(f"{text!r} is not HOST:PORT, like 127.0.0.1:8080")
+    return host.removeprefix("[").removesuffix("]"), int(port)
 
 
 def _serving(arguments: Namespace, names: list[str], *, is_empty: bool) -> str:

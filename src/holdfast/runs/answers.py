@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -10,7 +11,8 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.records import Question
-from holdfast.runs.claiming import is_free
+from holdfast.runs.claiming import is_free, presumed_until
+from holdfast.runs.family import open_children, wake_parents
 from holdfast.runs.journal import now
 from holdfast.runs.recovery import each_run, queued
 from holdfast.runs.waits import SLEEP, checked_name, mark_of
@@ -48,9 +50,10 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     while True:
         try:
             _answer(store, thread, name, encoded, by)
-            return
+            break
         except _Moved:
             continue
+    wake_parents(store, store.run(thread.position.thread))
 
 
 def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
@@ -60,27 +63,49 @@ def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     """
     if type(reason) is not str or not reason:
         raise InvalidArgument("cancel needs a reason")
+    _cancel(store, thread, reason)
+    # Its children after it: whoever begins one looks after that whether their parent was cancelled.
+    for name in open_children(store, thread.position.thread):
+        child = store.thread(name)
+        if child is not None:
+            with suppress(Conflict, NotFound):  # ended meanwhile, or never begun
+                cancel(store, child, reason)
+
+
+def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
     number = thread.position.thread
     while True:
         run = _run_of(store, thread)
         if run.status == "completed":
             raise Conflict(f"the run of thread {shown(thread.name)} is completed; there is nothing to cancel")
         if run.status == "halted":
+            _heeded(store, run)
             return
         try:
             if is_free(store, run):
                 row = replace(run, status="halted", owner=None, lease_until=0, reason=reason, fence=run.fence + 1)
-                store.claim(run, replace(row, question=0, wake_at=0, wake_wall=0, updated_at=now()))
-            elif not pending_cancel(store, number):
+                row = replace(row, question=0, wake_at=0, wake_wall=0, updated_at=now())
+                store.claim(run, replace(row, presumed_until=presumed_until(store, run)))
+                _heeded(store, run)
+            elif not pending_cancel(store, run):
                 store.tell(number, _from_outside("cancel", CANCEL, CANCEL, error=reason), run=run)
             return
         except Conflict:
             continue
 
 
-def pending_cancel(store: Store, thread: int) -> EffectRow | None:
-    """A cancellation that no run has heeded yet."""
-    return next((row for row in store.marked(thread, CANCEL) if row.status == "asked"), None)
+def pending_cancel(store: Store, run: RunRow) -> EffectRow | None:
+    """A cancellation that was meant for what the run is doing, and that nobody has heeded yet."""
+    rows = store.marked(run.thread, CANCEL)
+    return next((row for row in rows if row.status == "asked" and row.number > run.closed), None)
+
+
+def _heeded(store: Store, run: RunRow) -> None:
+    """Whoever is told that a run was cancelled by its record need not hear of it again."""
+    row = pending_cancel(store, run)
+    if row is not None:
+        with suppress(Conflict):
+            store.settle(run.thread, row.number, "asked", replace(row, status="done"))
 
 
 class _Moved(Exception):
@@ -92,19 +117,19 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
     run = _run_of(store, thread)
     last = store.last_effect(number)
     rows = store.marked(number, mark_of(name))
-    given = next((row for row in rows if row.kind == "answer" and row.status == "asked"), None)
     branch = branch_of(thread.position)
-    question = next(
-        (row for row in rows if row.status == "asked" and row.kind == "wait" and row.branch == branch), None
+    questions = [row for row in rows if row.kind == "wait" and row.branch == branch]
+    question = _open_question(run, questions)
+    given = next(
+        (row for row in rows if row.kind == "answer" and row.status == "asked" and row.number > run.closed), None
     )
     if given is not None:
         _require_same(thread, name, given, encoded)
         return
-    if question is None and any(row.kind == "wait" and row.branch == branch for row in rows):
-        newest = [row for row in rows if row.kind == "wait" and row.branch == branch][-1]
-        if newest.status == "failed":
-            raise Conflict(f"{name!r} of thread {shown(thread.name)} was not answered in time, and the run went on")
-        _require_same(thread, name, newest, encoded)
+    if question is None and questions:
+        # An early answer is for the first question of a name only: one that is sent again must not answer the next.
+        _require_answered(thread, name, questions[-1])
+        _require_same(thread, name, questions[-1], encoded)
         return
     if run.status in _ENDED:
         raise Conflict(f"the run of thread {shown(thread.name)} is {run.status}; nobody will ask {name!r}")
@@ -117,6 +142,22 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
             store.tell(number, told, last=last, run=run)
     except Conflict as conflict:
         raise _Moved from conflict
+
+
+def _open_question(run: RunRow, questions: list[EffectRow]) -> EffectRow | None:
+    """The question that an answer is for: the one that the run waits for, else the newest of what it is doing now."""
+    asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
+    awaited = [row for row in asked if row.number == run.question]
+    return awaited[0] if awaited else asked[-1] if asked else None
+
+
+def _require_answered(thread: ThreadRow, name: str, question: EffectRow) -> None:
+    if question.status == "failed":
+        raise Conflict(f"{name!r} of thread {shown(thread.name)} was not answered in time, and the run went on")
+    if question.status == "asked":
+        raise Conflict(
+            f"{name!r} of thread {shown(thread.name)} is asked no more: that turn was ended; nothing was changed"
+        )
 
 
 def _require_same(thread: ThreadRow, name: str, row: EffectRow, encoded: bytes) -> None:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import hashlib
 import threading
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
 from holdfast.codec import packed
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
-from holdfast.runs.acting import Acting, Parked
+from holdfast.observing import Observed
+from holdfast.runs.acting import Acting, Parked, asking
 from holdfast.runs.invoking import Call, Invocation, is_async
 from holdfast.runs.journal import Journal
 from holdfast.runs.keys import Keys
@@ -20,6 +21,7 @@ from holdfast.runs.past import Past
 from holdfast.runs.recording import Recorder
 from holdfast.runs.tools import Tools, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
+from holdfast.runs.watch import Watch
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 
@@ -37,20 +39,24 @@ class Calls:
         tools: Tools,
         past: Past,
         identity: bytes,
+        watch: Watch,
         *,
         can_await: bool,
     ) -> None:
         """`identity` tells this run from every other, for idempotency keys."""
-        self._journal = journal
+        self.journal = journal
         self._lease = lease
         self._can_await = can_await
         self._tools = tools
-        self._keys = Keys()
-        self._recorder = Recorder(journal, lease)
-        self._acting = Acting(journal, self._recorder, lease, past, identity)
-        self._waits = Waits(store, journal, self._recorder, lease)
+        self.keys = Keys()
+        self.watch = watch
+        self.recorder = Recorder(journal, lease, watch)
+        self._acting = Acting(journal, self.recorder, lease, past, identity, watch)
+        self._waits = Waits(store, journal, self.recorder, lease)
+        self.past = past
         self.step = 0
         self.events: set[Literal["model", "tool"]] = set()
+        self._parks = threading.Lock()
         self.parked: Parked | None = None
 
     @property
@@ -58,19 +64,26 @@ class Calls:
         """The recorded calls that were asked for with other arguments than they were made with."""
         return self._acting.changed
 
-    def require_ended(self) -> None:
-        """InvalidArgument if calls are under way: a checkpoint would hold them without their results."""
-        self._keys.require_none_under_way("a step cannot be closed")
+    def require_none_in_doubt(self) -> None:
+        """Park the run if it may have acted and nobody knows: a checkpoint would close over that.
+
+        The program caught what was raised, or came another way than the process that died.
+        """
+        for row in self.journal.doubtful():
+            tool = self._tools.get(row.name)
+            if tool is None or tool.in_doubt in ("ask", "probe"):
+                self.parked = asking(row)
+                raise self.parked
 
     def open_step(self, step: int) -> None:
         self.step = step
-        self._keys.open_step()
-        self._recorder.forget()
+        self.keys.open_step()
+        self.recorder.forget()
         self.events.clear()
 
     def reopen(self, error: BaseException) -> None:
         """See `Recorder.reopen`."""
-        self._recorder.reopen(error)
+        self.recorder.reopen(error)
 
     def model(
         self,
@@ -91,17 +104,18 @@ class Calls:
         self._refuse_async(function)
         conversion = None if type is None else StateType(type)
         self.events.add("model")
-        with self._keys.making("model", key, caller) as full_key:
+        with self.keys.making("model", key, caller) as full_key:
             row = self._begin(full_key, function, (list(args), kwargs), on_change)
             if row.result is not None or row.status == "unstored":
-                return self._recorder.recorded(row, conversion)
+                return self.recorder.recorded(row, conversion)
+            self.watch.enter(row)
             self._lease.check()
             try:
                 reply = yield Invocation(function, args, kwargs)
             except Exception as error:
-                self._recorder.fail(row, error)
+                self.recorder.fail(row, error)
                 raise
-            return self._recorder.record(row, reply, conversion)
+            return self.recorder.record(row, reply, conversion)
 
     def tool(self, named: str | Callable[..., Any], args: object, key: str | None, *, caller: int | None) -> Call:
         """The recorded result, or that of a call made now: intent before, result after."""
@@ -110,22 +124,22 @@ class Calls:
         packed.check(given)
         self.events.add("tool")
         self._refuse_async(tool.function, tool.probe)
-        with self._keys.making(tool.name, key, caller) as full_key, self._parking():
+        with self.keys.making(tool.name, key, caller) as full_key, self._parking():
             return (yield from self._acting.call(tool, given, self.step, full_key))
 
     def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
         """The answer to a question; parks the run until there is one."""
         checked_name(name)
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
-        self._keys.require_none_under_way("a run cannot wait")
-        with self._keys.making(WAIT, name, None) as key, self._parking():
+        self.keys.require_none_under_way("a run cannot wait")
+        with self.keys.making(WAIT, name, None) as key, self._parking():
             return self._waits.wait(name, payload, seconds, self.step, key)
 
     def sleep(self, seconds: float) -> None:
         """Parks the run until so much time has passed."""
         seconds = checked_seconds("sleep", seconds)
-        self._keys.require_none_under_way("a run cannot sleep")
-        with self._keys.making(SLEEP, None, None) as key, self._parking():
+        self.keys.require_none_under_way("a run cannot sleep")
+        with self.keys.making(SLEEP, None, None) as key, self._parking():
             self._waits.sleep(seconds, self.step, key)
 
     @contextmanager
@@ -133,8 +147,20 @@ class Calls:
         try:
             yield
         except Parked as parked:
-            self.parked = parked
+            self.park(parked)
             raise
+
+    def park(self, parked: Parked) -> Parked:
+        """Let the run wait, for what it asks itself, and no longer than until the first of its children wakes."""
+        with self._parks:
+            known = self.parked
+            if known is not None:
+                chosen = known if parked.row is None else parked
+                wakes = [each for each in (known, parked) if each.wake_at]
+                first = min(wakes, key=lambda each: each.wake_at, default=chosen)
+                parked = Parked(chosen.row, chosen.reason, first.wake_at, first.wake_wall, chosen.last)
+            self.parked = parked
+            return parked
 
     @contextmanager
     def streaming(
@@ -153,16 +179,17 @@ class Calls:
         if not callable(function):
             raise InvalidArgument("run.stream takes a function and its arguments")
         self.events.add("model")
-        with self._keys.making("run.stream", key, caller, can_be_left=True) as full_key:
+        with self.keys.making("run.stream", key, caller, can_be_left=True) as full_key:
             row = self._begin(full_key, function, (list(args), kwargs), "recorded")
             if row.result is not None or row.status == "unstored":
-                yield Stream(self._recorder, row, self._recorder.recorded(row))
+                yield Stream(self.recorder, row, self.recorder.recorded(row))
                 return
+            self.watch.enter(row)
             self._lease.check()
             try:
-                yield Stream(self._recorder, row, None)
+                yield Stream(self.recorder, row, None)
             except Exception as error:
-                self._recorder.fail(row, error)
+                self.recorder.fail(row, error)
                 raise
 
     def _refuse_async(self, *functions: Callable[..., Any] | None) -> None:
@@ -174,14 +201,15 @@ class Calls:
     def _begin(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> EffectRow:
         """The recorded entry of a model call, or a new one to record its reply in."""
         arguments = _digest(given)
-        known = self._journal.find(self.step, key)
-        if known is not None and known.status in ("not_done", "failed"):
-            self._recorder.raise_again(known)
-            known = None
+        known = self.journal.find(self.step, key)
+        if known is not None:
+            self.recorder.raise_again(known)
+            if known.status in ("not_done", "failed"):
+                known = None
         if known is not None and known.arguments != arguments:
             self.changed.append(known)
             if on_change == "rerun":
-                if self._journal.has_begun(self.step):
+                if self.journal.has_begun(self.step):
                     raise Conflict(
                         "the arguments of a model call changed after its step had begun to act on the first reply; "
                         'take the recorded reply (on_change="recorded")'
@@ -189,7 +217,7 @@ class Calls:
                 known = None
         if known is not None:
             return known
-        return self._journal.new(self.step, key, _name(function), "model", "done", arguments)
+        return self.journal.new(self.step, key, _name(function), "model", "done", arguments)
 
 
 class Stream:
@@ -197,7 +225,7 @@ class Stream:
 
     def __init__(self, recorder: Recorder, row: EffectRow, recorded: list[Any] | None) -> None:
         """`recorded` are the chunks of a call that was made before; there is nothing to take then."""
-        self._recorder = recorder
+        self.recorder = recorder
         self._row = row
         self._taken: list[bytes] = []
         self.recorded = recorded
@@ -216,7 +244,19 @@ class Stream:
 
     def end(self) -> None:
         """There are no more chunks: record them."""
-        self._recorder.record(self._row, [packed.decode(encoded) for encoded in self._taken])
+        self.recorder.record(self._row, [packed.decode(encoded) for encoded in self._taken])
+
+
+@contextmanager
+def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed | None) -> Generator[Stream]:
+    """The chunks of a model call, with an observer hearing of it."""
+    if observed is None:
+        with streaming as stream:
+            yield stream
+        return
+    with observed as observation, streaming as stream:
+        observation.tell(replayed=stream.recorded is not None)
+        yield stream
 
 
 def this_caller() -> int:

@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import hashlib
 import time
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import packed
-from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, NotFound, Unfinished
+from holdfast.errors import Conflict, Incompatible, InvalidArgument, LeaseHeld, NotFound, Unfinished
 from holdfast.runs.journal import now
 from holdfast.runs.lease import Lease, is_over, local_seconds
-from holdfast.runs.owner import is_dead, this_process
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import RunRow
+from holdfast.stores.running import Clock, RunRow
 from holdfast.threads.line import Line, branch_of
+from holdfast.threads.owner import is_dead, this_process
 from holdfast.threads.references import shown
 from holdfast.threads.saver import NEW, Saver
 
@@ -33,6 +34,8 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
     version: str | None = None
     handler: str | None = None
     turn: str | None = None
+    trace: str | None = None
+    parent: str | None = None
 
     def __post_init__(self) -> None:
         for name in ("agent", "version", "handler", "turn"):
@@ -46,18 +49,25 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Claimed(NamedTuple):
-    """A run that was claimed. No lease if it is completed; resumed if it was begun before."""
+    """A run that was claimed. No lease if it is completed; resumed if it was begun before.
+
+    `before` is the trace of its last claim, or of who submitted it.
+    """
 
     lease: Lease | None
     row: RunRow
     resumed: bool
+    before: str | None = None
 
 
-def is_free(store: Store, row: RunRow) -> bool:
-    """Whether nobody holds a run: it is not running, its lease has ended, or its owner is proven dead."""
+def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
+    """Whether nobody holds a run: it is not running, its lease has ended, or its owner is proven dead.
+
+    `clock` for whoever looks at many: reading it may be a round trip.
+    """
     if row.status != "running" or row.owner is None:
         return True
-    return is_over(row, store.clock()) or is_dead(row.owner)
+    return is_over(row, clock or store.clock()) or is_dead(row.owner)
 
 
 def start_digest(plain: Any) -> bytes:
@@ -73,17 +83,20 @@ def claim(
     terms: Terms,
     *,
     has_start: bool,
+    check: Callable[[], None],
     expect: RunRow | None = None,
 ) -> Claimed:
     """Take the run of a thread, creating thread and run from `start` if there is nothing yet.
 
     No lease if the run is completed. LeaseHeld if another worker holds it for longer than `terms.wait`; NotFound if
-    there is nothing and no start. With `expect`, also LeaseHeld if the run's record is not that any more.
+    there is nothing and no start; Incompatible if it was begun by another version and is not finished. `check` may
+    refuse what is there, too, before it is claimed. With `expect`, also LeaseHeld if the run's record is not that any
+    more.
     """
     deadline = time.monotonic() + terms.wait
     while True:
         try:
-            return _claim(store, saver, name, start, terms, has_start=has_start, expect=expect)
+            return _claim(store, saver, name, start, terms, has_start=has_start, check=check, expect=expect)
         except Unfinished:
             raise
         except Conflict:
@@ -96,7 +109,15 @@ def claim(
 
 
 def _claim(
-    store: Store, saver: Saver, name: str, start: Any, terms: Terms, *, has_start: bool, expect: RunRow | None
+    store: Store,
+    saver: Saver,
+    name: str,
+    start: Any,
+    terms: Terms,
+    *,
+    has_start: bool,
+    check: Callable[[], None],
+    expect: RunRow | None,
 ) -> Claimed:
     thread = store.thread(name)
     taken_at = local_seconds()
@@ -115,13 +136,18 @@ def _claim(
     known = store.run(thread.position.thread)
     if expect is not None and known != expect:
         raise LeaseHeld(f"the run of thread {shown(name)} was taken or ended by another worker")
+    if known is not None and known.parent != terms.parent:
+        _refuse_other_parent(name, known)
     branch = branch_of(thread.position)
     done = _already_done(store, thread, known, terms.turn)
     if done is not None:
-        return Claimed(None, done, resumed=True)
+        return Claimed(None, done, resumed=True, before=done.trace)
     if known is not None and not is_free(store, known):
         raise LeaseHeld(f"thread {shown(name)} is being run by another worker; try again when it is done")
     is_new_turn = known is not None and _is_new_turn(name, known, terms.turn)
+    if known is not None and not is_new_turn:
+        _require_version(name, known, terms.version)
+    check()
     if known is None:
         row = RunRow(
             thread=thread.position.thread,
@@ -137,15 +163,47 @@ def _claim(
         attempt = 1 if is_new_turn else known.attempt + (known.status != "waiting")
         row = replace(known, status="running", fence=known.fence + 1, attempt=attempt, reason=None, wake_at=0)
         row = replace(row, wake_wall=0, question=0, branch=branch, result=None, progress=None)
-        row = replace(row, presumed_until=_presumed_until(store, known))
+        row = replace(row, presumed_until=presumed_until(store, known))
         if is_new_turn:
             # Halted in the middle of a step, the turn before may have left entries open that are none of this one's.
-            row = replace(row, began=thread.position.head, closed=store.last_effect(known.thread))
+            row = replace(row, closed=store.last_effect(known.thread))
+        if is_new_turn or branch != known.branch:
+            row = replace(row, began=thread.position.head)
     row = _held(store, terms, row)
     store.claim(known, row)
+    row = _on_its_branch(store, name, row)
     # A run that was submitted has its first fence from that; nobody has begun it.
     begun = known is not None and not is_new_turn and (known.fence > 1 or known.status != "queued")
-    return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=begun)
+    before = None if known is None else known.trace
+    return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=begun, before=before)
+
+
+def _on_its_branch(store: Store, name: str, row: RunRow) -> RunRow:
+    """The record of a run that was just claimed, on the branch of its thread: it may have been rewound until then."""
+    thread = store.thread(name)
+    if thread is None or branch_of(thread.position) == row.branch:
+        return row
+    row = replace(row, branch=branch_of(thread.position), began=thread.position.head)
+    store.update_run(row)
+    return row
+
+
+def _refuse_other_parent(name: str, known: RunRow) -> None:
+    if known.parent is not None:
+        raise InvalidArgument(
+            f"thread {shown(name)} is a child of {shown(known.parent)}, and run only by that; run {shown(known.parent)}"
+        )
+    raise InvalidArgument(f"thread {shown(name)} has a run of its own, so it is no child; give the child another name")
+
+
+def _require_version(name: str, known: RunRow, version: str | None) -> None:
+    """What an open step did is only known to the program that did it. Where one side names no version, they fit."""
+    if version is not None and known.version is not None and version != known.version:
+        raise Incompatible(
+            f"the run of thread {shown(name)} was begun by version {shown(known.version)}, and this is version "
+            f"{shown(version)}; finish it with version {shown(known.version)}, or leave version= away to go on with it "
+            "all the same"
+        )
 
 
 def turn_mark(turn: str) -> str:
@@ -163,7 +221,7 @@ def _already_done(store: Store, thread: ThreadRow, known: RunRow | None, turn: s
     if turn is None or (turn == known.turn and known.status != "completed"):
         return None
     rows = store.marked(thread.position.thread, turn_mark(turn))
-    line = Line(store, thread) if rows else None
+    line = Line.of(store, thread.position) if rows else None
     for row in rows:
         if line is not None and line.holds(row.branch, row.step):
             return replace(known, status="completed", turn=turn, result=row.result, reason=None)
@@ -182,7 +240,7 @@ def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
     return True
 
 
-def _presumed_until(store: Store, known: RunRow) -> int:
+def presumed_until(store: Store, known: RunRow) -> int:
     """Until when an owner that is not proven dead may have begun something: then its lease ended."""
     if known.clock != store.clock().id:
         return 0  # its machine was started again: whoever ran there is gone
@@ -203,4 +261,6 @@ def _held(store: Store, terms: Terms, row: RunRow) -> RunRow:
         version=terms.version or row.version,
         handler=terms.handler or row.handler,
         turn=terms.turn or row.turn,
+        trace=terms.trace or row.trace,
+        parent=terms.parent,
     )

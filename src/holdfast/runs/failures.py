@@ -33,11 +33,11 @@ def again(text: str) -> Exception:
     if kind is None:
         return CallFailed(text)
     native: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    error: Exception = native.__new__(kind)
-    error.args = (message,)
     try:
+        error: Exception = native.__new__(kind)
+        error.args = (message,)
         str(error)
-    except Exception:  # noqa: BLE001 - a class that shows itself by attributes it does not have
+    except Exception:  # noqa: BLE001 - made in a way of its own, or shows itself by attributes it does not have
         return CallFailed(text)
     return error
 

@@ -6,6 +6,7 @@ and returns what the caller gets. So the rules of calls are written once, and wh
 
 from __future__ import annotations
 
+import contextvars
 import inspect
 import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
@@ -14,6 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from holdfast.errors import HoldfastError
+from holdfast.observing import Observation, Observed
 from holdfast.runs.outcome import NotDone
 
 
@@ -24,6 +26,7 @@ class Invocation(msgspec.Struct, frozen=True):
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
+    is_probe: bool = False  # asks about a call, and is none itself
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -36,7 +39,11 @@ Call: TypeAlias = Generator[Invocation, Any, Any]
 
 
 class TimedOut(HoldfastError):
-    """A function took longer than it may. It cannot be stopped: it may still happen."""
+    """A function took longer than it may. It cannot be stopped: it may still happen while `is_running`."""
+
+    def __init__(self, message: str, is_running: Callable[[], bool] | None = None) -> None:
+        super().__init__(message)
+        self.is_running = is_running
 
 
 class Uncalled(BaseException):
@@ -51,8 +58,11 @@ def advance(call: Call, result: Any = None, error: BaseException | None = None) 
         return Ended(end.value)
 
 
-def drive(call: Call) -> Any:
+def drive(call: Call, observed: Observed | None = None) -> Any:
     """Make a call, invoking in this thread."""
+    if observed is not None:
+        with observed as observation:
+            return drive(watched(call, observation))
     state = advance(call)
     while isinstance(state, Invocation):
         try:
@@ -61,6 +71,28 @@ def drive(call: Call) -> Any:
             state = advance(call, error=error)
         else:
             state = advance(call, result)
+    return state.result
+
+
+def watched(call: Call, observation: Observation) -> Call:
+    """The call, telling an observer whether it was executed or answered from the journal.
+
+    One that ends with an error before anything is invoked was neither: it was refused, it waits, or it fails again.
+    """
+    is_executed = False
+    state = advance(call)
+    while isinstance(state, Invocation):
+        if not state.is_probe and not is_executed:
+            is_executed = True
+            observation.tell(replayed=False)
+        try:
+            result = yield state
+        except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+            state = advance(call, error=error)
+        else:
+            state = advance(call, result)
+    if not is_executed:
+        observation.tell(replayed=True)
     return state.result
 
 
@@ -83,10 +115,11 @@ def _invoke(what: Invocation) -> Any:
 def _within(seconds: float, what: Invocation) -> Any:
     """Call a function in a thread of its own and wait so long."""
     outcome: list[tuple[Any, BaseException | None]] = []
+    context = contextvars.copy_context()
 
     def call() -> None:
         try:
-            outcome.append((what.function(*what.args, **what.kwargs), None))
+            outcome.append((context.run(what.function, *what.args, **what.kwargs), None))
         except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
             outcome.append((None, error))
 
@@ -94,7 +127,7 @@ def _within(seconds: float, what: Invocation) -> Any:
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise TimedOut(f"no answer after {seconds:g} seconds")
+        raise TimedOut(f"no answer after {seconds:g} seconds", thread.is_alive)
     result, error = outcome[0]
     if error is not None:
         raise error

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 
 from msgspec.structs import replace
 
@@ -22,21 +23,40 @@ class Journal:
     Results of reads need no commit of their own: they wait for the next one, and are read again if a crash comes first.
     """
 
-    def __init__(self, store: Store, lease: Lease, branch: int, closed_step: int) -> None:
+    def __init__(
+        self,
+        store: Store,
+        lease: Lease,
+        branch: int,
+        closed_step: int,
+        stamp: Callable[[EffectRow], EffectRow] = lambda row: row,
+    ) -> None:
+        """`stamp` adds to each entry of this claim what is to be kept with it."""
         self._store = store
         self._lease = lease
         self._thread = lease.row.thread
         self._branch = branch
+        self._stamp = stamp
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, str], EffectRow] = {}
         self._waiting: list[EffectRow] = []
         self._last = store.last_effect(self._thread)
-        for row in _open_entries(store, self._thread, lease.row.closed, self._last, closed_step, branch):
+        rows, self._undone = _split_undone(
+            _open_rows(store, self._thread, lease.row.closed, self._last, closed_step, branch)
+        )
+        self._failures: dict[tuple[int, str], list[EffectRow]] = {}
+        for row in rows:
             self._entries[row.step, row.key] = row
+            if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
+                self._failures.setdefault((row.step, row.key), []).append(row)
 
     def find(self, step: int, key: str) -> EffectRow | None:
         with self._lock:
             return self._entries.get((step, key))
+
+    def since(self, step: int, key: str) -> int:
+        """The newest entry that a new one in this place does not come from: of a turn before, or undone."""
+        return self._undone.get((step, key), self._lease.row.closed)
 
     def has_begun(self, step: int) -> bool:
         """Whether anything but model calls and reads happened in a step, or in one after it."""
@@ -46,30 +66,90 @@ class Journal:
                 for row in self._entries.values()
             )
 
-    def has_after(self, number: int) -> bool:
-        """Whether anything was recorded after an entry."""
+    def decided_after(self, row: EffectRow) -> bool:
+        """Whether anything was begun, or asked, after an entry that may have been decided by it."""
         with self._lock:
-            return any(row.number > number for row in self._entries.values())
+            return any(
+                later.number > row.number
+                and later.kind not in ("model", "read")
+                and later.status != "not_done"
+                # A sleep is decided by nothing and decides nothing: it has no question that anybody is asked.
+                and not (later.kind == "wait" and later.call is None)
+                for later in self._entries.values()
+            )
+
+    def next_failure(self, step: int, key: str) -> EffectRow | None:
+        """The next failure of a call that a process which is gone heard of, and went on from: something came after it.
+
+        Each is given once, in order: whoever tried again then, and again, does so now.
+        """
+        with self._lock:
+            failures = self._failures.get((step, key))
+            return failures.pop(0) if failures else None
+
+    def doubtful(self) -> list[EffectRow]:
+        """The calls of the open steps that may have acted, and of which nobody knows."""
+        with self._lock:
+            rows = self._entries.values()
+            return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
+
+    def doubtful_like(self, name: str, arguments: bytes) -> EffectRow | None:
+        """A call of this tool with these arguments that may have acted, is not under way, and of which nobody knows."""
+        with self._lock:
+            return next(
+                (
+                    row
+                    for row in self._entries.values()
+                    if (row.kind, row.name, row.arguments) == ("irreversible", name, arguments)
+                    and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence))
+                ),
+                None,
+            )
+
+    def amend(self, row: EffectRow) -> None:
+        """Replace an entry that may not be the newest of its call any more."""
+        with self._lock:
+            self._store.journal(self._thread, self._lease.fence, [row])
+            newest = self._entries.get((row.step, row.key))
+            if newest is not None and newest.number == row.number:
+                self._entries[row.step, row.key] = row
 
     def write(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
         """Record an entry durably, with the results that wait; LeaseLost if another worker has the run."""
         with self._lock:
-            rows = [*self._waiting, *with_it, row]
-            try:
-                numbers = self._store.journal(self._thread, self._lease.fence, rows)
-            except LeaseLost:
-                self._lease.lose()
-                raise
-            self._waiting.clear()
-            for written, number in zip(rows, numbers, strict=True):
-                self._entries[written.step, written.key] = replace(written, number=number)
-                if number == self._last + 1:
-                    self._last = number  # else somebody wrote from outside: `heed` will read that
+            self._write([*self._waiting, *with_it, self._stamp(row)])
             return self._entries[row.step, row.key]
+
+    def write_expecting(self, row: EffectRow, last: int) -> EffectRow:
+        """Record an entry if nothing was told from outside since `last` was the newest; else Conflict."""
+        with self._lock:
+            number = self._store.park(self._lease.row, self._stamp(row), last)
+            self._last = max(self._last, number)
+            self._entries[row.step, row.key] = replace(row, number=number)
+            return self._entries[row.step, row.key]
+
+    def flush(self) -> None:
+        """Record the results that wait: no entry is written after them in this claim."""
+        with self._lock:
+            if self._waiting:
+                self._write(list(self._waiting))
+
+    def _write(self, rows: list[EffectRow]) -> None:
+        try:
+            numbers = self._store.journal(self._thread, self._lease.fence, rows)
+        except LeaseLost:
+            self._lease.lose()
+            raise
+        self._waiting.clear()
+        for written, number in zip(rows, numbers, strict=True):
+            self._entries[written.step, written.key] = replace(written, number=number)
+            if number == self._last + 1:
+                self._last = number  # else somebody wrote from outside: `heed` will read that
 
     def write_with_next(self, row: EffectRow) -> EffectRow:
         """Record an entry together with whatever is written next."""
         with self._lock:
+            row = self._stamp(row)
             self._waiting.append(row)
             self._entries[row.step, row.key] = row
             return row
@@ -130,18 +210,31 @@ def now() -> int:
     return time.time_ns() // 1000
 
 
-def _open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
+def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
     """The entries of a branch above a step, from `closed` to `last`, read from the end: a long history costs nothing.
 
-    Branches and steps only grow along a journal, but for what was written from outside, or too late.
+    Branches and steps only grow along a journal, but for what was written from outside, or too late. What was undone
+    is not among them.
     """
+    return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch))[0]
+
+
+def _split_undone(rows: list[EffectRow]) -> tuple[list[EffectRow], dict[tuple[int, str], int]]:
+    """The entries that count, and up to which number those of a call do not because that was undone."""
+    numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
+    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
+    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
+    return is_open, undone
+
+
+def _open_rows(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
     entries: list[EffectRow] = []
     while last > closed:
         first = max(last - _PAGE, closed)
         page = [row for row in store.effects(thread, after=first, limit=last - first) if row.status != "late"]
         page = [row for row in page if row.kind not in _FROM_OUTSIDE]
         entries[:0] = [row for row in page if row.branch == branch and row.step > closed_step]
-        if any((row.branch, row.step) <= (branch, closed_step) for row in page):
+        if any((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo" for row in page):
             break
         last = first
     return entries

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Closed, LeaseLost, StoreError
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Clock, RunRow
+from holdfast.stores.running import Clock, Progress, RunRow
 
 _RENEWALS = 3  # per lease: two may fail before it ends
 _MARGIN = 0.1  # of a lease: so much earlier the holder stops, for the time that a check takes to become an act
@@ -33,9 +33,10 @@ class Lease:
         """`taken_at` is the local time from before the claim: the store may have counted from then."""
         self.row = row
         self._store = store
-        self._seconds = seconds
+        self.seconds = seconds
         self._until = taken_at + seconds
         self._lost = False
+        self._unsaid: Progress | None = None
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
@@ -47,7 +48,7 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost unless the run is surely still held. Called right before anything that acts."""
-        if self._lost or local_seconds() > self._until - self._seconds * _MARGIN:
+        if self._lost or local_seconds() > self._until - self.seconds * _MARGIN:
             raise LeaseLost(
                 "this worker could not keep its lease, and another may have the run by now; what was done is recorded"
             )
@@ -65,10 +66,27 @@ class Lease:
 
         A record that carried the end of the lease as it was would take back a renewal made in between.
         """
-        until = self._store.clock().now + round(self._seconds * 1000)
+        until = self._store.clock().now + round(self.seconds * 1000)
         with self._lock:
             self.row = replace(self.row, lease_until=until, **changes)
             return self.row
+
+    def say(self, progress: Progress) -> None:
+        """Let the run's record say how far it is, with the next renewal or whatever writes the record before."""
+        with self._lock:
+            self.row = replace(self.row, progress=progress)
+            self._unsaid = progress
+
+    @property
+    def unsaid(self) -> Progress | None:
+        """What was said and not stored yet."""
+        return self._unsaid
+
+    def said(self, progress: Progress | None) -> None:
+        """Take note that it is stored."""
+        with self._lock:
+            if self._unsaid is progress:
+                self._unsaid = None
 
     def stop(self) -> None:
         """Renew no more."""
@@ -77,7 +95,7 @@ class Lease:
             self._thread.join()
 
     def _renew_until_done(self) -> None:
-        while not self._done.wait(self._seconds / _RENEWALS):
+        while not self._done.wait(self.seconds / _RENEWALS):
             try:
                 self._renew()
             except (LeaseLost, Closed):
@@ -89,8 +107,10 @@ class Lease:
 
     def _renew(self) -> None:
         before = local_seconds()
-        until = self._store.clock().now + round(self._seconds * 1000)
-        self._store.renew(self.row.thread, self.row.fence, until)
+        until = self._store.clock().now + round(self.seconds * 1000)
+        unsaid = self._unsaid
+        self._store.renew(self.row.thread, self.row.fence, until, unsaid)
+        self.said(unsaid)
         with self._lock:
             self.row = replace(self.row, lease_until=until)
-        self._until = before + self._seconds
+        self._until = before + self.seconds

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import threading
-from typing import Literal
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
 
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument
-from holdfast.stores.contract import Store
+from holdfast.runs.family import name_of
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.threads.line import Line, acted
+from holdfast.threads.deeds import Record, Root, Span, origin_of, outcome_of
+from holdfast.threads.line import Line, branch_of
 
 Effects = Literal["live", "recorded", "ask"]
 
@@ -34,6 +37,7 @@ class Past:
         self._given = effects
         self._lock = threading.Lock()
         self._rows: dict[tuple[str, bytes], list[EffectRow]] | None = None
+        self._origin = 0
         self._effects: Effects = effects or "live"
 
     def effects(self) -> Effects:
@@ -45,45 +49,94 @@ class Past:
     def take(self, name: str, arguments: bytes) -> EffectRow | None:
         """The oldest call of this tool with these arguments that was abandoned. Each is given once.
 
-        Its number is negative if it is from the journal of the thread that this one was forked from.
+        With its newest outcome, and as number that of the call itself, `of` the thread in whose journal that is.
         """
         with self._lock:
             rows = self._read().get((name, arguments))
             return rows.pop(0) if rows else None
 
+    def is_of_origin(self, row: EffectRow) -> bool:
+        """Whether an entry is about what was done by the thread that this one was forked from."""
+        with self._lock:
+            self._read()
+            return bool(row.of) and row.of == self._origin
+
     def first(self, row: EffectRow) -> EffectRow:
         """The call that an entry took the place of, if it took that of one on an abandoned branch; else itself."""
-        thread = self._store.thread(self._thread) if row.matches > 0 else None
-        while thread is not None and row.matches > 0:
+        thread = self._store.thread(self._thread) if row.matches and not row.of else None
+        while thread is not None and row.matches and not row.of:
             [row] = self._store.effects(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
     def _read(self) -> dict[tuple[str, bytes], list[EffectRow]]:
         if self._rows is None:
-            self._rows = {}
-            taken: set[int] = set()
-            for row in self._abandoned(taken):
-                if row.number not in taken:
-                    self._rows.setdefault((row.name, row.arguments), []).append(row)
+            rows: dict[tuple[str, bytes], list[EffectRow]] = {}
+            thread = self._store.thread(self._thread)
+            for row in [] if thread is None else self._abandoned(thread):
+                rows.setdefault((row.name, row.arguments), []).append(row)
+            self._rows = rows
         return self._rows
 
-    def _abandoned(self, taken: set[int]) -> list[EffectRow]:
-        store = self._store
-        thread = store.thread(self._thread)
-        first = None if thread is None else store.checkpoint(thread.position.thread, 1)
-        if thread is None or first is None:
-            return []
-        origin = 0 if first.parent is None else first.parent[0]
-        if origin and self._given is None:
-            self._effects = "ask"
-        line = Line(store, thread)
-        rows: list[EffectRow] = []
-        for row in acted(store, thread.position.thread):
-            if line.holds(row.branch, row.step):
-                taken.add(row.matches)
-            else:
-                rows.append(row)
-        if origin and self._effects != "live":
-            # Live, a fork acts for itself: what its origin did is its origin's.
-            rows += [replace(row, number=-row.number) for row in acted(store, origin) if row.step > first.step]
-        return rows
+    def _abandoned(self, thread: ThreadRow) -> Iterator[EffectRow]:
+        """What was done, and is not on the line of the thread."""
+        number = thread.position.thread
+        sources = list(self._sources(thread))
+        if len(sources) == 1 and not branch_of(thread.position):
+            return  # neither rewound nor forked, nor a child of what was: nothing was abandoned
+        roots: dict[Root, list[EffectRow]] = {}
+        gone: set[Root] = set()
+        for source in sources:
+            record = Record(self._store, source.thread)
+            for row in record.rows.values():
+                if source.span is not None and not source.span.holds(row):
+                    continue
+                root = record.root_of(row)
+                roots.setdefault(root, []).append(row)
+                if row.number in record.undone or (source.line is not None and source.line.holds(row.branch, row.step)):
+                    gone.add(root)
+        for root, rows in roots.items():
+            outcome = outcome_of(rows)
+            if outcome is not None and root not in gone:
+                yield replace(outcome, number=root[1], of=0 if root[0] == number else root[0])
+
+    def _sources(self, thread: ThreadRow) -> Iterator[_Source]:
+        """The journals to look into, oldest first, the thread's own last."""
+        store, number = self._store, thread.position.thread
+        origin = origin_of(store, number)
+        if origin is not None:
+            self._origin = origin[0]
+            if self._given is None:
+                self._effects = "ask"
+            at = store.checkpoint(*origin)
+            if self._effects != "live" and at is not None:
+                # Live, a fork acts for itself: what its origin did is its origin's.
+                yield _Source(origin[0], None, Line.to(store, origin[0], at))
+        for kin in _kin(store, thread):
+            if kin.thread != number:
+                yield kin
+        yield _Source(number, None, Line.of(store, thread.position))
+
+
+class _Source(NamedTuple):
+    """A journal in which there may be something that was abandoned."""
+
+    thread: int
+    span: Span | None  # which of its entries; None: all
+    line: Line | None  # those on it count and were not abandoned; None: all were
+
+
+def _kin(store: Store, thread: ThreadRow) -> Iterator[_Source]:
+    """What children of the same name did for the same parent, or for one that this one is in the place of."""
+    run = store.run(thread.position.thread)
+    parent = None if run is None or run.parent is None else store.thread(run.parent)
+    if parent is None:
+        return
+    above = list(_kin(store, parent))
+    if not above and not branch_of(parent.position):
+        return  # nothing above was rewound
+    for each in (*above, _Source(parent.position.thread, None, Line.of(store, parent.position))):
+        for span in Record(store, each.thread).children:
+            child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
+            if child is not None and name_of(child.name) == name_of(thread.name):
+                is_on_line = each.line is not None and each.line.holds(span.entry.branch, span.entry.step)
+                yield _Source(child.position.thread, span, Line.of(store, child.position) if is_on_line else None)

@@ -14,6 +14,7 @@ from holdfast.errors import Damaged, HoldfastError, LeaseLost, OutcomeUnknown, R
 from holdfast.runs.failures import again, behind, text_of
 from holdfast.runs.journal import Journal, now
 from holdfast.runs.lease import Lease
+from holdfast.runs.watch import Watch
 from holdfast.stores.running import EffectRow
 
 _RETRY_SECONDS = 0.05
@@ -22,8 +23,9 @@ _RETRY_SECONDS = 0.05
 class Recorder:
     """Writes the outcomes of a run's calls to its journal, and reads recorded ones back."""
 
-    def __init__(self, journal: Journal, lease: Lease) -> None:
+    def __init__(self, journal: Journal, lease: Lease, watch: Watch) -> None:
         self._journal = journal
+        self._watch = watch
         self._lease = lease
         self._raised: list[tuple[BaseException, EffectRow]] = []
 
@@ -41,13 +43,15 @@ class Recorder:
                 refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
             ) from refused
         row = replace(row, result=encoded, error=None, ended_at=now())
+        if row.kind == "model":
+            row = self._watch.spent(row, encoded)
         if with_next:
             self._journal.write_with_next(row)
         else:
             self.end(row)
         return _decoded(encoded, conversion)
 
-    def end(self, row: EffectRow) -> EffectRow:
+    def end(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
         """Record how a call ended. A store that fails for a moment is asked again while the lease lasts.
 
         The reply has been paid for, the tool has acted: giving up at the first try would lose the one and leave the
@@ -56,7 +60,7 @@ class Recorder:
         row = row if row.ended_at is not None else replace(row, ended_at=now())
         while True:
             try:
-                return self._journal.write(row)
+                return self._journal.write(row, *with_it)
             except LeaseLost:
                 self._keep_evidence(row)
                 raise
@@ -70,9 +74,13 @@ class Recorder:
                     raise
                 time.sleep(_RETRY_SECONDS)
 
-    def fail(self, row: EffectRow, error: Exception) -> None:
-        """Record a failure with whatever is written next: until then nobody has gone on from it."""
-        row = self._journal.write_with_next(replace(row, status="failed", error=text_of(error), ended_at=now()))
+    def fail(self, row: EffectRow, error: Exception, *, is_heard: bool = True) -> None:
+        """Record a failure with whatever is written next: until then nobody has gone on from it.
+
+        One that the program does not hear of, because the call is tried again at once, is not raised again later.
+        """
+        row = replace(row, status="failed", error=text_of(error), heard=is_heard, ended_at=now())
+        row = self._journal.write_with_next(row)
         self.note(error, row)
 
     def note(self, error: BaseException, row: EffectRow) -> None:
@@ -84,10 +92,11 @@ class Recorder:
         self._raised.clear()
 
     def raise_again(self, row: EffectRow) -> None:
-        """Raise the failure of a call again if the program went on from it before its process died."""
-        if row.error is not None and row.fence != self._lease.fence and self._journal.has_after(row.number):
-            error = again(row.error)
-            self.note(error, row)
+        """Raise the next failure of a call that the program went on from before its process died, if there is one."""
+        failure = self._journal.next_failure(row.step, row.key)
+        if failure is not None and failure.error is not None:
+            error = again(failure.error)
+            self.note(error, failure)
             raise error
 
     def reopen(self, error: BaseException) -> None:
@@ -95,9 +104,11 @@ class Recorder:
         ended = {id(each) for each in behind(error)}
         with suppress(LeaseLost, StoreError):  # then they fail once more, and are made after that
             for raised, row in self._raised:
-                known = self._journal.find(row.step, row.key) if id(raised) in ended else None
+                if id(raised) not in ended:
+                    continue
+                known = row if row.number else self._journal.find(row.step, row.key)
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
-                    self._journal.write(replace(known, error=None))
+                    self._journal.amend(replace(known, error=None))
 
     def recorded(self, row: EffectRow, conversion: StateType | None = None) -> Any:
         """What a call gave, from the journal."""

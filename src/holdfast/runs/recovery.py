@@ -11,7 +11,7 @@ from holdfast.codec import packed
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.records import Effect, Interrupted
 from holdfast.runs.claiming import is_free, start_digest
-from holdfast.runs.journal import now
+from holdfast.runs.journal import now, open_entries
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
@@ -23,6 +23,7 @@ from holdfast.threads.saver import NEW, Saver
 
 _PAGE = 200
 _DOUBTFUL = ("begun", "in_doubt", "unstored")
+_ACTING = ("idempotent", "irreversible")  # entries of other kinds are asked, too, and answered otherwise
 
 
 def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
@@ -52,7 +53,7 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
         raise NotFound(f"thread {shown(thread.name)} has no effect {number}; hf.effects() lists them")
     row = rows[0]
     settled = _settled(row, outcome)
-    if row.status not in _DOUBTFUL:
+    if row.status not in _DOUBTFUL and not (row.status == "asked" and row.kind in _ACTING):
         # Said again, by somebody who did not hear the first time: the run was queued with the first.
         if (row.status, row.result) != (settled.status, settled.result):
             raise Conflict(
@@ -95,9 +96,11 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         status="queued",
         fence=1,
         branch=0,
+        began=1,
         handler=handler,
         version=version,
         start=digest,
+        trace=saver.trace,
         created_at=now(),
         updated_at=now(),
     )
@@ -117,7 +120,7 @@ def _settled(row: EffectRow, outcome: object) -> EffectRow:
         packed.check(outcome.result)
         return replace(row, status="done", result=packed.encode(outcome.result), ended_at=now())
     if isinstance(outcome, NotDone) or outcome is NotDone:
-        return replace(row, status="not_done", ended_at=now())
+        return replace(row, status="not_done", error=None, ended_at=now())  # it is called: no failure is raised again
     if isinstance(outcome, GiveUp) or outcome is GiveUp:
         told = unknown_outcome(row.name)
         return replace(row, status="given_up", result=packed.encode(told), ended_at=now())
@@ -127,13 +130,18 @@ def _settled(row: EffectRow, outcome: object) -> EffectRow:
 def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> Interrupted:
     step = thread.summary.step
     branch = branch_of(thread.position)
-    open_rows = [e for e in _journal(store, row.thread) if e.branch == branch and e.step > step and e.status != "late"]
+    rows = open_entries(store, row.thread, row.closed, store.last_effect(row.thread), step, branch)
+    open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
     doubtful = [e for e in open_rows if e.status in _DOUBTFUL]
     known = sum(e.status == "done" for e in open_rows)
     would = [f"resume after step {step}", f"answer {known} calls from the journal"]
     for effect in doubtful:
         tool = tools.get(effect.name)
         would.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
+    if row.parent is not None:
+        would.append(f"only through its parent, {shown(row.parent)}")
+    if row.version is not None:
+        would.append(f"needs a worker of version {shown(row.version)}")
     return Interrupted(
         thread=thread.name,
         step=step,

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from types import TracebackType
 from typing import Any
 
+from holdfast.policy import Policy
 from holdfast.records import Checkpoint, Effect, Status
-from holdfast.runs.calls import OnChange, this_caller
+from holdfast.runs.calls import OnChange, this_caller, watched_stream
+from holdfast.runs.children import Child
 from holdfast.runs.core import RunCore
+from holdfast.runs.entering import Claiming
 from holdfast.runs.invoking import drive
+from holdfast.runs.leaving import decisive
 
 
 class Run:
     """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
 
-    def __init__(self, core: RunCore) -> None:
+    def __init__(self, core: RunCore, claiming: Claiming) -> None:
         self._core = core
+        self._claiming = claiming
 
     @property
     def state(self) -> Any:
@@ -92,6 +98,10 @@ class Run:
         """Stop the run for a reason. The state is not stored: run again, it goes on from its last checkpoint."""
         self._core.halt(reason)
 
+    def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
+        """Say how far the run is, for `hf.progress`. It costs no write: the next renewal or checkpoint stores it."""
+        self._core.progress(done, total, note)
+
     # -- calls ------------------------------------------------------------------------------------------------------
 
     def model(
@@ -111,7 +121,8 @@ class Run:
                 lambda calls: calls.model(
                     function, args, kwargs, key=key, type=type, on_change=on_change, caller=caller
                 )
-            )
+            ),
+            self._core.observed("model"),
         )
 
     def stream(
@@ -119,7 +130,7 @@ class Run:
     ) -> Iterator[Any]:
         """The chunks of a model call as they come, recorded at the end, or those recorded. Left half-way: neither."""
         streaming = self._core.calls().streaming(function, args, kwargs, key=key, caller=this_caller())
-        with streaming as stream:
+        with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
@@ -130,7 +141,26 @@ class Run:
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """Call a tool by name or function with arguments by name, or give the recorded result."""
         caller = this_caller()
-        return drive(self._core.calling(lambda calls: calls.tool(named, args, key, caller=caller)))
+        call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=caller))
+        return drive(call, self._core.observed("tool", named))
+
+    def child(
+        self,
+        name: str,
+        *,
+        start: Any = None,
+        type: Any = None,
+        agent: str | None = None,
+        policy: Policy | None = None,
+        tools: Iterable[Callable[..., Any]] | None = None,
+    ) -> ChildBlock:
+        """A run of its own that belongs to this one: `with run.child("name", start=state) as child`.
+
+        Its thread is `PARENT/name`, claimed only through its parent; in another step of the parent it goes on from its
+        head with another turn. Its result is journaled here. If it waits, its parent does; cancelled is both. Children
+        beside each other need threads, and names of their own.
+        """
+        return ChildBlock(Child(self._core, self._claiming, name, start, type, agent, policy, tools))
 
     # -- waiting ----------------------------------------------------------------------------------------------------
 
@@ -145,3 +175,26 @@ class Run:
     def sleep(self, seconds: float) -> None:
         """Wait for so long without a process: the block ends, and a worker goes on when the time has passed."""
         self._core.sleep(seconds)
+
+
+class ChildBlock:
+    """What `run.child(…)` gives: `with` it, the child is claimed, and given back at the end."""
+
+    def __init__(self, child: Child) -> None:
+        self._child = child
+        self._core: RunCore | None = None
+
+    def __enter__(self) -> Run:
+        with self._child.claiming.observed():
+            self._core = self._child.enter(can_await=False)
+        return Run(self._core, self._child.claiming)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._core is not None:
+            try:
+                self._core.end_calls()
+                self._child.leave(self._core, decisive(error))
+            finally:
+                self._child.claiming.left()

@@ -22,12 +22,20 @@ class Termination:
         self._came = False
 
     def listen(self) -> None:
-        """A block was entered."""
+        """A block is being entered."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._blocks += 1
         if signal.getsignal(signal.SIGTERM) is signal.SIG_DFL:
             signal.signal(signal.SIGTERM, self._handle)
+
+    def unlisten(self) -> None:
+        """A block has been left, or could not be entered."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        self._blocks = max(self._blocks - 1, 0)
+        if not self._blocks and signal.getsignal(signal.SIGTERM) == self._handle:
+            signal.signal(signal.SIGTERM, signal.SIG_DFL)
 
     @contextmanager
     def deferred(self) -> Generator[None]:
@@ -40,11 +48,8 @@ class Termination:
             yield
         finally:
             self._leaving -= 1
-            self._blocks = max(self._blocks - 1, 0)
-            came = self._came and not self._leaving
-            if not self._blocks and signal.getsignal(signal.SIGTERM) == self._handle:
-                signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            if came:
+            if self._came:
+                # Other tasks may be at it too: they are cancelled, and end what they began.
                 self._came = False
                 raise SystemExit(128 + signal.SIGTERM)
 

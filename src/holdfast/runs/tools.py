@@ -11,6 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 import msgspec
 
 from holdfast.errors import InvalidArgument, NotFound
+from holdfast.runs.invoking import is_async
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]
@@ -33,7 +34,9 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     not_done: tuple[type[BaseException], ...]
     retry: int
     timeout: float | None
+    undo: Callable[..., Any] | None
     takes_key: bool
+    max_age: float | None = None
 
     def check(self, given: dict[str, Any]) -> None:
         """InvalidArgument if the function does not take these arguments. Found out by calling it, it would be doubt."""
@@ -58,7 +61,9 @@ def tool(
     not_done: tuple[type[BaseException], ...] = (),
     retry: int | None = None,
     timeout: float | None = None,
+    undo: Callable[..., Any] | None = None,
     name: str | None = None,
+    max_age: float | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -70,7 +75,9 @@ def tool(
     not_done: tuple[type[BaseException], ...] = (),
     retry: int | None = None,
     timeout: float | None = None,
+    undo: Callable[..., Any] | None = None,
     name: str | None = None,
+    max_age: float | None = None,
 ) -> Any:
     """Declare what calling a function does to the world; the function itself stays as it is.
 
@@ -78,7 +85,9 @@ def tool(
     the default, must not happen twice. `in_doubt` says what to do when a call was begun and nobody knows how it ended:
     "rerun", "probe" (ask `probe`, which returns Happened, NotDone or None), "ask" (wait for `hf.settle`) or "give_up"
     (the model is told that the outcome is unknown). `not_done` are errors that say nothing happened. A function that
-    takes `idempotency_key` is given one. InvalidArgument for what cannot be kept to.
+    takes `idempotency_key` is given one. `undo` takes back what a call did, when `hf.undo` is told to: it is called
+    with the same arguments, and with `result` if it takes that. What a read gave is read again by a resumed run if it
+    is older than `max_age` seconds and nothing was decided by it since. InvalidArgument for what cannot be kept to.
 
     >>> @tool(effect="read")
     ... def look_up(word: str) -> str:
@@ -94,7 +103,9 @@ def tool(
         not_done=not_done,
         retry=retry,
         timeout=timeout,
+        undo=undo,
         name=name,
+        max_age=max_age,
     )
 
     def mark(decorated: Callable[..., Any]) -> Callable[..., Any]:
@@ -117,6 +128,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
         not_done=(),
         retry=None,
         timeout=None,
+        undo=None,
         name=None,
     )
 
@@ -169,7 +181,9 @@ def _declared(
     not_done: tuple[type[BaseException], ...],
     retry: int | None,
     timeout: float | None,
+    undo: Callable[..., Any] | None,
     name: str | None,
+    max_age: float | None = None,
 ) -> Tool:
     if not callable(function):
         raise InvalidArgument("a tool is a function")
@@ -197,6 +211,13 @@ def _declared(
     if called == "model" or called.startswith("run.") or "/" in called or "#" in called:
         # Keys in the journal are made of names with these between them.
         raise InvalidArgument('a tool cannot be called "model" or "run.…", nor have / or # in its name; give it name=')
+    if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
+        raise InvalidArgument("undo must be a function, not async, that takes back what a tool that acts has done")
+    if max_age is not None:
+        if effect != "read":
+            raise InvalidArgument('only a tool that reads (effect="read") can be called again for its age: max_age=')
+        if type(max_age) not in (int, float) or not 0 <= max_age < math.inf:
+            raise InvalidArgument("max_age must be seconds, 0 or more")
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
         raise InvalidArgument("timeout must be seconds, more than 0")
     return Tool(
@@ -208,14 +229,21 @@ def _declared(
         not_done=not_done,
         retry=retry or 0,
         timeout=timeout,
+        undo=undo,
         takes_key=takes_key(function),
+        max_age=max_age,
     )
 
 
 def takes_key(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter for an idempotency key."""
+    return takes(function, "idempotency_key")
+
+
+def takes(function: Callable[..., Any], parameter: str) -> bool:
+    """Whether a function has a parameter of this name."""
     try:
-        return "idempotency_key" in inspect.signature(function).parameters
+        return parameter in inspect.signature(function).parameters
     except (TypeError, ValueError):
         return False
 

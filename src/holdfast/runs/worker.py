@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
 from holdfast.policy import AfterToolCall
-from holdfast.runs.block import Claiming, RunBlock
-from holdfast.runs.claiming import Terms, is_free
+from holdfast.runs.block import RunBlock
+from holdfast.runs.claiming import Terms, is_free, presumed_until
+from holdfast.runs.entering import Claiming
+from holdfast.runs.family import wake_parents
+from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.journal import now
+from holdfast.runs.pulse import Pulse
 from holdfast.runs.run import Run
 from holdfast.runs.tools import Tools
-from holdfast.stores.running import RunRow
+from holdfast.stores.running import Clock, RunRow
 from holdfast.threads.session import Session
+
+if TYPE_CHECKING:
+    from holdfast.runs.health import Health
 
 _PAGE = 50
 _IDLE_SECONDS = 0.5  # between two looks when there is nothing to do
@@ -40,6 +47,8 @@ class Worker:
         versions: Collection[str | None] | None,
         lease: float,
         attempts: int,
+        guards: Iterable[Guard] = (),
+        health: tuple[str, int] | None = None,
     ) -> None:
         if (
             not isinstance(handlers, Mapping)
@@ -60,8 +69,29 @@ class Worker:
         self._versions = None if versions is None else frozenset(versions)
         self._terms = Terms(lease=lease)
         self._attempts = attempts
+        self._guards = checked_guards(guards)
         self._stop = threading.Event()
+        self._woken_first = False
         self._failure: BaseException | None = None
+        self._pulse = Pulse()
+        self._health = None if health is None else self._listening(health)
+
+    def _listening(self, address: tuple[str, int]) -> Health:
+        # An HTTP server takes long to import: only those who ask for one pay for it.
+        from holdfast.runs.health import Health  # noqa: PLC0415
+
+        store = self._session.store
+        return Health(
+            address,
+            self._pulse,
+            ask_store=lambda: store.runs(statuses=("queued",), after=(0, 0), limit=1),
+            is_draining=self.is_stopping,
+        )
+
+    @property
+    def health(self) -> tuple[str, int] | None:
+        """Where the health endpoint listens, if there is one."""
+        return None if self._health is None else self._health.address
 
     def stop(self) -> None:
         """Claim nothing more; what is running is given back at the end of its step."""
@@ -71,6 +101,8 @@ class Worker:
         """Work until stopped; with `until_idle`, until there is nothing that could be claimed now."""
         previous = self._listen()
         ended: list[threading.Event] = []
+        if self._health is not None:
+            self._health.start()
         try:
             for number in range(self._concurrency):
                 event = threading.Event()
@@ -85,6 +117,8 @@ class Worker:
             raise
         finally:
             self._stop_listening(previous)
+            if self._health is not None:
+                self._health.stop()
         if self._failure is not None:
             raise self._failure
 
@@ -102,10 +136,12 @@ class Worker:
         try:
             self._work(until_idle)
         finally:
+            self._pulse.end()
             ended.set()
 
     def _work(self, until_idle: bool) -> None:
         while not self._stop.is_set():
+            self._pulse.look()
             try:
                 found = self._one()
             except (Damaged, OutcomeUnknown, Replaced) as failure:
@@ -131,7 +167,8 @@ class Worker:
     def _one(self) -> bool:
         """Claim and run the oldest run there is; whether there was one."""
         for name, row in self._due():
-            if row.attempt >= self._attempts:
+            self._pulse.look()
+            if row.attempt >= self._attempts and row.status != "waiting":  # who waited did not fail
                 self._bury(row)
                 continue
             if self._handle(name, row):
@@ -139,12 +176,25 @@ class Worker:
         return False
 
     def _due(self) -> Iterator[tuple[str, RunRow]]:
+        # In turns: runs that wake again and again must not keep out what was queued, nor the other way round.
+        self._woken_first = not self._woken_first
+        if self._woken_first:
+            yield from self._woken()
+            yield from self._queued()
+        else:
+            yield from self._queued()
+            yield from self._woken()
+
+    def _queued(self) -> Iterator[tuple[str, RunRow]]:
+        """The runs of ours that are queued or interrupted, oldest first."""
         store = self._session.store
-        yield from self._woken()
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
+            clock = store.clock()
             for name, row in page:
-                if self._is_ours(row) and is_free(store, row) and self._is_awake(row):
+                if row.status == "queued" and row.parent is not None:
+                    wake_parents(store, row)  # whoever answered the child may have died before that
+                if self._is_ours(row) and is_free(store, row, clock) and _is_awake(row, clock):
                     yield name, row
             last = page[-1][1]
             after = (last.updated_at, last.thread)
@@ -161,10 +211,6 @@ class Worker:
     def _is_ours(self, row: RunRow) -> bool:
         return row.handler in self._handlers and (self._versions is None or row.version in self._versions)
 
-    def _is_awake(self, row: RunRow) -> bool:
-        clock = self._session.store.clock()
-        return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
-
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and let its handler run it. False if another worker was faster."""
         claiming = Claiming(
@@ -178,12 +224,14 @@ class Worker:
             type=None,
             keeper=self,
             expect=row,
+            guards=self._guards,
         )
         claimed = False
         try:
             with RunBlock(claiming) as run:
                 claimed = True
-                result = _handled(self._handlers[row.handler or ""], run)
+                with self._pulse.running():
+                    result = _handled(self._handlers[row.handler or ""], run)
                 if run.status == "running":
                     run.finish(result)
         except Replaced:
@@ -206,19 +254,25 @@ class Worker:
 
     def _bury(self, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = replace(
-            row, status="dead", owner=None, lease_until=0, reason=reason, fence=row.fence + 1, updated_at=now()
-        )
+        dead = replace(row, status="dead", owner=None, lease_until=0, reason=reason, fence=row.fence + 1)
+        dead = replace(dead, presumed_until=presumed_until(self._session.store, row), updated_at=now())
         with suppress(Conflict):  # somebody else has it by now
             self._session.store.claim(row, dead)
+
+
+def _is_awake(row: RunRow, clock: Clock) -> bool:
+    return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
 
 
 def _handled(handler: Handler, run: Run) -> Any:
     try:
         return handler(run)
-    except SystemExit as error:
-        # Of one handler, not of the worker and all that others submitted.
-        raise HoldfastError(f"the handler called sys.exit({error.code!r})") from error
+    except BaseException as error:
+        if not isinstance(error, SystemExit | GeneratorExit) and type(error).__name__ != "CancelledError":
+            raise
+        # Of one handler, not of the worker and all that others submitted. asyncio's is told by its name: importing it
+        # takes longer than all of Holdfast.
+        raise HoldfastError(f"the handler ended by {type(error).__name__}") from error
 
 
 def _await(ended: list[threading.Event]) -> None:

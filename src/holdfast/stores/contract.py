@@ -12,7 +12,7 @@ from typing import Literal, Protocol
 
 import msgspec
 
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -98,7 +98,7 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A checkpoint as stored. A deleted one keeps seq, id, parent and digest: a tombstone.
+    """A checkpoint as stored. A deleted one keeps seq, id, parent, step, move and digest: a tombstone.
 
     `parent` is (thread number, seq), with 0 for the thread itself. `move` is the number of the move that made it
     the head.
@@ -290,8 +290,11 @@ class Store(Protocol):
         """
         ...
 
-    def renew(self, thread: int, fence: int, until: int) -> None:
-        """Move the end of a lease forwards. `LeaseLost` if the fence is not the run's, or the run is not running."""
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        """Move the end of a lease forwards, and store how far the run says it is, if it said so.
+
+        `LeaseLost` if the fence is not the run's, or the run is not running.
+        """
         ...
 
     def update_run(self, row: RunRow) -> None:

@@ -6,7 +6,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Commit
-from holdfast.stores.running import Clock, RunRow
+from holdfast.stores.running import Clock, Progress, RunRow
 
 
 def check_form(commit: Commit) -> None:
@@ -70,6 +70,11 @@ def keep_lease(found: RunRow, row: RunRow) -> RunRow:
     if found.status == row.status == "running" and found.clock == row.clock and row.lease_until < found.lease_until:
         return replace(row, lease_until=found.lease_until)
     return row
+
+
+def renewed(found: RunRow, until: int, progress: Progress | None) -> RunRow:
+    """The record of a run whose lease goes on; how far it says it is stays as it was where that is None."""
+    return keep_lease(found, replace(found, lease_until=until, progress=progress or found.progress))
 
 
 def is_timed(row: RunRow) -> bool:

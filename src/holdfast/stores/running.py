@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.records import Status
+from holdfast.records import Status, Usage
 
 EffectClass = Literal[
     "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"
@@ -64,6 +64,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     turn: str | None = None  # the caller's name for what is being done
     began: int = 0  # the head's seq when that was begun
     closed: int = 0  # the newest journal entry then: none up to it is open
+    closed_at: int = 0  # the head, if it was saved from outside the run, that closed them
+    trace: str | None = None  # where the last claim can be found in traces: a W3C traceparent
     parent: str | None = None  # the thread whose run alone may claim this one
     progress: Progress | None = None
     handler: str | None = None
@@ -100,8 +102,13 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     call: bytes | None = None  # the arguments themselves, encoded, where somebody may be asked about them
     result: bytes | None = None  # encoded
     error: str | None = None  # what was raised, as text
+    heard: bool = True  # whether the program heard of that, or the call was tried again before it did
     matches: int = 0  # an entry of an abandoned branch that this one took its result from
+    of: int = 0  # the thread in whose journal that is; 0: its own
+    since: int = 0  # the newest entry that no longer counted when it was begun: of its place, or of a child's journal
     by: str | None = None  # who answered
     mark: str | None = None  # a name under which the entry is found without reading the journal
     deadline: Deadline | None = None  # when a wait ends without an answer
+    usage: Usage | None = None  # of a model's reply, in a run with a budget
+    held: int = 0  # for how many ms the run had been held by then, in a run with a budget
     number: int = 0  # counts per thread; the store gives it out

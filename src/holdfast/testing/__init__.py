@@ -1,10 +1,26 @@
-"""Tools for testing what is built on Holdfast, and for those who write a store of their own. Needs pytest."""
+"""Tools for testing what is built on Holdfast, and for those who write a store of their own, which needs pytest."""
 
-import pytest
+import sys
+from typing import TYPE_CHECKING, Any
 
-# Before the import, or a failing assert of the suite would say nothing of the values it compared.
-pytest.register_assert_rewrite("holdfast.testing.contract")
+if "pytest" in sys.modules:
+    # Before the import, or a failing assert of the suite would say nothing of the values it compared.
+    sys.modules["pytest"].register_assert_rewrite("holdfast.testing.contract")
 
-from holdfast.testing.contract import StoreContract  # noqa: E402
+from holdfast.testing.drill.report import DrillReport, Finding, Kill
+from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.verbs import crash_everywhere, drill_passes
 
-__all__ = ["StoreContract"]
+if TYPE_CHECKING:
+    from holdfast.testing.contract import StoreContract
+
+__all__ = ["Drill", "DrillReport", "Finding", "Kill", "StoreContract", "crash_everywhere", "drill_passes"]
+
+
+def __getattr__(name: str) -> Any:
+    if name != "StoreContract":
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    # The drill has to work where there is no pytest.
+    from holdfast.testing.contract import StoreContract  # noqa: PLC0415
+
+    return StoreContract

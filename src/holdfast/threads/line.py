@@ -4,88 +4,63 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.errors import EffectsAhead
-from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.stores.running import EffectRow
-from holdfast.threads.references import shown
-
-_PAGE = 200
-_ACTING = ("idempotent", "irreversible")
-_NOTHING_HAPPENED = ("not_done", "failed", "late")
+from holdfast.stores.contract import CheckpointRow, Position, Store
 
 
-def branch_of(position: Position) -> int:
+def branch_of(position: Position | CheckpointRow) -> int:
     """How often a thread was rewound: a save counts as a move and gives out a seq, a rewind is a move only."""
-    return position.move - position.last
+    return position.move - (position.last if isinstance(position, Position) else position.seq)
 
 
 class Line:
-    """Which steps of which branches lead to a thread's head."""
+    """Which steps of which branches lead to a checkpoint of a thread, or to its head and what is open there."""
 
-    def __init__(self, store: Store, thread: ThreadRow) -> None:
-        self._branch = branch_of(thread.position)
-        self._steps: dict[int, int] = {}
-        for branch, step in _ancestors(store, thread) if self._branch else ():
-            self._steps.setdefault(branch, step)
+    def __init__(self, steps: dict[int, int], branch: int = -1) -> None:
+        """`steps` are those after which branches were left; `branch` is the one that was not."""
+        self._steps = steps
+        self._branch = branch
+
+    @classmethod
+    def of(cls, store: Store, thread: Position) -> Line:
+        """What leads to the head of a thread."""
+        branch = branch_of(thread)
+        head = store.checkpoint(thread.thread, thread.head) if branch else None
+        return cls({} if head is None else dict(_ancestors(store, thread.thread, head)), branch)
+
+    @classmethod
+    def to(cls, store: Store, thread: int, checkpoint: CheckpointRow) -> Line:
+        """What leads to a checkpoint of a thread."""
+        return cls(dict(_ancestors(store, thread, checkpoint)))
 
     def holds(self, branch: int, step: int) -> bool:
         """Whether what was done in a step counts: its branch is the current one, or was left only after it."""
         return branch == self._branch or step <= self._steps.get(branch, -1)
 
 
-def acted(store: Store, thread: int) -> Iterator[EffectRow]:
-    """The entries of a journal that changed the world, or may have, oldest first; none that was undone."""
-    undone: set[int] = set()
-    rows: list[EffectRow] = []
-    after = 0
-    while page := store.effects(thread, after=after, limit=_PAGE):
-        after = page[-1].number
-        for row in page:
-            if row.kind == "undo" and row.status == "done":
-                undone.add(row.matches)
-            elif row.kind in _ACTING and row.status not in _NOTHING_HAPPENED:
-                rows.append(row)
-    return (row for row in rows if row.number not in undone)
+def _ancestors(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[int, int]]:
+    """The branches that lead to a checkpoint, newest first, each with the step after which it was left.
+
+    Within a branch each checkpoint comes from the one before it, so only its first says where the branch came from.
+    Deleted ones leave tombstones, which know that too.
+    """
+    found: CheckpointRow | None = to
+    while found is not None:
+        yield branch_of(found), found.step
+        first = _first_of_branch(store, thread, found) if branch_of(found) else None
+        if first is None or first.parent is None or first.parent[0]:
+            return
+        found = store.checkpoint(thread, first.parent[1])
 
 
-def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> None:
-    """`EffectsAhead` if something irreversible was done on the way from a checkpoint to the head of its thread."""
-    line = Line(store, thread)
-    branch = to.move - to.seq
-    ahead = sorted(
-        {
-            row.name
-            for row in acted(store, thread.position.thread)
-            if row.kind == "irreversible"
-            and line.holds(row.branch, row.step)
-            and (row.branch, row.step) > (branch, to.step)
-        }
-    )
-    if ahead:
-        raise EffectsAhead(
-            f"thread {shown(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
-            "rewinding; hf.undo what can be undone, or pass past_effects=True (--past-effects)"
-        )
-
-
-def _ancestors(store: Store, thread: ThreadRow) -> Iterator[tuple[int, int]]:
-    """The branches and steps of the head and what it came from, newest first, back to the first branch."""
-    number = thread.position.thread
-    before: int | None = None
-    wanted = thread.position.head
-    while page := store.checkpoints(number, before=before, limit=_PAGE):
-        for row in page:
-            before = row.seq
-            while row.seq < wanted:
-                # Deleted, so not on the page; its tombstone knows where it came from.
-                tombstone = store.checkpoint(number, wanted)
-                if tombstone is None or tombstone.parent is None or tombstone.parent[0]:
-                    return
-                yield tombstone.move - tombstone.seq, tombstone.step
-                wanted = tombstone.parent[1]
-            if row.seq == wanted:
-                branch = row.move - row.seq
-                yield branch, row.step
-                if not branch or row.parent is None or row.parent[0]:
-                    return
-                wanted = row.parent[1]
+def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> CheckpointRow:
+    """Branches only grow along the seqs of a thread: a long one costs a few reads."""
+    stride = 1
+    below = 0  # the newest seq that is known to be of an earlier branch
+    while row.seq - below > 1:
+        at = max(row.seq - stride, (row.seq + below) // 2)
+        found = store.checkpoint(thread, at)
+        if found is not None and branch_of(found) == branch_of(row):
+            row, stride = found, stride * 2
+        else:
+            below = at
+    return row

@@ -12,9 +12,10 @@ from holdfast.identity import to_text
 from holdfast.records import Checkpoint
 from holdfast.state.base import Base
 from holdfast.state.loading import load_base
-from holdfast.stores.contract import CheckpointRow, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Commit, Position, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.threads import meta as metas
+from holdfast.threads.freeing import unless_dead
 from holdfast.threads.references import shown
 from holdfast.threads.saving import Details, Head, Save, checked_details, save_of
 from holdfast.threads.session import Conversion, Session
@@ -57,6 +58,11 @@ class Saver:
     def head(self) -> Head | None:
         """The head last seen; looks if none was yet."""
         return self._head if self._seen else self.look()
+
+    @property
+    def trace(self) -> str | None:
+        """Where the caller is, for whoever observes this handle."""
+        return None if self._session.observer is None else self._session.observer.trace
 
     def see(self, head: Head | None) -> None:
         self._head = head
@@ -133,11 +139,18 @@ class Saver:
 
         `fence`, `run` and `effects` are what a run writes with it.
         """
+        observer = self._session.observer
+        if observer is None:
+            return self._commit(save, fence, run, effects)
+        with observer.saving(self._name, save.commit.row.step):
+            return self._commit(save, fence, run, effects)
+
+    def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[EffectRow, ...]) -> Checkpoint:
         checkpoint = metas.checkpoint_of(self._name, save.commit.row)
         commit = replace(save.commit, fence=fence, run=run, effects=effects)
         with self.line:
             try:
-                position = self._session.store.commit(commit)
+                position = self._stored(commit)
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise
@@ -159,6 +172,12 @@ class Saver:
             self._session.bases.put(position.thread, save.base())
         self._session.saved(self._name)
         return checkpoint
+
+    def _stored(self, commit: Commit) -> Position:
+        store = self._session.store
+        if commit.expect is None:
+            return store.commit(commit)
+        return unless_dead(store, commit.expect.thread, lambda: store.commit(commit))
 
     def _require_no_run(self, thread: int) -> None:
         """The calls of a run are told by their steps: in one that came again they would be answered from before."""

@@ -26,7 +26,8 @@ _skeletons = msgspec.msgpack.Encoder()
 class Parent(msgspec.Struct, frozen=True):
     """What a new checkpoint needs to know of the one it follows. `thread` is 0 within the same thread.
 
-    `readable` is False for one whose record is damaged: then its digest is not known.
+    `readable` is False for one whose record is damaged: then its digest is not known. `schema_version` is what a save
+    takes over that says none: whoever knows nothing of versions has not changed the schema.
     """
 
     thread: int
@@ -35,6 +36,7 @@ class Parent(msgspec.Struct, frozen=True):
     digest: bytes
     step: int
     readable: bool = True
+    schema_version: int | None = None
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -45,7 +47,8 @@ class Head(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, position: Position, row: CheckpointRow) -> Head:
-        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step))
+        version = metas.decode(row).schema_version
+        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version))
 
     @classmethod
     def unreadable(cls, thread: ThreadRow) -> Head:
@@ -117,6 +120,8 @@ def save_of(
     size_limit: int,
 ) -> Save:
     """The save of a plain state, storing what `base` does not have. Unsupported or TooLarge if it cannot be."""
+    if details.meta.schema_version is None and parent is not None and parent.schema_version is not None:
+        details = replace(details, meta=replace(details.meta, schema_version=parent.schema_version))
     seq = _next_seq(expect)
     linear = base is not None and expect is not None and base.seq == expect.last
     draft = Draft(seq, base, linear=linear)

@@ -11,8 +11,10 @@ from typing import Any, Protocol
 
 from holdfast.codec.typed import StateType
 from holdfast.errors import Closed
+from holdfast.observing import Observer
 from holdfast.state.base import Bases
 from holdfast.stores.contract import Store
+from holdfast.threads.migration import Migrations
 
 
 class Conversion(Protocol):
@@ -65,8 +67,10 @@ class Session:
         self.store = store
         self.namespace = namespace
         self.bases = Bases(base_bytes)
+        self.migrations = Migrations()
         self.max_state_bytes = max_state_bytes
         self.saved = saved
+        self.observer: Observer | None = None
         self._lines: weakref.WeakValueDictionary[str, Line] = weakref.WeakValueDictionary()
         self._closed = False
         _sessions.add(self)

@@ -15,8 +15,9 @@ from holdfast.records import Checkpoint, Skipped, Status, Usage
 from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
+from holdfast.threads.deeds import require_none_ahead
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.line import require_none_ahead
+from holdfast.threads.freeing import unless_dead
 from holdfast.threads.references import find_row, seq_before, shown
 from holdfast.threads.retention import Pruned, Retention, removable, remove
 from holdfast.threads.saver import RACES_MAX, Expect, Saver
@@ -97,6 +98,15 @@ class Thread:
         Damaged if its bytes are not what was saved. With `fallback` the newest undamaged ancestor is returned instead;
         its `skipped` says what was passed over and why.
         """
+        observer = self._session.observer
+        if observer is None:
+            return self._latest(fallback)
+        with observer.loading(self.name) as loading:
+            found = self._latest(fallback)
+            loading.tell(step=None if found is None else found.step)
+            return found
+
+    def _latest(self, fallback: bool) -> Checkpoint | None:
         with self._saver.line:
             for _ in range(RACES_MAX):
                 thread = self._session.store.thread(self.name)
@@ -121,7 +131,7 @@ class Thread:
             base = load_base(self._session.store, number, row)
             self._session.bases.put(number, base)
         self._saver.see(Head.of(thread.position, row))
-        return metas.checkpoint_of(self.name, row, self._typed(state_of(self._session.store, base)))
+        return metas.checkpoint_of(self.name, row, self._state(row, state_of(self._session.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow) -> Checkpoint:
         """Walk back from the head along parents.
@@ -153,6 +163,15 @@ class Thread:
         A reference is an id or enough of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one before
         it), "@label", or a Checkpoint.
         """
+        observer = self._session.observer
+        if observer is None:
+            return self._load(ref)
+        with observer.loading(self.name) as loading:
+            found = self._load(ref)
+            loading.tell(step=found.step)
+            return found
+
+    def _load(self, ref: Ref) -> Checkpoint:
         thread = self._thread()
         return self._checkpoint(thread.position.thread, find_row(self._session.store, thread, ref))
 
@@ -252,7 +271,10 @@ class Thread:
             meta = metas.decode(row)
             if not past_effects:
                 require_none_ahead(self._session.store, thread, row)
-            position = self._session.store.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
+            store, summary = self._session.store, summary_of(row, meta)
+            position = unless_dead(
+                store, head.position.thread, lambda: store.rewind(head.position, to=row.seq, summary=summary)
+            )
             self._saver.see(Head.of(position, row))
             return metas.checkpoint_of(self.name, row)
 
@@ -265,7 +287,8 @@ class Thread:
         thread = self._thread()
         row = find_row(self._session.store, thread, at)
         origin = thread.position.thread
-        details = fork_details(row, self._schema_version)
+        # Nothing is migrated where nothing is copied: then the fork begins with a state of the version it had.
+        details = fork_details(row, None if state is None else self._schema_version)
         if state is None:
             commit = fork_of(name, row, origin, details)
         else:
@@ -305,7 +328,8 @@ class Thread:
         """Delete the whole thread. Its forks keep what they share with it."""
         with self._saver.line:
             thread = self._thread()
-            self._session.store.drop(thread.position.thread)
+            store, number = self._session.store, thread.position.thread
+            unless_dead(store, number, lambda: store.drop(number))
             self._session.bases.forget(thread.position.thread)
             self._saver.see(None)
 
@@ -344,7 +368,7 @@ class Thread:
         return thread
 
     def _checkpoint(self, number: int, row: CheckpointRow) -> Checkpoint:
-        return metas.checkpoint_of(self.name, row, self._typed(self._plain(number, row)))
+        return metas.checkpoint_of(self.name, row, self._state(row, self._plain(number, row)))
 
     def _plain(self, number: int, row: CheckpointRow) -> Any:
         store = self._session.store
@@ -357,8 +381,20 @@ class Thread:
                 raise NotFound(f"checkpoint {to_text(row.id)} was deleted while it was being read") from None
             raise
 
-    def _typed(self, plain: Any) -> Any:
-        return self._conversion.from_plain(plain)
+    def _state(self, row: CheckpointRow, plain: Any) -> Any:
+        """A stored state as this thread's user expects it: of the schema version, then in the type, they named."""
+        return self._conversion.from_plain(self._migrated(row, plain))
+
+    def _migrated(self, row: CheckpointRow, plain: Any) -> Any:
+        stored = metas.decode(row).schema_version
+        return self._session.migrations.migrated(self.name, plain, stored, self._schema_version)
+
+    def _require_compatible(self) -> None:
+        thread = None if self._schema_version is None else self._session.store.thread(self.name)
+        if thread is not None:
+            row = self._saver.head_row(thread)
+            if metas.decode(row).schema_version != self._schema_version:
+                self._migrated(row, self._plain(thread.position.thread, row))
 
 
 def checked_name(name: object) -> None:
@@ -378,3 +414,8 @@ def _no_thread(name: str) -> NotFound:
 def saver_of(thread: Thread) -> Saver:
     """For the async view, which saves in two halves."""
     return thread._saver
+
+
+def require_compatible(thread: Thread) -> None:
+    """Incompatible if the head's state cannot be had in the thread's schema version. For runs, before they claim."""
+    thread._require_compatible()

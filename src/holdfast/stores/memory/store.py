@@ -32,7 +32,7 @@ from holdfast.stores.memory.thread import (
     write_journal,
 )
 from holdfast.stores.memory.waking import Waking
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 
 _LARGEST_PIECE: Final = 8 * 2**20
 
@@ -228,11 +228,11 @@ class MemoryStore:
                 raise _not_found(row.thread)
             self._put_run(thread, row)
 
-    def renew(self, thread: int, fence: int, until: int) -> None:
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
         with self._open():
             found = self._at(thread)
             run = leases.require_fence(found.run, fence)
-            found.run = leases.keep_lease(run, msgspec.structs.replace(run, lease_until=until))
+            found.run = leases.renewed(run, until, progress)
 
     def update_run(self, row: RunRow) -> None:
         with self._open():

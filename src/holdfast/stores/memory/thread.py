@@ -145,7 +145,9 @@ def write_journal(thread: Thread, rows: Sequence[EffectRow]) -> list[int]:
 
 
 def tombstone(row: c.CheckpointRow) -> c.CheckpointRow:
-    return c.CheckpointRow(seq=row.seq, id=row.id, parent=row.parent, digest=row.digest, step=0, move=0, deleted=True)
+    return c.CheckpointRow(
+        seq=row.seq, id=row.id, parent=row.parent, digest=row.digest, step=row.step, move=row.move, deleted=True
+    )
 
 
 def check_appends(runs: Sequence[c.Run], logs: dict[int, list[Segment]]) -> None:

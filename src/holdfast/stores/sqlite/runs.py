@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import Damaged, NotFound, TooLarge
 from holdfast.stores import leases
 from holdfast.stores.contract import Commit
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.sqlite import reading, records, rows, schema
 from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD
 
@@ -125,10 +125,12 @@ def claim(connection: sqlite3.Connection, namespace: bytes, expect: RunRow | Non
     _show(connection, namespace, row)
 
 
-def renew(connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, until: int) -> None:
+def renew(
+    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, until: int, progress: Progress | None
+) -> None:
     found = _find(connection, namespace, thread)
     row = leases.require_fence(found.run if found else None, fence)
-    _put(connection, namespace, leases.keep_lease(row, msgspec.structs.replace(row, lease_until=until)), found)
+    _put(connection, namespace, leases.renewed(row, until, progress), found)
 
 
 def update(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None:

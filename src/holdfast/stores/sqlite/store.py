@@ -25,7 +25,7 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.sqlite import cells as reading_cells
 from holdfast.stores.sqlite import check, maintenance, reading, rows, runs, values, writing
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
@@ -154,8 +154,8 @@ class SQLiteStore:
         leases.check_claim(expect, row)
         self._write(0, runs.claim, expect, row)
 
-    def renew(self, thread: int, fence: int, until: int) -> None:
-        self._write(0, runs.renew, thread, fence, until)
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        self._write(0, runs.renew, thread, fence, until, progress)
 
     def update_run(self, row: RunRow) -> None:
         self._write(0, runs.update, row)

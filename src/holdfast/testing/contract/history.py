@@ -155,6 +155,7 @@ class HistoryContract(ContractBase):
         assert stone is not None
         assert stone.deleted
         assert (stone.seq, stone.id, stone.parent, stone.digest) == (2, whole.id, (0, 1), whole.digest)
+        assert (stone.step, stone.move) == (7, whole.move)
         assert (stone.label, stone.meta, stone.refs, stone.skeleton) == (None, b"", NO_REFS, b"")
 
     def test_tombstones_are_not_listed_and_take_no_room_in_a_page(self, store: Store) -> None:

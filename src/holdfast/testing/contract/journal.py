@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, NotFound
-from holdfast.records import Status
+from holdfast.records import Status, Usage
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from holdfast.testing.contract.base import ContractBase
@@ -56,6 +56,8 @@ class JournalContract(ContractBase):
             error="no such file: \udcff",
             matches=3,
             by="ännchen \ud800",
+            usage=Usage(input=1 << 40, output=3, cost=0.25, currency="EUR"),
+            held=1 << 40,
         )
         bare = EffectRow(
             branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0

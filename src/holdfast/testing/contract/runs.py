@@ -181,6 +181,19 @@ class RunContract(ContractBase):
         store.renew(line.number, 1, 123)
         assert store.run(line.number) == replace(row, lease_until=123)
 
+    def test_renewing_brings_how_far_the_run_says_it_is(self, store: Store) -> None:
+        line, row = running(store, lease_until=100)
+        said = Progress(1.5, 3.0, "hälf \ud800", 1_700_000_000_000_003)
+        store.renew(line.number, 1, 123, said)
+        assert store.run(line.number) == replace(row, lease_until=123, progress=said)
+        store.renew(line.number, 1, 124)
+        assert store.run(line.number) == replace(row, lease_until=124, progress=said), "nothing new: it stays"
+        store.renew(line.number, 1, 100, replace(said, done=2.0))
+        assert store.run(line.number) == replace(row, lease_until=124, progress=replace(said, done=2.0))
+        with pytest.raises(LeaseLost):
+            store.renew(line.number, 2, 125, replace(said, done=3.0))
+        assert store.run(line.number) == replace(row, lease_until=124, progress=replace(said, done=2.0))
+
     def test_an_update_replaces_the_record(self, store: Store) -> None:
         line, row = running(store)
         ended = replace(row, status="completed", owner=None, lease_until=0, result=b"r", updated_at=9)

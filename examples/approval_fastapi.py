@@ -1,0 +1,150 @@
+"""Approvals in a web app: an agent asks a person before it does what cannot be undone, and nothing waits meanwhile.
+
+    HOLDFAST_STORE=refunds.db uvicorn examples.approval_fastapi:app      # or any other ASGI server
+
+    POST /requests          {"id": "r-1", "customer": "ada", "text": "Refund order 7, it came broken."}
+    GET  /waiting           who waits for whom, and what for
+    POST /answers/ada       {"request": "r-1", "approve": true, "by": "grace"}
+
+Every request may be repeated, after a time-out or a crash of either side: `turn=` makes a request with the same id the
+same piece of work, and the first answer holds. Between question and answer the run is a record in the store. Restart
+the server, or ask another one over the same store. Refunds are written to refunds.csv, which stands for a bank.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.responses import JSONResponse
+from pydantic import BaseModel
+
+import holdfast
+from holdfast import AsyncRun, Conflict, Happened, Holdfast, LeaseHeld, NotDone, NotFound
+
+PRICES = {"7": 40, "8": 250}
+REFUNDS = Path("refunds.csv")
+
+
+def was_paid(order: str, amount: int, idempotency_key: str) -> Happened | NotDone:
+    """Asked after a crash in the middle of a refund, when nobody knows whether it was paid."""
+    paid = REFUNDS.exists() and idempotency_key in REFUNDS.read_text("utf-8")
+    return Happened({"order": order, "refunded": amount}) if paid else NotDone()
+
+
+@holdfast.tool(effect="irreversible", probe=was_paid)
+def refund(order: str, amount: int, idempotency_key: str) -> dict[str, Any]:
+    with REFUNDS.open("a", encoding="utf-8") as refunds:
+        refunds.write(f"{idempotency_key},{order},{amount}\n")
+    return {"order": order, "refunded": amount}
+
+
+async def plan(text: str) -> dict[str, Any]:
+    """Stands for a model that reads what a customer wrote."""
+    found = re.search(r"order (\d+)", text)
+    order = found[1] if found else None
+    return {"order": order, "amount": PRICES.get(order or "")}
+
+
+def question(request_id: str) -> str:
+    # Each request has a question of its own: an answer that comes twice, or late, answers no other.
+    return f"approve {request_id}"
+
+
+async def agent(run: AsyncRun) -> None:
+    async for _ in run.steps():
+        asked = run.state["asked"][-1]
+        planned = await run.model(plan, asked["text"])
+        if planned["amount"] is None:
+            await run.finish("Which order is it about?")
+        # The block ends here until there is an answer; then all above is answered from the journal.
+        elif await run.wait(question(asked["id"]), {"request": asked["id"], **planned}):
+            paid = await run.tool("refund", planned, key="refund")
+            await run.finish(f"{paid['refunded']} are on their way.")
+        else:
+            await run.finish("We cannot refund that.")
+        break
+
+
+class Asked(BaseModel):
+    id: str
+    customer: str
+    text: str
+
+
+class Answer(BaseModel):
+    request: str
+    approve: bool
+    by: str
+
+
+@asynccontextmanager
+async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+    with holdfast.open(tools=[refund]) as hf:
+        app.state.hf = hf
+        yield
+
+
+app = FastAPI(lifespan=lifespan)
+
+
+def handle(request: Request) -> Holdfast:
+    hf: Holdfast = request.app.state.hf
+    return hf
+
+
+def told(run: AsyncRun) -> dict[str, Any]:
+    return {"thread": run.thread, "status": run.status, "result": run.result}
+
+
+@app.post("/requests")
+async def ask(asked: Asked, request: Request) -> dict[str, Any]:
+    """Begin a request, go on with it, or say what came of it: whichever it is."""
+    start: dict[str, Any] = {"asked": []}
+    # One thread per customer, one turn per request. Two of the same at once: the second waits for the first.
+    async with handle(request).aio.run(asked.customer, start=start, turn=asked.id, wait=10) as run:
+        if run.fresh:
+            run.state["asked"].append({"id": asked.id, "text": asked.text})
+            await run.save()  # whoever goes on after the answer does not have this request
+        await agent(run)
+    return told(run)
+
+
+@app.get("/waiting")
+async def waiting(request: Request) -> list[dict[str, Any]]:
+    return [
+        {"thread": found.thread, "since": found.since, "to": found.name, **found.payload}
+        async for found in handle(request).aio.waiting()
+        if found.about == "wait"
+    ]
+
+
+@app.post("/answers/{thread}")
+async def answer(thread: str, given: Answer, request: Request) -> dict[str, Any]:
+    """Answer, then go on. Should the server die in between, say it again: the answer is kept."""
+    hf = handle(request).aio
+    await hf.answer(thread, question(given.request), given.approve, by=given.by)
+    async with hf.run(thread, wait=10) as run:
+        await agent(run)
+    return told(run)
+
+
+@app.exception_handler(Conflict)
+async def conflict(_request: Request, error: Conflict) -> JSONResponse:
+    """Answered otherwise already, nothing was asked, or the customer has another request under way."""
+    return JSONResponse({"detail": str(error)}, 409)
+
+
+@app.exception_handler(NotFound)
+async def not_found(_request: Request, error: NotFound) -> JSONResponse:
+    return JSONResponse({"detail": str(error)}, 404)
+
+
+@app.exception_handler(LeaseHeld)
+async def held(_request: Request, error: LeaseHeld) -> JSONResponse:
+    """Another server works on it. It goes on there, or here once that one is known to be dead."""
+    return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "5"})

@@ -1,0 +1,120 @@
+"""Kill an agent at every point of its run, resume it each time, and report what was repeated, lost or different.
+
+APP names the agent as "module:attribute": a holdfast.testing.Drill, a handler, or a dict with one handler. The current
+folder can be imported from. The store is a new one for each run, in a folder that is removed again.
+
+The agent's own tools are not called: --fakes names functions of the same names, or --live allows it. Model functions
+are called. --recorded calls everything once, in the first run, and plays that back in the others.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from argparse import ArgumentParser, ArgumentTypeError, Namespace
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from holdfast.cli.application import _load, load_tools
+from holdfast.cli.exits import Exit
+from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.testing.drill.report import DrillReport
+from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.verbs import run_drill
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("app", metavar="APP", help="the agent, as module:attribute")
+    parser.add_argument(
+        "--start", metavar="JSON", type=_json, help="the state that a run begins with, unless APP has it"
+    )
+    parser.add_argument("--tools", metavar="APP", help="the agent's tools, for what they declare: a list of functions")
+    parser.add_argument("--fakes", metavar="APP", help="what is called in their place: a list of functions")
+    parser.add_argument("--live", action="store_true", help="call the agent's own tools, in every run")
+    parser.add_argument("--recorded", action="store_true", help="call everything in the first run only")
+    parser.add_argument(
+        "--watch",
+        metavar="PATH",
+        action="append",
+        help="a file or folder that must end as undisturbed; may be repeated",
+    )
+    parser.add_argument("--points", metavar="N", type=_count, help="try so many points, evenly spread; by default all")
+    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long one run may take (60)")
+    parser.add_argument("--json", action="store_true", help="write the report to stdout as JSON")
+    parser.add_argument("--junit", metavar="PATH", type=Path, help="write the report to a file as JUnit XML")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    report = run_drill(_drill(arguments))
+    if arguments.junit is not None:
+        _write(arguments.junit, report)
+    sys.stdout.write(f"{report.json().decode() if arguments.json else report.table()}\n")
+    return Exit.OK if report.passed else Exit.ERROR
+
+
+def _drill(arguments: Namespace) -> Drill:
+    """The drill that was asked for: what APP says, and over it what the options say."""
+    given: dict[str, Any] = {
+        "start": arguments.start,
+        "tools": None if arguments.tools is None else load_tools(arguments.tools),
+        "fakes": None if arguments.fakes is None else load_tools(arguments.fakes),
+        "live": arguments.live or None,
+        "recorded": arguments.recorded or None,
+        "watch": arguments.watch,
+        "points": arguments.points,
+        "timeout": arguments.timeout,
+    }
+    said = {name: value for name, value in given.items() if value is not None}
+    found = _load(arguments.app)
+    if isinstance(found, Drill):
+        return msgspec.structs.replace(found, **said)
+    if isinstance(found, Mapping):
+        if len(found) != 1:
+            names = ", ".join(map(str, found)) or "none"
+            raise InvalidArgument(f"{arguments.app} has the handlers {names}; name one of them, as module:function")
+        found = next(iter(found.values()))
+    if not callable(found) or isinstance(found, type):
+        raise InvalidArgument(
+            f"{arguments.app} is of type {type(found).__name__}; name a holdfast.testing.Drill, or a function of a run"
+        )
+    if arguments.start is None:
+        raise InvalidArgument(
+            f"{arguments.app} is a function of a run, and a run needs a start; give --start, or name a "
+            "holdfast.testing.Drill"
+        )
+    return Drill(handler=found, **said)
+
+
+def _write(path: Path, report: DrillReport) -> None:
+    try:
+        path.write_bytes(report.junit())
+    except OSError as error:
+        raise HoldfastError(f"cannot write {path} ({error.strerror})") from error
+
+
+def _json(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except ValueError:
+        raise ArgumentTypeError(f"{text!r} is not JSON") from None
+
+
+def _count(text: str) -> int:
+    if not text.isdecimal() or int(text) < 1:
+        raise ArgumentTypeError(f"{text!r} is not a whole number, 1 or more")
+    return int(text)
+
+
+def _seconds(text: str) -> float:
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0 < seconds < float("inf"):
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds")
+    return seconds

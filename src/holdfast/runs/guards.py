@@ -1,0 +1,167 @@
+"""Guards: limits that a run is held to. What is said here has no state; `watch.py` counts for one run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, TypeAlias
+
+import msgspec
+
+from holdfast.codec import packed
+from holdfast.errors import InvalidArgument
+from holdfast.records import Usage
+
+Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]
+
+_KINDS = ("input", "output", "cached")
+_MILLION = 1_000_000
+# What a reply carries beside what it says: it differs, or is alike, whatever was said.
+_ASIDE = frozenset(
+    ("created", "created_at", "finish_reason", "id", "index", "logprobs", "model", "object", "role", "service_tier")
+) | frozenset(("signature", "status", "stop_reason", "system_fingerprint", "type", "usage"))
+# What a reply asks a tool to be called with. Compared as it is: the next page is another call.
+_ARGUMENTS = frozenset(("args", "arguments", "input", "parameters", "partial_json"))
+
+
+class LoopGuard(msgspec.Struct, frozen=True, kw_only=True):
+    """Halts a run that goes round in circles: the same thing `repeats` times within its last `window` calls.
+
+    The same thing is the same tool with the same arguments, or the same answer of a model: what it says, whatever the
+    case, white space, numbers and ids, with what it asks tools to be called with.
+    """
+
+    window: int = 10
+    repeats: int = 3
+
+    def __post_init__(self) -> None:
+        for name in ("window", "repeats"):
+            if type(getattr(self, name)) is not int:
+                raise InvalidArgument(f"LoopGuard: {name} must be a whole number")
+        if not 2 <= self.repeats <= self.window:
+            raise InvalidArgument("LoopGuard: repeats must be 2 or more, and window not less than that")
+
+
+class Budget(msgspec.Struct, frozen=True, kw_only=True):
+    """Halts a run that has spent so much: `steps` in which something was called, `tokens`, `cost`, `seconds` held.
+
+    `usage` is a function of a recorded reply that gives its Usage, or None if it cost nothing; by default the two
+    providers' replies are understood. `prices` are per million tokens, by kind (`{"input": 3, "output": 15, "cached":
+    0.3}`) or by model (`{"model-name": {"input": …}}`). InvalidArgument for a budget that limits nothing.
+    """
+
+    steps: int | None = None
+    tokens: int | None = None
+    cost: float | None = None
+    seconds: float | None = None
+    usage: Callable[[Any], Usage | None] | None = None
+    prices: Prices | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "tokens"):
+            whole = getattr(self, name)
+            if whole is not None and (type(whole) is not int or whole < 0):
+                raise InvalidArgument(f"Budget: {name} must be a whole number, 0 or more")
+        for name in ("cost", "seconds"):
+            number = getattr(self, name)
+            if number is not None and not _is_amount(number):
+                raise InvalidArgument(f"Budget: {name} must be a number, 0 or more")
+        if (self.steps, self.tokens, self.cost, self.seconds) == (None, None, None, None):
+            raise InvalidArgument("a Budget needs a limit: steps=, tokens=, cost= or seconds=")
+        if self.usage is not None and not callable(self.usage):
+            raise InvalidArgument("Budget: usage must be a function of a reply")
+        if self.prices is not None:
+            _check_prices(self.prices)
+        if self.cost is not None and self.usage is None and self.prices is None:
+            raise InvalidArgument("Budget: cost= needs prices=, or a usage= that gives a cost")
+
+    def cost_of(self, usage: Usage, model: str | None) -> float | None:
+        """What a reply cost; None if there is no price for its model."""
+        if usage.cost or self.prices is None:
+            return usage.cost
+        prices = _prices_of(self.prices, model)
+        if prices is None:
+            return None
+        cached = min(usage.cached, usage.input)
+        spent = (usage.input - cached) * prices["input"] + usage.output * prices["output"]
+        return (spent + cached * prices.get("cached", prices["input"])) / _MILLION
+
+
+Guard: TypeAlias = LoopGuard | Budget
+
+
+def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
+    """The guards of a run: at most one of each kind."""
+    if isinstance(guards, LoopGuard | Budget):
+        raise InvalidArgument("guards are given as a list or tuple, also a single one")
+    try:
+        checked = tuple(guards)
+    except TypeError:
+        raise InvalidArgument("guards must be a list or tuple of holdfast.LoopGuard and holdfast.Budget") from None
+    for guard in checked:
+        if not isinstance(guard, LoopGuard | Budget):
+            raise InvalidArgument("guards must be holdfast.LoopGuard or holdfast.Budget")
+    if len({type(guard) for guard in checked}) < len(checked):
+        raise InvalidArgument("a run takes one LoopGuard and one Budget; put all limits into one")
+    return checked
+
+
+def answer_of(reply: Any) -> bytes | None:
+    """What a model said, without what differs each time; None if it said nothing and asked for nothing."""
+    texts: list[str] = []
+    exact: list[Any] = []
+    asks = _gather(reply, texts, exact)
+    # Joined first: the chunks of a stream are cut anywhere.
+    words = ["#" if any(map(str.isdigit, word)) else word for word in "".join(texts).casefold().split()]
+    return packed.encode([words, exact]) if words or asks else None
+
+
+def _gather(value: Any, texts: list[str], exact: list[Any]) -> bool:
+    """Collect what a reply says and asks for; whether it asks for anything."""
+    if isinstance(value, str):
+        texts.append(value)
+        return False
+    if isinstance(value, list | tuple):
+        return sum(_gather(item, texts, exact) for item in value) > 0  # all of them, not up to the first
+    if not isinstance(value, dict):
+        return False
+    asks = False
+    for key, item in value.items():
+        if key in _ARGUMENTS:
+            exact.append(item)
+            asks = True
+        elif key == "name":
+            exact.append(item)
+        elif key not in _ASIDE and not str(key).endswith("_id"):
+            asks = _gather(item, texts, exact) or asks
+    return asks
+
+
+def _is_amount(number: object) -> bool:
+    return type(number) in (int, float) and 0 <= float(str(number)) < math.inf
+
+
+def _check_prices(prices: object) -> None:
+    if not isinstance(prices, Mapping) or not prices or not all(type(name) is str for name in prices):
+        raise InvalidArgument('Budget: prices must be a dict, {"input": 3, "output": 15} or one such for each model')
+    by_model = list(prices.values()) if all(isinstance(each, Mapping) for each in prices.values()) else [prices]
+    for each in by_model:
+        if not {"input", "output"} <= set(each) <= set(_KINDS) or not all(map(_is_amount, each.values())):
+            raise InvalidArgument(
+                'Budget: prices are numbers, 0 or more, for "input" and "output" and, where it differs, "cached"'
+            )
+
+
+def _prices_of(prices: Prices, model: str | None) -> Mapping[str, float] | None:
+    by_model: dict[str, Mapping[str, float]] = {}
+    by_kind: dict[str, float] = {}
+    for name, each in prices.items():
+        if isinstance(each, Mapping):
+            by_model[name] = each
+        else:
+            by_kind[name] = each
+    if by_kind:
+        return by_kind
+    # Replies name a model with its date, price lists often without.
+    found = [name for name in by_model if model is not None and model.startswith(name)]
+    return by_model[max(found, key=len)] if found else None

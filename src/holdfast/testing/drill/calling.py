@@ -1,0 +1,253 @@
+"""What stands between a run and the functions it calls: notes each call in the world log, and can kill around it.
+
+A process of the drill is there for nothing else, so the classes that make calls are replaced in it, once: every call of
+every run is seen, of children too, whichever way it is asked for.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import inspect
+import itertools
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.errors import InvalidArgument
+from holdfast.runs import calls as calls_module
+from holdfast.runs import core as core_module
+from holdfast.runs.acting import Acting
+from holdfast.runs.calls import Calls, Stream, _digest, _name
+from holdfast.runs.failures import again, text_of
+from holdfast.runs.invoking import Call, is_async
+from holdfast.runs.outcome import NotDone
+from holdfast.runs.tools import Tool, takes_key, tool_of
+from holdfast.testing.drill.points import Countdown
+from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
+
+Signature = tuple[int, int, str, str, str]
+
+
+class Book:
+    """What calls gave in a run that was recorded, to be given again."""
+
+    def __init__(self, calls: Sequence[Called]) -> None:
+        self._ended: dict[Signature, list[Ended]] = {}
+        self._given: Counter[Signature] = Counter()
+        for called in calls:
+            if called.ended is not None:
+                self._ended.setdefault(_signature(called.begun), []).append(called.ended)
+
+    def give(self, begun: Begun) -> Any:
+        """What a call gave. NotDone if it was never made, or if what it gave could not be kept."""
+        signature = _signature(begun)
+        known = self._ended.get(signature)
+        if known is None:
+            raise NotDone(f"the recorded run did not call {begun.name} with these arguments in step {begun.step}")
+        ended = known[min(self._given[signature], len(known) - 1)]
+        self._given[signature] += 1
+        if ended.error is not None:
+            raise again(ended.error)
+        if ended.result is None:
+            raise NotDone(f"what {begun.name} returned cannot be played back; drill this agent without recorded=True")
+        return packed.decode(ended.result)
+
+
+class Stage:
+    """Decides what is called in place of what, and notes it."""
+
+    def __init__(
+        self,
+        log: WorldLog,
+        countdown: Countdown,
+        fakes: Mapping[str, Callable[..., Any]],
+        *,
+        live: bool,
+        book: Book | None,
+    ) -> None:
+        """With a `book`, nothing is called: what it holds is given."""
+        self._log = log
+        self._countdown = countdown
+        self._fakes = fakes
+        self._live = live
+        self._book = book
+        self._numbers = itertools.count(1)
+        self.refused: InvalidArgument | None = None
+
+    def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
+        """The tool as it is called here. InvalidArgument if the agent's own function would be."""
+        fake = self._fakes.get(tool.name)
+        if fake is None and not self._live and self._book is None:
+            self.refused = InvalidArgument(
+                f"{tool.name} was not called: it is the agent's own tool, and a drill calls it again and again; give a "
+                f"function that stands in for it (fakes=), or allow it with live=True"
+            )
+            raise self.refused
+        function = tool.function if fake is None else fake
+        begun = Begun(
+            call=0,
+            kind=tool.effect,
+            name=tool.name,
+            arguments="",
+            thread=thread,
+            step=step,
+            entry=entry,
+            may_give_up=tool.in_doubt == "give_up",
+        )
+        changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function)}
+        if tool.probe is not None:
+            changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
+        return replace(tool, **changed)
+
+    def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
+        """A model function as it is called here."""
+        begun = Begun(call=0, kind="model", name=_name(function), arguments="", thread=thread, step=step, entry="")
+        return self._watched(function, begun, function)
+
+    @contextmanager
+    def stream(
+        self, stream: Stream, function: Callable[..., Any], given: Any, thread: int, step: int
+    ) -> Generator[Stream]:
+        """A stream whose function is called by the block, and is over when the stream is ended."""
+        if self._book is not None:
+            raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
+        begun = Begun(
+            call=0,
+            kind="model",
+            name=_name(function),
+            arguments=_digest(given).hex(),
+            thread=thread,
+            step=step,
+            entry="",
+        )
+        begun = self._begin(begun)
+        end = stream.end
+
+        def ended() -> None:
+            self._end(begun, Ended(call=begun.call))
+            end()
+
+        vars(stream)["end"] = ended
+        yield stream
+
+    def _probe(self, tool: Tool, fake: Callable[..., Any] | None, begun: Begun) -> Callable[..., Any]:
+        """What answers for a tool in doubt: its own probe, that of its stand-in, or the world log."""
+        if self._book is None:
+            probe = tool.probe if fake is None else tool_of(fake).probe
+            if probe is not None:
+                return probe
+
+        def look(**_: Any) -> Any:
+            return self._log.truth(begun.thread, begun.step, begun.entry)
+
+        return look
+
+    def _watched(self, function: Callable[..., Any], about: Begun, shown_as: Callable[..., Any]) -> Callable[..., Any]:
+        has_key = takes_key(function)
+
+        def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
+            if about.kind == "model":
+                return self._begin(replace(about, arguments=_digest((list(args), kwargs)).hex())), kwargs
+            given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
+            arguments = hashlib.sha256(packed.encode(given)).hexdigest()
+            begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
+            return begun, kwargs if has_key else given
+
+        def call(*args: Any, **kwargs: Any) -> Any:
+            begun, kwargs = begin(args, kwargs)
+            try:
+                result = self._perform(function, begun, args, kwargs)
+            except BaseException as error:
+                self._end(begun, Ended(call=begun.call, error=text_of(error)))
+                raise
+            if inspect.isawaitable(result):
+                return self._awaited(result, begun)
+            self._end(begun, Ended(call=begun.call, result=stored(result)))
+            return result
+
+        async def call_async(*args: Any, **kwargs: Any) -> Any:
+            begun, kwargs = begin(args, kwargs)
+            return await self._awaited(self._perform(function, begun, args, kwargs), begun)
+
+        made = call_async if is_async(function) and not self._is_played(about) else call
+        # Signature and name are those of the agent's own function: what is checked of them is its business.
+        wrapped = functools.wraps(shown_as)(made)
+        wrapped.__qualname__ = about.name  # an object that can be called has none, and the journal wants one
+        return wrapped
+
+    def _is_played(self, about: Begun) -> bool:
+        return self._book is not None and about.kind != "probe"
+
+    def _perform(
+        self, function: Callable[..., Any], begun: Begun, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Any:
+        if self._book is not None and self._is_played(begun):
+            return self._book.give(begun)
+        return function(*args, **kwargs)
+
+    async def _awaited(self, result: Any, begun: Begun) -> Any:
+        try:
+            value = await result
+        except BaseException as error:
+            self._end(begun, Ended(call=begun.call, error=text_of(error)))
+            raise
+        self._end(begun, Ended(call=begun.call, result=stored(value)))
+        return value
+
+    def _begin(self, begun: Begun) -> Begun:
+        begun = replace(begun, call=next(self._numbers))
+        self._countdown.tick(f"before {_shown(begun)}")
+        self._log.write(begun)
+        return begun
+
+    def _end(self, begun: Begun, ended: Ended) -> None:
+        self._log.write(ended)
+        self._countdown.tick(f"after {_shown(begun)}")
+
+
+def watch_calls(stage: Stage) -> None:
+    """From now on, every call of every run of this process goes over the stage."""
+
+    class WatchedActing(Acting):
+        def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
+            watched = stage.tool(tool, self._lease.row.thread, step, key)
+            return (yield from super().call(watched, given, step, key))
+
+    class WatchedCalls(Calls):
+        def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
+            watched = stage.model(function, self._lease.row.thread, self.step) if callable(function) else function
+            return (yield from super().model(watched, *args, **kwargs))
+
+        @contextmanager
+        def streaming(
+            self, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], **how: Any
+        ) -> Generator[Stream]:
+            with super().streaming(function, args, kwargs, **how) as stream:
+                if stream.recorded is not None:
+                    yield stream
+                    return
+                with stage.stream(stream, function, (list(args), kwargs), self._lease.row.thread, self.step):
+                    yield stream
+
+    for module, name, watched in ((calls_module, "Acting", WatchedActing), (core_module, "Calls", WatchedCalls)):
+        setattr(module, name, watched)
+
+
+def _shown(begun: Begun) -> str:
+    match begun.kind:
+        case "model":
+            what = f"the model call {begun.name}"
+        case "probe":
+            what = f"the probe of {begun.name}"
+        case _:
+            what = f"the call of {begun.name}"
+    return f"{what}, step {begun.step}"
+
+
+def _signature(begun: Begun) -> Signature:
+    return begun.thread, begun.step, begun.kind, begun.name, begun.arguments

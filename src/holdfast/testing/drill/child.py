@@ -1,0 +1,206 @@
+"""What a process of the drill does: the agent's work, from the start or from where another process died, to its end."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import sys
+import time
+import traceback
+from pathlib import Path
+from typing import Any, NoReturn
+
+import msgspec
+
+from holdfast.codec import packed
+from holdfast.errors import HoldfastError
+from holdfast.handle import Holdfast
+from holdfast.opening import open_store
+from holdfast.records import Question, Status
+from holdfast.runs.invoking import is_async
+from holdfast.runs.outcome import Happened
+from holdfast.testing.drill.calling import Book, Stage, watch_calls
+from holdfast.testing.drill.points import Countdown, counted
+from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.watching import look
+from holdfast.testing.drill.world import Settled, WorldLog
+
+THREAD = "drill"
+_MOST_QUESTIONS = 100
+_MOST_RUNS = 1000
+_MOMENT_SECONDS = 0.002
+
+
+class Task(msgspec.Struct, frozen=True):
+    """What a process is told."""
+
+    folder: str
+    at: int = 0  # the point to die at; 0 to live
+    is_resumed: bool = False
+    played_from: str | None = None  # the folder of the run whose calls are played back
+
+
+class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+    """What a process saw that came to the end of the run, or failed on the way."""
+
+    status: Status = "running"
+    state: bytes = b""
+    result: bytes = b""
+    given_up: list[str] = []
+    places: list[str] = []
+    seen_at_start: list[bytes] = []
+    seen: list[bytes] = []
+    failure: str | None = None
+    trace: str = ""
+
+
+class Stuck(HoldfastError):
+    """The run cannot be brought to an end by the drill."""
+
+
+def log_of(folder: Path) -> WorldLog:
+    return WorldLog(folder / "world.jsonl")
+
+
+def outcome_of(folder: Path) -> Outcome | None:
+    """What the last process of a run left; None if it came to no end."""
+    path = folder / "outcome"
+    return msgspec.msgpack.decode(path.read_bytes(), type=Outcome) if path.exists() else None
+
+
+def live(drill: Drill, task: Task) -> NoReturn:
+    """Be a process of the drill. Never returns: what was forked must not go on as its parent."""
+    try:
+        outcome = _outcome(drill, task)
+        (Path(task.folder) / "outcome").write_bytes(msgspec.msgpack.encode(outcome))
+    finally:
+        os._exit(0)
+
+
+def _outcome(drill: Drill, task: Task) -> Outcome:
+    folder = Path(task.folder)
+    try:
+        _enter(folder)
+        if not task.is_resumed:
+            if drill.setup is not None:
+                drill.setup()
+            seen_at_start = look(drill.watch)
+        else:
+            seen_at_start = []
+        log = log_of(folder)
+        countdown = Countdown(task.at, log)
+        book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
+        stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book)
+        watch_calls(stage)
+        # A kill leaves what was written, synced or not; that a power failure does too is not for this to find out.
+        store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown)
+        with Holdfast(store, tools=drill.declared()) as hf:
+            status = _work(drill, hf, log)
+            if stage.refused is not None:
+                raise stage.refused
+            return _ended(drill, hf, status, countdown.places, seen_at_start)
+    except BaseException as error:  # noqa: BLE001 - whatever it is, the drill has to hear of it
+        trace = "".join(traceback.format_exception(error)).rstrip()
+        return Outcome(failure=_told(error), trace=trace)
+
+
+def _enter(folder: Path) -> None:
+    """Be in a folder of one's own, with nobody to talk to: what agents print would be in the way of the report."""
+    here = str(Path.cwd())
+    sys.path[:] = [os.path.join(here, entry) for entry in sys.path]
+    work = folder / "work"
+    work.mkdir(exist_ok=True)
+    os.chdir(work)
+    output = os.open(folder / "output.txt", os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    for number in (1, 2):
+        os.dup2(output, number)
+    # Where tests capture what is printed, these go elsewhere.
+    sys.stdout = sys.stderr = os.fdopen(output, "w", buffering=1)
+
+
+def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
+    """Run, and tell the run what it asks, until it has ended; how."""
+    for _ in range(_MOST_QUESTIONS):
+        status = asyncio.run(_run_async(drill, hf)) if is_async(drill.handler) else _run(drill, hf)
+        if status not in ("waiting", "queued"):
+            return status
+        questions = list(hf.waiting())
+        for question in questions:
+            _tell(drill, hf, log, question)
+        if not questions and status == "waiting":
+            _sleep(drill, hf)
+    raise Stuck(f"the run asked {_MOST_QUESTIONS} times and came to no end")
+
+
+def _sleep(drill: Drill, hf: Holdfast) -> None:
+    """Wait until a run that sleeps is due."""
+    store = hf._session.store
+    due = [row.wake_at for _, row in store.runs(statuses=("waiting",), after=(0, 0), limit=_MOST_RUNS) if row.wake_at]
+    seconds = (min(due) - store.clock().now) / 1000 if due else drill.timeout + 1
+    if seconds > drill.timeout:
+        raise Stuck("the run sleeps for longer than the drill waits; let the agent sleep for less, or give timeout=")
+    time.sleep(max(seconds, 0) + _MOMENT_SECONDS)
+
+
+def _run(drill: Drill, hf: Holdfast) -> Status:
+    with hf.run(THREAD, start=drill.start, policy=drill.policy) as run:
+        if run.status == "running":
+            result = drill.handler(run)
+            if run.status == "running":
+                run.finish(result)
+    return run.status
+
+
+async def _run_async(drill: Drill, hf: Holdfast) -> Status:
+    async with hf.aio.run(THREAD, start=drill.start, policy=drill.policy) as run:
+        if run.status == "running":
+            result = await drill.handler(run)
+            if run.status == "running":
+                await run.finish(result)
+    return run.status
+
+
+def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question) -> None:
+    """Answer as the drill was told to; about a call, say what the world log says."""
+    if question.about == "wait":
+        if question.name not in drill.answers:
+            raise Stuck(f"the run waits for an answer to {question.name!r}; give one: answers={{{question.name!r}: …}}")
+        hf.answer(question.thread, question.name, drill.answers[question.name])
+        return
+    effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
+    thread = hf._session.store.thread(question.thread)
+    truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
+    arguments = hashlib.sha256(packed.encode(effect.arguments)).hexdigest()
+    log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
+    hf.settle(question.thread, effect, truth)
+
+
+def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_at_start: list[bytes]) -> Outcome:
+    latest = hf.thread(THREAD).latest()
+    result: Any = None
+    if status == "completed":
+        with hf.run(THREAD) as run:
+            result = run.result
+    effects = [effect for info in hf.threads() for effect in hf.effects(info.name)]
+    return Outcome(
+        status=status,
+        state=packed.encode(None if latest is None else latest.state),
+        result=packed.encode(result),
+        given_up=[effect.name for effect in effects if effect.status == "given_up"],
+        places=places,
+        seen_at_start=seen_at_start,
+        seen=look(drill.watch),
+    )
+
+
+def _told(error: BaseException) -> str:
+    """What an error says in a line of the report: where it is from, and its text only if it is ours."""
+    if isinstance(error, HoldfastError):
+        return f"{type(error).__name__}: {error}"
+    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
+    return type(error).__name__ + (f" in {own[-1].filename}, line {own[-1].lineno}" if own else "")
+
+
+_PACKAGE = str(Path(__file__).resolve().parent.parent.parent) + os.sep

@@ -1,0 +1,87 @@
+"""The points of a run where a process can be killed: before and after each write of a store, and each call."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Callable
+from typing import Any, cast
+
+from holdfast.stores.contract import Commit, Store
+from holdfast.stores.running import EffectRow
+from holdfast.testing.drill.world import Killed, WorldLog
+
+# A renewed lease is no point: when it is renewed is up to the clock. Neither is what the drill itself tells a run.
+_VERBS = ("commit", "claim", "update_run", "park", "journal")
+_OUTCOMES = {"begun": "intent of", "done": "result of"}
+
+
+class Countdown:
+    """Counts the points that a process passes, and kills it at one of them. At 0 it lives."""
+
+    def __init__(self, at: int, log: WorldLog) -> None:
+        self._at = at
+        self._log = log
+        self._lock = threading.Lock()
+        self.places: list[str] = []
+
+    def tick(self, place: str) -> None:
+        with self._lock:
+            self.places.append(place)
+            if len(self.places) == self._at:
+                self._log.write(Killed(place))
+                os.kill(os.getpid(), signal.SIGKILL)
+
+
+class CountedStore:
+    """A store with a point before and after each write."""
+
+    def __init__(self, store: Store, countdown: Countdown) -> None:
+        self._store = store
+        self._countdown = countdown
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+        return self._counted(name, found) if name in _VERBS else found
+
+    def _counted(self, verb: str, write: Callable[..., Any]) -> Callable[..., Any]:
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            place = _place(verb, args)
+            self._countdown.tick(f"before {place}")
+            answer = write(*args, **kwargs)
+            self._countdown.tick(f"after {place}")
+            return answer
+
+        return counted
+
+
+def counted(store: Store, countdown: Countdown) -> Store:
+    """The store, counted."""
+    return cast(Store, CountedStore(store, countdown))
+
+
+def spread(count: int, most: int | None) -> list[int]:
+    """The numbers 1 to `count`, or at most so many of them: the first, the last, and others evenly between."""
+    if most is None or most >= count:
+        return list(range(1, count + 1))
+    if most == 1:
+        return [(count + 1) // 2]
+    return [1 + round(number * (count - 1) / (most - 1)) for number in range(most)]
+
+
+def _place(verb: str, args: tuple[Any, ...]) -> str:
+    match verb, args:
+        case "commit", [Commit(expect=None), *_]:
+            return "the first checkpoint"
+        case "commit", [Commit() as commit, *_]:
+            return f"the checkpoint of step {commit.summary.step}"
+        case "journal", [_, _, [*_, EffectRow() as row]]:
+            word = "reply of" if row.kind == "model" else _OUTCOMES.get(row.status, "outcome of")
+            return f"the {word} {row.name}, step {row.step}"
+        case "claim", _:
+            return "the claim"
+        case "park", _:
+            return "the run is parked"
+        case _:
+            return "the run is given back"

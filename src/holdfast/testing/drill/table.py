@@ -1,0 +1,46 @@
+"""A report as text: a line for each kill, then what was found."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from holdfast.testing.drill.report import DrillReport, Kill
+
+_HEAD = ("", "killed", "model again", "effects again", "in doubt", "final state")
+
+
+def table(report: DrillReport) -> str:
+    """The report for people to read."""
+    rows = [_HEAD, *(_row(kill) for kill in report.kills)]
+    return "\n".join([*_aligned(rows), "", *_told(report)])
+
+
+def _row(kill: Kill) -> tuple[str, ...]:
+    number = f"{kill.number}" if kill.passed else f"FAILED {kill.number}"
+    model, effects = (str(count or "-") for count in (kill.model_calls_repeated, kill.effects_repeated))
+    return number, kill.place, model, effects, "; ".join(kill.in_doubt) or "-", kill.final_state
+
+
+def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        first, *others = zip(row, widths, strict=True)
+        cells = [f"{first[0]:>{first[1]}}", *(f"{text:{width}}" for text, width in others)]
+        yield "  ".join(cells).rstrip()
+
+
+def _told(report: DrillReport) -> Iterator[str]:
+    if report.unsteady:
+        yield "Two runs that nobody disturbed differ, so this is not judged:"
+        yield from (f"  {text}" for text in report.unsteady)
+        yield ""
+    for kill in report.failures:
+        yield f"point {kill.number}, killed {kill.place}:"
+        yield from (f"  {finding.kind}: {finding.text}" for finding in kill.findings)
+    tried = len(report.kills)
+    among = f"{tried} of {report.points} points" if tried < report.points else f"all {report.points} points"
+    failed = len(report.failures)
+    verdict = f"{failed} FAILED" if failed else "nothing lost, nothing silently repeated"
+    yield f"{report.handler} was killed at {among} and resumed: {verdict} ({report.seconds:.1f} s)"

@@ -1,0 +1,128 @@
+"""The world log: what was really called in a run of the drill, kept in a file that Holdfast knows nothing of.
+
+The drill judges a run by this file and never by the journal. A line is written before each call and one after it, and
+it is there whatever becomes of the process.
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any, Literal
+
+import msgspec
+
+from holdfast.codec import packed
+from holdfast.errors import Unsupported
+from holdfast.runs.outcome import Happened, NotDone
+
+Kind = Literal["model", "read", "idempotent", "irreversible", "probe"]
+
+
+class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
+    """A function is about to be called. `entry` and `step` say where in the journal the call belongs."""
+
+    call: int
+    kind: Kind
+    name: str
+    arguments: str  # a digest: equal calls have equal ones
+    thread: int
+    step: int
+    entry: str
+    key: str | None = None  # the idempotency key it was given
+    may_give_up: bool = False
+
+
+class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
+    """The call begun with this number, by the same process, is over."""
+
+    call: int
+    result: bytes | None = None  # None also for what cannot be stored
+    error: str | None = None
+
+
+class Killed(msgspec.Struct, frozen=True, tag="killed"):
+    """The process ends here; another one writes what follows."""
+
+    place: str
+
+
+class Settled(msgspec.Struct, frozen=True, tag="settled"):
+    """The run asked what became of a call, and the drill told it."""
+
+    name: str
+    arguments: str
+    happened: bool
+
+
+Line = Begun | Ended | Killed | Settled
+
+
+class Called(msgspec.Struct, frozen=True):
+    """One call: how it began, how it ended (None if it did not), and whether that was before the kill."""
+
+    begun: Begun
+    ended: Ended | None
+    before: bool
+
+    @property
+    def returned(self) -> bool:
+        return self.ended is not None and self.ended.error is None
+
+
+class WorldLog:
+    """Appends lines to the log of one run, and reads them."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def write(self, line: Line) -> None:
+        """Append a line, whole and synced, before anything else is done."""
+        file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        try:
+            os.write(file, msgspec.json.encode(line) + b"\n")
+            os.fsync(file)
+        finally:
+            os.close(file)
+
+    def lines(self) -> list[Line]:
+        if not self._path.exists():
+            return []
+        return [msgspec.json.decode(line, type=Line) for line in self._path.read_bytes().splitlines()]
+
+    def calls(self) -> list[Called]:
+        """Every call of the run, in the order in which they were begun."""
+        begun: list[tuple[int, Begun]] = []
+        ended: dict[tuple[int, int], Ended] = {}
+        process = 0
+        for line in self.lines():
+            match line:
+                case Killed():
+                    process += 1
+                case Begun():
+                    begun.append((process, line))
+                case Ended():
+                    ended[process, line.call] = line
+                case Settled():
+                    pass
+        return [Called(line, ended.get((number, line.call)), number < process) for number, line in begun]
+
+    def truth(self, thread: int, step: int, entry: str) -> Happened | NotDone:
+        """What somebody finds who looks whether a call happened."""
+        for called in reversed(self.calls()):
+            begun = called.begun
+            if (begun.thread, begun.step, begun.entry) == (thread, step, entry) and begun.kind != "probe":
+                if called.ended is not None and called.ended.result is not None:
+                    return Happened(packed.decode(called.ended.result))
+                if called.returned:
+                    return Happened()
+        return NotDone()
+
+
+def stored(result: Any) -> bytes | None:
+    """A result as the log keeps it; None for what cannot be stored."""
+    try:
+        packed.check(result)
+        return packed.encode(result)
+    except Unsupported:
+        return None

@@ -1,0 +1,674 @@
+"""Guards: a run is halted before the call that would be too many, and what it spent is known after a crash."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable
+from contextlib import suppress
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
+from holdfast.runs import watch
+from tests.runs.conftest import LEASE, World, stop_renewing
+
+Reply = dict[str, Any]
+
+
+class Model:
+    """Counts how often it is paid."""
+
+    def __init__(self, tokens: int = 100, **more: Any) -> None:
+        self.calls = 0
+        self._tokens = tokens
+        self._more = more
+
+    def __call__(self) -> Reply:
+        self.calls += 1
+        usage = {"input_tokens": self._tokens - 10, "output_tokens": 10}
+        return {"content": f"thought {chr(96 + self.calls)}", "usage": usage, **self._more}
+
+
+def work(run: Run, model: Callable[[], Any], steps: int) -> None:
+    for step in run.steps():
+        run.model(model)
+        if step >= steps:
+            run.finish("done")
+
+
+def halted(world: World, model: Callable[[], Any], *guards: Any, steps: int = 99, **options: Any) -> str:
+    """Why a guard halted a run; it says so to the caller and on the record."""
+    with pytest.raises(Halted) as refused, world.open().run("t", start={}, guards=guards, **options) as run:
+        work(run, model, steps)
+    assert run.status == "halted"
+    reason = reason_of(world)
+    assert reason is not None
+    assert str(refused.value).startswith(reason)
+    return reason
+
+
+def reason_of(world: World) -> str | None:
+    store = world.open()._session.store
+    thread = store.thread("t")
+    assert thread is not None
+    run = store.run(thread.position.thread)
+    assert run is not None
+    return run.reason
+
+
+@pytest.fixture
+def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets time pass while the run is held."""
+    time = [1000.0]
+
+    def later(more: float) -> None:
+        time[0] += more
+
+    monkeypatch.setattr(watch, "local_seconds", lambda: time[0])
+    return later
+
+
+# -- budgets --------------------------------------------------------------------------------------------------------
+
+
+def test_without_guards_nothing_is_halted_and_nothing_is_stored_for_them(world: World) -> None:
+    model = Model()
+    with world.running("t", start={}, ends="completed") as run:
+        work(run, model, 30)
+    store = world.open()._session.store
+    rows = store.effects(1, after=0, limit=99)
+    assert len(rows) == 30
+    assert {(row.usage, row.held) for row in rows} == {(None, 0)}
+
+
+def test_a_budget_of_steps(world: World) -> None:
+    model = Model()
+    reason = halted(world, model, Budget(steps=3))
+    assert model.calls == 3
+    assert reason == "the budget of 3 steps is spent: the next call is in step 4 of this run"
+
+
+def test_a_step_may_hold_any_number_of_calls(world: World) -> None:
+    model = Model()
+    with world.running("t", start={}, guards=[Budget(steps=1)], ends="completed") as run:
+        for _ in run.steps():
+            for _ in range(9):
+                run.model(model)
+            run.finish()
+    assert model.calls == 9
+
+
+def test_a_budget_of_tokens_is_checked_before_the_next_call(world: World) -> None:
+    model = Model(tokens=100)
+    reason = halted(world, model, Budget(tokens=250))
+    assert model.calls == 3, "the third goes over it, the fourth is not made"
+    assert reason == "the budget of 250 tokens is spent: 300, 50 over it"
+
+
+def test_a_run_that_ends_in_time_is_not_halted(world: World) -> None:
+    model = Model(tokens=100)
+    with world.running("t", start={}, guards=(Budget(tokens=300, steps=3),), ends="completed") as run:
+        work(run, model, 3)
+    assert model.calls == 3
+
+
+def test_tools_are_not_called_either_once_the_budget_is_spent(world: World) -> None:
+    sent: list[int] = []
+
+    def send() -> None:
+        sent.append(1)
+
+    with world.failing("t", Halted, start={}, guards=[Budget(tokens=100)]) as run:
+        run.model(Model(tokens=100))
+        run.tool(send)
+    assert (sent, world.open().effects("t")[-1].effect) == ([], "model")
+
+
+@pytest.mark.parametrize(
+    ("prices", "cost"),
+    [
+        ({"input": 10.0, "output": 100.0}, 90 * 10 + 10 * 100),
+        ({"input": 10.0, "output": 100.0, "cached": 1.0}, 30 * 10 + 60 * 1 + 10 * 100),
+        ({"m": {"input": 1.0, "output": 2.0}, "m-2": {"input": 3.0, "output": 0}}, 90 * 3),
+    ],
+)
+def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: Any, cost: float) -> None:
+    def model() -> Reply:
+        usage = {"prompt_tokens": 90, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
+        return {"model": "m-2-0131", "usage": usage}
+
+    limit = cost * 1.5 / 1e6
+    reason = halted(world, model, Budget(cost=limit, prices=prices))
+    assert len(world.open().effects("t")) == 2
+    assert reason.startswith(f"the budget of {limit} cost is spent: {round(cost * 2 / 1e6, 9)}, ")
+
+
+def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> None:
+    model = Model(model="other")
+    reason = halted(world, model, Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
+    assert (model.calls, reason) == (1, "the budget cannot be kept: there is no price for model 'other'")
+
+
+def free(reply: Any) -> None:
+    """What a reply costs where it costs nothing."""
+
+
+def broken(reply: Any) -> Usage:
+    raise ZeroDivisionError
+
+
+def wrong(reply: Any) -> Any:
+    return {"input": 1}
+
+
+def test_a_reply_that_does_not_say_its_tokens_cannot_be_kept_to_a_budget(world: World) -> None:
+    calls: list[int] = []
+
+    def model() -> str:
+        calls.append(1)
+        return f"{len(calls)}"
+
+    assert "does not say its tokens; pass usage=" in halted(world, model, Budget(tokens=1000))
+    assert len(calls) == 1
+    with world.running("t", guards=[Budget(tokens=1000, usage=free)], ends="completed") as run:
+        work(run, model, 5)
+    assert len(calls) == 5, "nothing is spent, its user says"
+
+
+def test_a_function_of_the_users_says_what_a_reply_cost(world: World) -> None:
+    seen: list[Any] = []
+
+    def usage(reply: Any) -> Usage:
+        seen.append(reply)
+        return Usage(input=1, output=2, cost=0.4)
+
+    reason = halted(world, said({"n": 1}, {"n": 2}, {"n": 3}), Budget(cost=0.8, usage=usage))
+    assert reason == "the budget of 0.8 cost is spent: 0.8, 0.0 over it"
+    assert seen == [{"n": 1}, {"n": 2}]
+    store = world.open()._session.store
+    assert [row.usage for row in store.effects(1, after=0, limit=9)] == [Usage(input=1, output=2, cost=0.4)] * 2
+
+
+@pytest.mark.parametrize("bad", [broken, wrong])
+def test_a_reply_is_kept_when_the_users_function_fails(world: World, bad: Callable[[Any], Any]) -> None:
+    model = Model()
+    with world.failing("t", InvalidArgument, start={}, guards=[Budget(tokens=1000, usage=bad)]) as run:
+        assert run.model(model)["content"] == "thought a"
+        run.model(model)
+    assert run.status == "failed"
+    with world.running("t", guards=[Budget(tokens=1000)], ends="completed") as run:
+        work(run, model, 1)
+    assert model.calls == 1
+
+
+def test_streams_are_paid_for_too(world: World) -> None:
+    def chunks() -> Any:
+        yield {"delta": "a"}
+        yield {"usage": {"input_tokens": 90, "output_tokens": 10}}
+
+    with world.failing("t", Halted, start={}, guards=[Budget(tokens=100)]) as run:
+        assert len(list(run.stream(chunks))) == 2
+        list(run.stream(chunks))
+    assert run.status == "halted"
+
+
+# -- known again ----------------------------------------------------------------------------------------------------
+
+
+def test_what_was_spent_is_known_after_a_crash_and_replays_add_nothing(world: World) -> None:
+    model = Model(tokens=100)
+    guards = [Budget(tokens=350)]
+    with world.dying("t", start={}, guards=guards) as run:
+        run.model(model)
+        run.save()
+        run.model(model)
+    with world.dying("t", guards=guards) as run:
+        run.model(model)
+        assert model.calls == 2, "a replay"
+    reason = halted(world, model, *guards)
+    assert model.calls == 4
+    assert reason == "the budget of 350 tokens is spent: 400, 50 over it"
+
+
+def test_with_the_same_budget_it_halts_again_at_once_and_with_more_it_goes_on(world: World) -> None:
+    model = Model(tokens=100)
+    first = halted(world, model, Budget(tokens=200, steps=9))
+    assert halted(world, model, Budget(tokens=200, steps=9)) == first
+    assert model.calls == 2
+    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400, 0 over it"
+    assert model.calls == 4
+    assert halted(world, model, Budget(steps=5)).startswith("the budget of 5 steps")
+    with world.running("t", guards=[Budget(tokens=600)], ends="completed") as run:
+        work(run, model, 6)
+    assert model.calls == 6
+
+
+def test_what_an_unguarded_claim_spent_counts_when_a_guard_comes_later(world: World) -> None:
+    model = Model(tokens=100)
+    with world.dying("t", start={}) as run:
+        run.model(model)
+        run.save()
+        run.model(model)
+    assert halted(world, model, Budget(tokens=300)) == "the budget of 300 tokens is spent: 300, 0 over it"
+
+
+def test_what_a_reply_was_said_to_cost_when_it_came_stays_so(world: World) -> None:
+    def dear(reply: Any) -> Usage:
+        return Usage(total=100)
+
+    def cheap(reply: Any) -> Usage:
+        return Usage(total=1)
+
+    model = Model()
+    with world.dying("t", start={}, guards=[Budget(tokens=900, usage=dear)]) as run:
+        run.model(model)
+        run.save()
+    assert halted(world, model, Budget(tokens=102, usage=cheap)).endswith("is spent: 102, 0 over it")
+    assert model.calls == 3
+
+
+def test_a_retry_is_not_made_either_once_the_budget_is_spent(world: World, seconds: Callable[[float], None]) -> None:
+    tries: list[int] = []
+
+    @holdfast.tool(effect="idempotent", retry=5)
+    def send() -> None:
+        tries.append(1)
+        seconds(20)
+        raise OSError
+
+    with world.failing("t", Halted, start={}, guards=[Budget(seconds=10)]) as run:
+        run.tool(send)
+    assert (tries, run.status) == ([1], "halted")
+
+
+def test_what_a_worker_paid_that_had_lost_the_run_counts_too(world: World) -> None:
+    model = Model(tokens=100)
+    stale = world.open().run("t", start={}, guards=[Budget(tokens=900)]).__enter__()
+
+    def slow() -> Reply:
+        stop_renewing(stale)
+        world.pass_time(LEASE + 1)
+        with world.dying("t"):
+            pass
+        return model()
+
+    with pytest.raises(LeaseLost):
+        stale.model(slow)
+    assert [effect.status for effect in world.open().effects("t")] == ["late"]
+    assert halted(world, model, Budget(tokens=200)).endswith("is spent: 200, 0 over it")
+    assert model.calls == 2
+
+
+def test_each_turn_has_its_own_budget(world: World) -> None:
+    model = Model(tokens=100)
+    hf = world.open()
+    for turn in ("r1", "r2"):
+        with hf.run("t", start={}, turn=turn, guards=[Budget(tokens=200, steps=2)]) as run:
+            for _ in run.steps():
+                run.model(model)
+                if run.step % 2 == 0:
+                    run.finish()
+        assert run.status == "completed"
+    assert model.calls == 4
+
+
+def test_a_rewind_gives_no_money_back(world: World) -> None:
+    model = Model(tokens=100)
+    halted(world, model, Budget(tokens=300), policy=holdfast.EveryN(1))
+    world.open().thread("t").rewind("@1")
+    assert halted(world, model, Budget(tokens=400)) == "the budget of 400 tokens is spent: 400, 0 over it"
+
+
+def test_seconds_are_those_in_which_the_run_was_held(world: World, seconds: Callable[[float], None]) -> None:
+    model = Model()
+    guards = [Budget(seconds=10)]
+    with world.running("t", start={}, guards=guards, ends="waiting") as run:
+        seconds(4)
+        run.model(model)
+        run.wait("go on")
+    seconds(1000)  # nobody holds it
+    world.open().answer("t", "go on", value=True)
+    with world.dying("t", guards=guards) as run:
+        run.model(model)
+        run.wait("go on")
+        seconds(5)
+        run.model(model)
+    seconds(1000)
+    with world.failing("t", Halted, guards=guards) as run:
+        for _ in range(2):
+            run.model(model)
+        seconds(2)
+        run.model(model)
+    assert reason_of(world) == "the budget of 10 seconds is spent: 11.0, 1.0 over it"
+    assert model.calls == 2
+
+
+def test_a_call_settled_long_after_does_not_count_the_time_between(
+    world: World, seconds: Callable[[float], None]
+) -> None:
+    def act() -> None:
+        seconds(3)
+        raise OSError
+
+    guards = [Budget(seconds=10)]
+    with world.running("t", start={}, guards=guards, ends="waiting") as run:
+        run.tool(act)
+    seconds(1000)
+    hf = world.open()
+    hf.settle("t", hf.effects("t")[0], holdfast.Happened(1))
+    with world.running("t", guards=guards) as run:
+        run.tool(act)
+        run.model(Model())
+
+
+# -- loops ----------------------------------------------------------------------------------------------------------
+
+
+PAGE_ONE = {"name": "read", "arguments": '{"page": 1}'}
+
+
+def said(*texts: Any) -> Callable[[], Any]:
+    replies = iter(texts)
+    return lambda: next(replies)
+
+
+def test_the_same_answer_again_and_again_is_a_loop(world: World) -> None:
+    model = said("I am looking.", "  i am\nLOOKING. ", "else", "I am looking.", "never asked for")
+    reason = halted(world, model, LoopGuard(window=10, repeats=3))
+    assert reason == "a loop: the model gave the same answer 3 times within the last 10 calls"
+    assert len(world.open().effects("t")) == 4
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("Trying again (attempt 1)", "Trying again (attempt 22)"),
+        ("See run 7f3a-19", "See run 99bc-42"),
+        ({"id": "a", "content": "x", "created": 1}, {"id": "b", "content": "X", "created": 2}),
+        (
+            {"choices": [{"message": {"content": None, "tool_calls": [{"id": "call_a", "function": PAGE_ONE}]}}]},
+            {"choices": [{"message": {"content": None, "tool_calls": [{"id": "call_b", "function": PAGE_ONE}]}}]},
+        ),
+        ([{"delta": "Hel"}, {"delta": "lo"}], [{"delta": "H"}, {"delta": "ello"}]),
+    ],
+)
+def test_what_differs_each_time_makes_no_other_answer(world: World, one: Any, other: Any) -> None:
+    assert "the same answer 3 times" in halted(world, said(one, other, one, "too many"), LoopGuard())
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ("I am looking.", "I am reading."),
+        (
+            {"content": "Next page.", "calls": [{"id": "1", "name": "read", "args": {"page": 1}}]},
+            {"content": "Next page.", "calls": [{"id": "1", "name": "read", "args": {"page": 2}}]},
+        ),
+        (
+            {"content": [{"type": "tool_use", "id": "t", "name": "f1", "input": {}}]},
+            {"content": [{"type": "tool_use", "id": "t", "name": "f2", "input": {}}]},
+        ),
+    ],
+)
+def test_another_answer_is_none(world: World, one: Any, other: Any) -> None:
+    with world.running("t", start={}, guards=[LoopGuard(window=4, repeats=3)], ends="completed") as run:
+        work(run, said(one, other, one, other), 4)
+
+
+def test_saying_nothing_is_no_answer(world: World) -> None:
+    nothing = {"role": "assistant", "content": "", "usage": {"input_tokens": 1, "output_tokens": 0}}
+    with world.running("t", start={}, guards=[LoopGuard()], ends="completed") as run:
+        work(run, said(*[nothing] * 9), 9)
+
+
+@pytest.mark.parametrize("effect", ["read", "idempotent", "irreversible"])
+def test_the_same_call_again_and_again_is_a_loop(world: World, effect: Any) -> None:
+    looked: list[str] = []
+
+    @holdfast.tool(effect=effect)
+    def look(at: str) -> str:
+        looked.append(at)
+        return at
+
+    with world.failing("t", Halted, start={}, guards=[LoopGuard(window=6, repeats=3)]) as run:
+        for n, at in enumerate("abcacaX"):
+            run.tool(look, {"at": at}, key=str(n))
+    assert "".join(looked) == "abcaca"
+    assert reason_of(world) == "a loop: look was called with the same arguments 3 times within the last 6 calls"
+
+
+def test_only_the_last_calls_count(world: World) -> None:
+    @holdfast.tool(effect="read")
+    def look(at: str) -> str:
+        return at
+
+    with world.running("t", start={}, guards=[LoopGuard(window=4, repeats=2)]) as run:
+        for n, at in enumerate("abcdabcdabcd"):
+            run.tool(look, {"at": at}, key=str(n))
+
+
+def test_a_call_that_is_retried_is_one_call(world: World) -> None:
+    tries: list[int] = []
+
+    @holdfast.tool(effect="idempotent", retry=5)
+    def send() -> str:
+        tries.append(1)
+        if len(tries) < 5:
+            raise OSError
+        return "sent"
+
+    with world.running("t", start={}, guards=[LoopGuard()]) as run:
+        assert run.tool(send) == "sent"
+        run.tool(send)
+
+
+def test_a_loop_is_seen_across_a_crash_and_stays_one(world: World) -> None:
+    guards = [LoopGuard()]
+    with world.dying("t", start={}, guards=guards) as run:
+        for _ in range(2):
+            run.model(said("again"))
+            run.save()
+    with world.dying("t", guards=guards) as run:
+        run.model(said("Again"))
+    for _ in range(2):
+        with world.failing("t", Halted, guards=guards) as run:
+            assert run.model(said("not asked")) == "Again"
+            run.model(said("not asked"))
+    with world.running("t", guards=[LoopGuard(repeats=4)]) as run:
+        run.model(said("not asked"))
+        assert run.model(said("new")) == "new"
+
+
+def test_reads_that_made_a_loop_are_kept(world: World) -> None:
+    looked: list[int] = []
+
+    @holdfast.tool(effect="read")
+    def look() -> int:
+        looked.append(1)
+        return 1
+
+    for _ in range(2):
+        with world.failing("t", Halted, start={}, guards=[LoopGuard()]) as run:
+            for _ in range(4):
+                run.tool(look)
+    assert len(looked) == 3
+
+
+def test_what_an_abandoned_branch_did_is_no_loop(world: World) -> None:
+    guards = [LoopGuard(repeats=2)]
+    for n in range(3):
+        with world.running("t", start={}, guards=guards) as run:
+            run.model(said("the same"), key=f"{n}")
+            run.save()
+        world.open().thread("t").rewind("@0")
+
+
+# -- the end --------------------------------------------------------------------------------------------------------
+
+
+def test_all_progress_is_kept(world: World) -> None:
+    model = Model()
+    with world.failing("t", Halted, start={"done": 0}, guards=[Budget(tokens=200)]) as run:
+        run.model(model)
+        run.state["done"] = 1
+        run.save()
+        run.model(model)
+        run.model(model)
+    with world.running("t") as run:
+        assert (run.step, run.resumed, run.state) == (2, True, {"done": 1})
+        assert run.model(model)["content"] == "thought b"
+    assert model.calls == 2
+
+
+def test_who_catches_it_may_finish_with_what_there_is(world: World) -> None:
+    with world.running("t", start={}, guards=[Budget(tokens=100)], ends="completed") as run:
+        run.model(Model())
+        with pytest.raises(Halted):
+            run.model(Model())
+        run.finish("half of it")
+    assert run.result == "half of it"
+
+
+def test_who_catches_it_and_goes_on_meets_it_again_and_is_halted(world: World) -> None:
+    with world.running("t", start={}, guards=[Budget(tokens=100)], ends="halted") as run:
+        run.model(Model())
+        for _ in range(3):
+            with pytest.raises(Halted):
+                run.model(Model())
+
+
+def test_an_error_of_its_own_after_that_is_a_failure(world: World) -> None:
+    with world.failing("t", KeyError, start={}, guards=[Budget(tokens=100)]) as run:
+        run.model(Model())
+        with suppress(Halted):
+            run.model(Model())
+        raise KeyError
+    assert run.status == "failed"
+    with world.failing("t", RuntimeError, guards=[Budget(tokens=100)]) as run:
+        run.model(Model())
+        try:
+            run.model(Model())
+        except Halted as error:
+            raise RuntimeError("wrapped") from error
+    assert run.status == "halted"
+
+
+def test_a_guard_does_not_lose_a_call_in_doubt(world: World) -> None:
+    def act() -> None:
+        raise OSError
+
+    with world.running("t", start={}, ends="waiting") as run:
+        run.model(Model())
+        run.tool(act)
+    hf = world.open()
+    hf.settle("t", hf.effects("t")[1], NotDone())
+    with world.failing("t", Halted, guards=[Budget(tokens=100)]) as run:
+        run.model(Model())
+        run.tool(act)
+    assert [effect.status for effect in hf.effects("t")] == ["done", "not_done"]
+
+
+def test_a_worker_keeps_its_runs_to_the_guards_and_leaves_those_that_were_halted(world: World) -> None:
+    model = Model()
+    hf = world.open()
+    hf.submit("agent", "t", start={})
+    worker = hf.worker({"agent": lambda run: work(run, model, 99)}, guards=[Budget(steps=4)])
+    for _ in range(2):
+        worker.run(until_idle=True)
+    assert model.calls == 4
+    assert [thread.status for thread in hf.threads()] == ["halted"]
+
+
+def test_async_runs_have_guards_too(world: World) -> None:
+    model = Model()
+
+    async def ask() -> Reply:
+        return model()
+
+    hf = world.open().aio
+
+    async def main() -> None:
+        async with hf.run("t", start={}, guards=[Budget(tokens=250)]) as run:
+            async for _ in run.steps():
+                await run.model(ask)
+
+    async def stream() -> None:
+        async with hf.run("t", guards=[Budget(tokens=300)]) as run:
+            async for _ in run.steps():
+                [_ async for _ in run.stream(ask, key="another")]
+
+    for verb in (main, stream):
+        with pytest.raises(Halted):
+            asyncio.run(verb())
+        assert [thread.status for thread in hf.sync.threads()] == ["halted"]
+    assert model.calls == 3
+
+
+# -- what is refused ------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {},
+        {"usage": free},
+        {"steps": -1},
+        {"steps": True},
+        {"steps": 1.5},
+        {"tokens": -1},
+        {"tokens": "9"},
+        {"cost": -0.1, "prices": {"input": 1, "output": 1}},
+        {"cost": math.nan, "prices": {"input": 1, "output": 1}},
+        {"cost": math.inf, "prices": {"input": 1, "output": 1}},
+        {"cost": True, "prices": {"input": 1, "output": 1}},
+        {"cost": 1},
+        {"seconds": -1},
+        {"seconds": math.nan},
+        {"seconds": False},
+        {"tokens": 1, "usage": 3},
+        {"cost": 1, "prices": {}},
+        {"cost": 1, "prices": 3},
+        {"cost": 1, "prices": {"input": 1}},
+        {"cost": 1, "prices": {"input": 1, "output": -1}},
+        {"cost": 1, "prices": {"input": 1, "output": math.nan}},
+        {"cost": 1, "prices": {"input": 1, "output": True}},
+        {"cost": 1, "prices": {"input": 1, "output": 1, "image": 1}},
+        {"cost": 1, "prices": {"m": {"input": 1}}},
+        {"cost": 1, "prices": {"m": {"input": 1, "output": 1}, "output": 1}},
+    ],
+)
+def test_a_budget_that_cannot_be_kept_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        Budget(**given)
+
+
+@pytest.mark.parametrize(
+    "given", [{"repeats": 1}, {"repeats": 4, "window": 3}, {"repeats": True}, {"window": 2.5}, {"repeats": -3}]
+)
+def test_a_loop_guard_that_means_nothing_is_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(InvalidArgument):
+        LoopGuard(**given)
+
+
+@pytest.mark.parametrize("guards", [Budget(steps=1), 3, ["x"], [Budget(steps=1), Budget(tokens=1)], [LoopGuard]])
+def test_guards_are_one_of_each_kind(world: World, guards: Any) -> None:
+    hf = world.open()
+    for refused in (
+        lambda: hf.run("t", start={}, guards=guards),
+        lambda: hf.aio.run("t", start={}, guards=guards),
+        lambda: hf.worker({"a": print}, guards=guards),
+    ):
+        with pytest.raises(InvalidArgument):
+            refused()
+
+
+def test_guards_are_values() -> None:
+    assert LoopGuard() == LoopGuard(window=10, repeats=3)
+    assert Budget(steps=3) == Budget(steps=3)
+    assert hash(Budget(steps=3)) == hash(Budget(steps=3))
+    guard: Any = LoopGuard()
+    with pytest.raises(AttributeError):
+        guard.window = 3

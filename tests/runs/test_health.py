@@ -1,0 +1,259 @@
+"""Health of a worker: alive while its loops look at the store, ready while work gets done."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+
+from holdfast import Holdfast, InvalidArgument, Run, StoreError, Worker
+from holdfast.runs import pulse
+from tests.runs.conftest import World
+
+DEADLINE = 30.0
+ANY_PORT = ("127.0.0.1", 0)
+
+
+def wait_until(condition: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + DEADLINE
+    while not condition():
+        assert time.monotonic() < deadline, f"waited {DEADLINE:.0f} s until {what}"
+        time.sleep(0.002)
+
+
+def ask(address: tuple[str, int] | None, path: str, method: str = "GET") -> tuple[int, Any]:
+    assert address is not None
+    connection = http.client.HTTPConnection(*address, timeout=DEADLINE)
+    try:
+        connection.request(method, path)
+        response = connection.getresponse()
+        return response.status, json.loads(response.read() or b"null") if method == "GET" else None
+    finally:
+        connection.close()
+
+
+@contextmanager
+def working(hf: Holdfast, handler: Callable[[Run], Any] = lambda run: None, **options: Any) -> Iterator[Worker]:
+    """A worker at work."""
+    worker = hf.worker({"h": handler}, health=ANY_PORT, **options)
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        yield worker
+    finally:
+        worker.stop()
+        thread.join(DEADLINE)
+        assert not thread.is_alive()
+
+
+def test_a_worker_tells_how_it_is(world: World) -> None:
+    with working(world.open()) as worker:
+        assert worker.health is not None
+        assert worker.health[1] > 0
+        status, live = ask(worker.health, "/live")
+        assert (status, live["live"], live["running"]) == (200, True, 0)
+        status, ready = ask(worker.health, "/ready?verbose=1")
+        assert (status, ready["ready"], ready["draining"]) == (200, True, False)
+        assert 0 <= ready["last_look_seconds"] <= ready["uptime_seconds"] < DEADLINE
+        assert set(ready) == {"ready", "draining", "running", "last_look_seconds", "uptime_seconds"}
+
+
+def test_it_is_off_by_default(world: World) -> None:
+    assert world.open().worker({"h": lambda run: None}).health is None
+
+
+def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pulse, "STALE_SECONDS", 0.0)
+    begun, end = threading.Event(), threading.Event()
+
+    def handler(run: Run) -> None:
+        begun.set()
+        assert end.wait(DEADLINE)
+
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    with working(hf, handler) as worker:
+        assert begun.wait(DEADLINE)
+        status, live = ask(worker.health, "/live")
+        assert (status, live["running"]) == (200, 1)
+        end.set()
+        monkeypatch.setattr(pulse, "STALE_SECONDS", 60.0)
+        wait_until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
+
+
+def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = world.open()
+    end = threading.Event()
+    looks = hf._session.store.runs
+
+    def hang(**options: Any) -> Any:
+        assert end.wait(DEADLINE)
+        return looks(**options)
+
+    monkeypatch.setattr(hf._session.store, "runs", hang)
+    with working(hf, concurrency=2) as worker:
+        assert ask(worker.health, "/live")[0] == 200  # so far it only takes its time
+        monkeypatch.setattr(pulse, "STALE_SECONDS", 0.05)
+        wait_until(lambda: ask(worker.health, "/live")[0] == 503, "the worker is known to hang")
+        monkeypatch.setattr(pulse, "STALE_SECONDS", 60.0)
+        end.set()
+        assert ask(worker.health, "/live")[0] == 200
+
+
+def test_one_loop_that_hangs_is_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = world.open()
+    end, hanging = threading.Event(), threading.Lock()
+    looks = hf._session.store.runs
+
+    def hang_once(**options: Any) -> Any:
+        if hanging.acquire(blocking=False):
+            assert end.wait(DEADLINE)
+        return looks(**options)
+
+    monkeypatch.setattr(hf._session.store, "runs", hang_once)
+    monkeypatch.setattr(pulse, "STALE_SECONDS", 1.5)  # above what an idle loop waits between two looks
+    with working(hf, concurrency=2) as worker:
+
+        def is_half_dead() -> bool:
+            status, live = ask(worker.health, "/live")
+            return status == 503 and live["last_look_seconds"] < 1.5
+
+        wait_until(is_half_dead, "one loop is known to hang while the other looks")
+        end.set()
+
+
+def test_a_store_that_fails_makes_it_unready_and_restarting_would_not_help(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf = world.open()
+
+    def fail(**_: Any) -> Any:
+        raise StoreError("the disk is gone")
+
+    with working(hf) as worker:
+        with monkeypatch.context() as patch:
+            patch.setattr(hf._session.store, "runs", fail)
+            assert ask(worker.health, "/ready")[0] == 503
+            assert ask(worker.health, "/live")[0] == 200
+        assert ask(worker.health, "/ready")[0] == 200
+
+
+def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf = world.open()
+    asked: list[str] = []
+    begun, end = threading.Event(), threading.Event()
+    looks = hf._session.store.runs
+
+    def hang(*, limit: int, **options: Any) -> Any:
+        if limit == 1:
+            asked.append("health")
+            begun.set()
+            assert end.wait(DEADLINE)
+        return looks(limit=limit, **options)
+
+    monkeypatch.setattr(hf._session.store, "runs", hang)
+    with working(hf) as worker:
+        first = threading.Thread(target=ask, args=(worker.health, "/ready"))
+        first.start()
+        assert begun.wait(DEADLINE)
+        assert ask(worker.health, "/ready")[0] == 503
+        assert asked == ["health"]
+        end.set()
+        first.join(DEADLINE)
+        assert ask(worker.health, "/ready")[0] == 200
+
+
+def test_a_worker_that_drains_is_alive_and_not_ready(world: World) -> None:
+    begun, end = threading.Event(), threading.Event()
+
+    def handler(run: Run) -> None:
+        begun.set()
+        assert end.wait(DEADLINE)
+
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    with working(hf, handler) as worker:
+        address = worker.health
+        assert begun.wait(DEADLINE)
+        worker.stop()
+        status, ready = ask(address, "/ready")
+        assert (status, ready["ready"], ready["draining"], ready["running"]) == (503, False, True, 1)
+        assert ask(address, "/live")[0] == 200
+        end.set()
+    with pytest.raises(ConnectionRefusedError):
+        ask(address, "/live")
+
+
+def test_a_worker_may_run_again_where_it_was(world: World) -> None:
+    hf = world.open()
+    asked: list[int] = []
+
+    def handler(run: Run) -> None:
+        asked.append(ask(worker.health, "/live")[0])
+
+    worker = hf.worker({"h": handler}, health=ANY_PORT)
+    address = worker.health
+    for thread in ("a", "b"):
+        hf.submit("h", thread, start={})
+        worker.run(until_idle=True)
+    assert asked == [200, 200]
+    assert worker.health == address
+
+
+def test_other_paths_and_methods_are_refused(world: World) -> None:
+    with working(world.open()) as worker:
+        assert ask(worker.health, "/") == (404, {"paths": ["/live", "/ready"]})
+        assert ask(worker.health, "/live", "POST")[0] == 501
+
+
+def test_a_client_that_says_nothing_is_in_nobodys_way(world: World) -> None:
+    with working(world.open()) as worker, socket.create_connection(worker.health or ANY_PORT):
+        assert ask(worker.health, "/live")[0] == 200
+
+
+def test_ipv6(world: World) -> None:
+    worker = world.open().worker({"h": lambda run: ask(worker.health, "/live")[0]}, health=("::1", 0))
+    hf = world.open()
+    hf.submit("h", "t", start={})
+    worker.run(until_idle=True)
+    with world.running("t", hf, ends="completed") as run:
+        assert run.result == 200
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "127.0.0.1:8080",
+        8080,
+        (),
+        ("127.0.0.1",),
+        ("", 80),
+        ("127.0.0.1", "80"),
+        ("127.0.0.1", True),
+        ("127.0.0.1", -1),
+        ("127.0.0.1", 65_536),
+        ("203.0.113.1", 0),
+    ],
+)
+def test_where_nothing_can_listen(hf: Holdfast, wrong: Any) -> None:
+    with pytest.raises(InvalidArgument, match="health"):
+        hf.worker({"h": lambda run: None}, health=wrong)
+
+
+def test_an_address_that_is_taken_is_told_before_anything_is_run(hf: Holdfast) -> None:
+    with working(hf) as worker, pytest.raises(InvalidArgument, match="in use"):
+        hf.worker({"h": lambda run: None}, health=worker.health)
+
+
+def test_no_server_is_imported_by_those_who_do_not_use_it() -> None:
+    code = "import sys, holdfast; assert not {'http.server', 'socketserver'} & set(sys.modules)"
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)

@@ -1,0 +1,236 @@
+"""Undoing: what tools can take back is taken back, newest first, each once, and only when it is asked for."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotDone, NotFound
+from tests.runs.conftest import Crash, World
+
+
+class Shop:
+    """Orders, and what was cancelled of them."""
+
+    def __init__(self) -> None:
+        self.log: list[str] = []
+        self.fault: BaseException | None = None
+        self.keys: list[str] = []
+        self.order = holdfast.tool(effect="irreversible", undo=self._cancel, name="order")(self._order)
+        self.note = holdfast.tool(effect="idempotent", name="note")(self._note)
+        self.ship = holdfast.tool(effect="irreversible", name="ship")(self._note)
+
+    def _order(self, item: str) -> str:
+        self.log.append(f"+{item}")
+        return f"order of {item}"
+
+    def _cancel(self, item: str, result: str, idempotency_key: str) -> str:
+        if self.fault is not None:
+            raise self.fault
+        self.log.append(f"-{item}")
+        self.keys.append(idempotency_key)
+        return f"cancelled {result}"
+
+    def _note(self, item: str) -> None:
+        self.log.append(f"note {item}")
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def hf(world: World, shop: Shop) -> Holdfast:
+    opened = world.open(shop.order, shop.note, shop.ship)
+    with world.running("t", opened, start={}) as run:
+        for step in run.steps():
+            if step == 4:
+                break
+            run.tool("order", {"item": str(step)})
+            run.tool("note", {"item": str(step)})
+    shop.log.clear()
+    return opened
+
+
+def test_what_was_done_is_taken_back_newest_first(hf: Holdfast, shop: Shop) -> None:
+    undone = hf.undo("t", to="@1")
+    assert shop.log == ["-3", "-2"]
+    assert [(effect.effect, effect.name, effect.result) for effect in undone] == [
+        ("undo", "order", "cancelled order of 3"),
+        ("undo", "order", "cancelled order of 2"),
+    ]
+    assert len(set(shop.keys)) == 2
+    assert hf.thread("t").step() == 3, "nothing is rewound by it"
+
+
+def test_each_is_undone_once(hf: Holdfast, shop: Shop) -> None:
+    hf.undo("t", to="@1")
+    assert hf.undo("t", to="@1") == []
+    assert [effect.name for effect in hf.undo("t", to="@0")] == ["order"]
+    assert shop.log == ["-3", "-2", "-1"]
+
+
+def test_what_was_undone_does_not_stand_in_the_way_of_a_rewind_and_is_not_given_back(
+    world: World, hf: Holdfast, shop: Shop
+) -> None:
+    with pytest.raises(EffectsAhead):
+        hf.thread("t").rewind("@1")
+    hf.undo("t", to="@1")
+    hf.thread("t").rewind("@1")
+    with world.running("t", hf) as run:
+        run.tool("order", {"item": "2"})
+    assert shop.log == ["-3", "-2", "+2"]
+
+
+def test_what_was_given_back_and_then_undone_is_not_given_back_again(world: World, shop: Shop) -> None:
+    hf = world.open(shop.order)
+    for wanted in (["+1"], ["+1"], ["+1", "-1", "+1"]):
+        with world.running("t", hf, start={}) as run:
+            run.tool("order", {"item": "1"})
+            run.save()
+        assert shop.log == wanted
+        if len(hf.effects("t")) == 2:
+            assert len(hf.undo("t", to="@0")) == 1
+        hf.thread("t").rewind("@0", past_effects=True)
+
+
+def test_what_was_undone_in_an_open_step_is_done_anew(world: World) -> None:
+    keys: list[str] = []
+
+    def charge(idempotency_key: str) -> str:
+        keys.append(idempotency_key)
+        if len(keys) == 2:
+            raise KeyboardInterrupt
+        return f"receipt {len(keys)}"
+
+    tool = holdfast.tool(effect="irreversible", undo=lambda: None, in_doubt="rerun")(charge)
+    hf = world.open(tool)
+    with world.failing("t", ValueError, hf, start={}) as run:
+        run.tool("charge", {})
+        raise ValueError
+    hf.undo("t", to="@0")
+    with world.dying("t", hf) as run, pytest.raises(KeyboardInterrupt):
+        run.tool("charge", {})
+    with world.running("t", hf) as run:
+        assert run.tool("charge", {}) == "receipt 3"
+    assert keys[0] != keys[1], "the service would answer with what was taken back"
+    assert keys[1] == keys[2], "the same call, made again"
+
+
+def test_an_undoing_does_not_hide_what_was_recorded_before_it(world: World, shop: Shop) -> None:
+    asked: list[int] = []
+    hf = world.open(shop.order)
+    with world.dying("t", hf, start={}) as run:
+        run.tool("order", {"item": "1"})
+        run.save()
+        for _ in range(600):
+            run.model(asked.append, 1)
+    hf.undo("t", to="@0")
+    with world.running("t", hf) as run:
+        for _ in range(600):
+            run.model(asked.append, 1)
+    assert len(asked) == 600
+
+
+def test_what_was_given_up_is_left_as_it_is(world: World, shop: Shop) -> None:
+    def fail(item: str) -> None:
+        raise ConnectionError
+
+    hf = world.open(holdfast.tool(effect="irreversible", undo=shop._cancel, in_doubt="give_up", name="order")(fail))
+    with world.running("t", hf, start={}) as run:
+        run.tool("order", {"item": "1"})
+    assert hf.undo("t", to="@0") == []
+
+
+def test_nothing_is_undone_if_something_cannot_be(world: World, hf: Holdfast, shop: Shop) -> None:
+    with world.running("t", hf) as run:
+        run.tool("ship", {"item": "4"})
+    with pytest.raises(Conflict, match="ship has no undo"):
+        hf.undo("t", to="@1")
+    with pytest.raises(Conflict, match="not among the tools"):
+        world.open().undo("t", to="@1")
+    assert "-3" not in shop.log
+
+
+def test_what_is_in_doubt_has_to_be_settled_first(world: World, shop: Shop) -> None:
+    def fail(item: str) -> None:
+        raise ConnectionError
+
+    order = holdfast.tool(effect="irreversible", undo=shop._cancel, name="order")(fail)
+    hf = world.open(order)
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.tool("order", {"item": "1"})
+    with pytest.raises(Conflict, match="in doubt"):
+        hf.undo("t", to="@0")
+    hf.settle("t", 1, Happened("order of 1"))
+    assert len(hf.undo("t", to="@0")) == 1
+
+
+@pytest.mark.parametrize("fault", [ConnectionError("cut"), Crash()])
+def test_an_undoing_in_doubt_is_not_repeated_silently(hf: Holdfast, shop: Shop, fault: BaseException) -> None:
+    shop.fault = fault
+    with pytest.raises(type(fault)):
+        hf.undo("t", to="@2")
+    shop.fault = None
+    with pytest.raises(Conflict, match="nobody knows"):
+        hf.undo("t", to="@2")
+    [entry] = [effect for effect in hf.effects("t") if effect.effect == "undo"]
+    assert entry.status == "in_doubt"
+    hf.settle("t", entry, Happened("by hand"))
+    assert hf.undo("t", to="@2") == []
+    assert shop.log == []
+
+
+def test_an_undoing_that_was_not_done_can_be_tried_again(hf: Holdfast, shop: Shop) -> None:
+    shop.fault = NotDone("closed")
+    with pytest.raises(NotDone):
+        hf.undo("t", to="@1")
+    shop.fault = None
+    hf.undo("t", to="@1")
+    assert shop.log == ["-3", "-2"]
+
+
+def test_a_process_that_dies_in_an_undoing_leaves_it_in_doubt(
+    hf: Holdfast, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def die(*_args: Any) -> None:
+        raise Crash
+
+    with monkeypatch.context() as patch:
+        patch.setattr(hf._session.store, "settle", die)
+        with pytest.raises(Crash):
+            hf.undo("t", to="@1")
+    assert shop.log == ["-3"]
+    with pytest.raises(Conflict, match="nobody knows"):
+        hf.undo("t", to="@1")
+    hf.settle("t", next(effect for effect in hf.effects("t") if effect.effect == "undo"), Happened())
+    hf.undo("t", to="@1")
+    assert shop.log == ["-3", "-2"]
+
+
+def test_a_thread_that_is_being_run_is_not_undone(world: World, hf: Holdfast, shop: Shop) -> None:
+    with world.running("t", hf), pytest.raises(Conflict, match="being run"):
+        hf.undo("t", to="@1")
+    assert shop.log == []
+
+
+def test_what_cannot_be_undone(world: World, hf: Holdfast) -> None:
+    with pytest.raises(NotFound):
+        hf.undo("nobody", to="@1")
+    with pytest.raises(NotFound):
+        hf.undo("t", to="@99")
+    hf.thread("plain").save({})
+    with pytest.raises(NotFound, match="never had a run"):
+        hf.undo("plain", to="@1")
+
+    async def later() -> None: ...
+
+    wrong: Any
+    for wrong in (5, later):
+        with pytest.raises(InvalidArgument, match="undo"):
+            holdfast.tool(undo=wrong)(print)
+    with pytest.raises(InvalidArgument, match="undo"):
+        holdfast.tool(effect="read", undo=print)(print)

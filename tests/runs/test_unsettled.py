@@ -1,0 +1,187 @@
+"""What nobody knows of is not left behind: not by a step, another key, a save from outside, or a cancellation."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+
+import holdfast
+from holdfast import Happened, InvalidArgument, NotDone, Run
+from tests.runs.conftest import LEASE, Crash, World
+
+
+class Bank:
+    """Charges, and can be asked about them."""
+
+    def __init__(self) -> None:
+        self.charged: list[int] = []
+        self.fault: BaseException | None = None
+        self.probes: list[int] = []
+
+    def charge(self, amount: int) -> str:
+        if self.fault is not None:
+            raise self.fault
+        self.charged.append(amount)
+        return f"charged {amount}"
+
+
+@pytest.fixture
+def bank() -> Bank:
+    return Bank()
+
+
+# -- steps and keys ---------------------------------------------------------------------------------------------------
+
+
+def test_a_step_does_not_close_over_a_call_in_doubt(world: World, bank: Bank) -> None:
+    """The process died inside a tool; the next one comes another way and never asks for it again."""
+    hf = world.open()
+    bank.fault = Crash()
+    with world.dying("t", hf, start={}) as run:
+        run.tool(bank.charge, {"amount": 5}, key="a")
+    for close in ("save", "finish", "steps"):
+        with world.running("t", hf, ends="waiting", policy=holdfast.EveryN(1)) as run:
+            if close == "steps":
+                for _ in zip(range(2), run.steps(), strict=False):
+                    pass
+            else:
+                getattr(run, close)()
+    [question] = hf.waiting()
+    assert question.payload == {"amount": 5}
+    hf.settle("t", question.effect, NotDone())
+    with world.running("t", hf, ends="completed") as run:
+        run.finish()
+
+
+def test_the_same_call_under_another_key_is_that_call(world: World, bank: Bank) -> None:
+    """Models give their calls new ids after a restart."""
+    hf = world.open()
+    bank.fault = Crash()
+    with world.dying("t", hf, start={}) as run:
+        run.tool(bank.charge, {"amount": 5}, key="call_1")
+    bank.fault = None
+    with world.running("t", hf, ends="waiting") as run:
+        run.tool(bank.charge, {"amount": 5}, key="call_2")
+    assert bank.charged == []
+    with world.running("t", hf, ends="waiting") as run:
+        assert run.tool(bank.charge, {"amount": 6}, key="call_3") == "charged 6"
+        run.save()
+
+
+def test_a_probe_that_cannot_be_asked_does_not_let_the_call_be_forgotten(world: World, bank: Bank) -> None:
+    def probe(amount: int) -> None:
+        raise ConnectionError("the bank is closed")
+
+    charge = holdfast.tool(effect="irreversible", probe=probe)(bank.charge)
+    bank.fault = TimeoutError()
+    with world.running("t", start={}, ends="waiting") as run:
+        with pytest.raises(ConnectionError):
+            run.tool(charge, {"amount": 5}, key="call_1")
+        bank.fault = None
+        run.save()
+    assert bank.charged == []
+
+
+def test_a_key_is_one_call_also_after_a_crash(world: World, bank: Bank) -> None:
+    def both(run: Run) -> None:
+        run.tool(bank.charge, {"amount": 1}, key="k")
+        with pytest.raises(InvalidArgument, match="key of its own"):
+            run.tool(bank.charge, {"amount": 2}, key="k")
+
+    with world.dying("t", start={}) as run:
+        both(run)
+    with world.running("t") as run:
+        both(run)
+    assert bank.charged == [1]
+
+
+def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) -> None:
+    """It took too long and cannot be stopped: not done yet is no "not done"."""
+    go_on, ended, ledger = threading.Event(), threading.Event(), []
+
+    def slow() -> str:
+        assert go_on.wait(10)
+        ledger.append("charged")
+        ended.set()
+        return "charged"
+
+    charge = holdfast.tool(effect="irreversible", timeout=0.01, retry=3, probe=NotDone)(slow)
+    hf = world.open(charge)
+    with world.running("t", hf, start={}, ends="waiting") as run:
+        run.tool(charge, {}, key="k")
+    with world.running("t", hf, ends="waiting") as run:
+        run.tool(charge, {}, key="k")
+    go_on.set()
+    assert ended.wait(10)
+    hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged"))
+    with world.running("t", hf) as run:
+        assert run.tool(charge, {}, key="k") == "charged"
+    assert ledger == ["charged"]
+
+
+# -- owners that are only presumed dead -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("how", ["cancelled", "buried"])
+def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(
+    world: World, bank: Bank, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    monkeypatch.setattr("holdfast.runs.acting.time.sleep", lambda _seconds: world.pass_time(1))
+
+    def probe(amount: int) -> NotDone:
+        bank.probes.append(world.clock().now)
+        return NotDone()
+
+    charge = holdfast.tool(effect="irreversible", probe=probe, timeout=100)(bank.charge)
+    hf = world.open(charge)
+    hf.submit("h", "t", start={})
+    bank.fault = Crash()
+    begun = world.clock().now
+    with world.dying("t", hf, is_proven=False) as run:
+        run.tool(charge, {"amount": 5}, key="k")
+    bank.fault = None
+    if how == "cancelled":
+        hf.cancel("t", "stop")
+    else:
+        hf.worker({"h": lambda run: None}, attempts=1).run(until_idle=True)
+    with world.running("t", hf) as run:
+        run.tool(charge, {"amount": 5}, key="k")
+    assert bank.probes[0] >= begun + (LEASE + 100) * 1000
+
+
+# -- saves from outside -----------------------------------------------------------------------------------------------
+
+
+def test_after_a_save_from_outside_nothing_is_answered_from_before(world: World) -> None:
+    hf = world.open()
+    with world.dying("t", hf, start={"about": "cats"}, policy=holdfast.Never()) as run:
+        for step in run.steps():
+            assert run.model(lambda run=run, step=step: f"reply on {run.state['about']} {step}")
+            if step == 3:
+                break
+    thread = hf.thread("t")
+    thread.latest()
+    thread.save({"about": "dogs"})
+    for _ in range(2):
+        with world.dying("t", hf, policy=holdfast.Never()) as run:
+            assert (run.state, run.step) == ({"about": "dogs"}, 2)
+            assert run.model(lambda: "reply on dogs 2") == "reply on dogs 2"
+    assert sum(effect.result == "reply on dogs 2" for effect in hf.effects("t")) == 1
+
+
+def test_a_save_from_outside_does_not_settle_what_is_in_doubt(world: World, bank: Bank) -> None:
+    hf = world.open()
+    bank.fault = Crash()
+    with world.dying("t", hf, start={}) as run:
+        run.tool(bank.charge, {"amount": 5})
+    bank.fault = None
+    thread = hf.thread("t")
+    thread.latest()
+    thread.save({"edited": True})
+    with world.running("t", hf, ends="waiting") as run:
+        run.tool(bank.charge, {"amount": 5})
+    hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged 5"))
+    with world.running("t", hf) as run:
+        assert run.state == {"edited": True}
+    assert bank.charged == []

@@ -1,0 +1,326 @@
+"""Async runs in several tasks: how the block is left by a group of them, and what is under way when it is."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AsyncRun, Cancelled, Happened, Holdfast, InvalidArgument, NotDone
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
+        yield opened
+
+
+def status(hf: Holdfast, name: str) -> str:
+    [info] = [info for info in hf.threads(prefix=name) if info.name == name]
+    return info.status
+
+
+def questions(hf: Holdfast) -> list[tuple[str, str]]:
+    return [(question.thread, question.name) for question in hf.waiting()]
+
+
+@holdfast.tool
+async def charge() -> None:
+    raise ConnectionError("cut")
+
+
+async def in_a_group(*calls: Awaitable[Any]) -> None:
+    async def made(call: Awaitable[Any]) -> Any:
+        return await call
+
+    async with asyncio.TaskGroup() as group:
+        for call in calls:
+            group.create_task(made(call))
+
+
+def test_a_run_that_waits_inside_a_group_waits(hf: Holdfast) -> None:
+    async def main() -> None:
+        for _ in range(2):
+            async with hf.aio.run("t", start={}) as run:
+                await in_a_group(run.tool(charge, {}, key="a"))
+
+    asyncio.run(main())
+    assert (status(hf, "t"), questions(hf)) == ("waiting", [("t", "charge")])
+
+
+def test_a_child_that_waits_inside_a_group_lets_its_parent_wait(hf: Holdfast) -> None:
+    async def ask(child: AsyncRun) -> None:
+        await child.wait("ok")
+
+    async def family(run: AsyncRun) -> None:
+        async with run.child("a", start={}) as child:
+            await in_a_group(ask(child))
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await in_a_group(family(run))
+
+    asyncio.run(main())
+    assert (status(hf, "t"), status(hf, "t/a"), questions(hf)) == ("waiting", "waiting", [("t/a", "ok")])
+
+
+def test_what_fails_beside_a_question_fails_the_run_and_alone_is_heard(hf: Holdfast) -> None:
+    waits = asyncio.Event()
+
+    async def ask(run: AsyncRun) -> None:
+        try:
+            await run.tool(charge, {}, key="a")
+        finally:
+            waits.set()
+
+    async def fail() -> None:
+        try:
+            await waits.wait()
+        finally:
+            raise ValueError("wrong")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await in_a_group(ask(run), fail())
+
+    with pytest.raises(ExceptionGroup) as failed:
+        asyncio.run(main())
+    assert [type(error) for error in failed.value.exceptions] == [ValueError]
+    assert status(hf, "t") == "failed"
+
+
+def test_a_run_that_is_cancelled_inside_a_group_is_halted(hf: Holdfast) -> None:
+    async def one() -> int:
+        return 1
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await run.save()
+            await hf.aio.cancel("t", "never mind")
+            await in_a_group(run.model(one))
+
+    with pytest.raises(ExceptionGroup) as failed:
+        asyncio.run(main())
+    assert [type(error) for error in failed.value.exceptions] == [Cancelled]
+    assert status(hf, "t") == "halted"
+
+
+class Post:
+    """A tool that takes its time, and a read that fails while it does."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.may_send = asyncio.Event()
+        self.sent: list[str] = []
+        self.ended: list[str] = []
+        self.send = holdfast.tool(probe=self._probe, name="send")(self._send)
+
+    async def _probe(self, to: str) -> object:
+        return Happened("sent") if to in self.sent else NotDone()
+
+    async def _send(self, to: str) -> str:
+        self.begun.set()
+        try:
+            await self.may_send.wait()
+            self.sent.append(to)
+            return "sent"
+        finally:
+            self.ended.append(to)
+
+    async def fail(self) -> None:
+        await self.begun.wait()
+        raise ValueError("wrong")
+
+
+def test_nothing_is_under_way_any_more_when_a_run_is_given_back(hf: Holdfast) -> None:
+    """`gather` leaves the others at work when one fails: a retry would act beside them."""
+
+    async def main() -> list[str]:
+        post = Post()
+        with pytest.raises(ValueError, match="wrong"):
+            async with hf.aio.run("t", start={}) as run:
+                await asyncio.gather(run.tool(post.send, {"to": "ann"}, key="1"), post.fail())
+        assert (post.ended, status(hf, "t")) == (["ann"], "failed")
+        post.may_send.set()
+        async with hf.aio.run("t") as run:
+            assert await run.tool(post.send, {"to": "ann"}, key="1") == "sent"
+            await run.finish()
+        return post.sent
+
+    assert asyncio.run(main()) == ["ann"]
+
+
+def test_a_block_that_is_cancelled_while_it_is_left_gives_its_run_back(hf: Holdfast) -> None:
+    async def main() -> None:
+        going_on, let_go = asyncio.Event(), asyncio.Event()
+
+        async def stubborn() -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                going_on.set()
+                await let_go.wait()
+            return "done"
+
+        async def block() -> None:
+            async with hf.aio.run("t", start={}) as run:
+                calling = asyncio.ensure_future(run.model(stubborn, key="1"))
+                calls.append(calling)
+                await asyncio.sleep(0.01)
+
+        calls: list[asyncio.Future[Any]] = []
+        task = asyncio.ensure_future(block())
+        await going_on.wait()
+        task.cancel()
+        await asyncio.sleep(0)
+        assert not task.done()
+        let_go.set()
+        await asyncio.wait([task, *calls])
+        assert task.cancelled()
+
+    asyncio.run(main())
+    assert status(hf, "t") == "idle"
+
+
+def test_a_child_beside_one_that_waits_is_given_back_before_its_parent(hf: Holdfast) -> None:
+    async def main() -> None:
+        begun = asyncio.Event()
+
+        async def ask(run: AsyncRun) -> None:
+            async with run.child("a", start={}) as child:
+                await begun.wait()
+                await child.wait("ok")
+
+        async def work(run: AsyncRun) -> None:
+            async with run.child("b", start={}):
+                begun.set()
+                await asyncio.Event().wait()
+
+        async with hf.aio.run("t", start={}) as run:
+            await asyncio.gather(ask(run), work(run))
+        assert [status(hf, name) for name in ("t", "t/a", "t/b")] == ["waiting", "waiting", "idle"]
+
+    asyncio.run(main())
+
+
+def test_a_call_that_begins_while_its_step_is_closed_is_refused(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    done: list[int] = []
+    was_called = threading.Event()
+    store: Any = hf._session.store
+    commit = store.commit
+
+    def slow_commit(*args: Any) -> Any:
+        assert was_called.wait(10)
+        return commit(*args)
+
+    @holdfast.tool
+    async def act() -> int:
+        done.append(1)
+        return len(done)
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            monkeypatch.setattr(store, "commit", slow_commit)
+            saving = asyncio.ensure_future(run.save())
+            await asyncio.sleep(0)
+            try:
+                with pytest.raises(InvalidArgument, match="being closed"):
+                    await run.tool(act, {}, key="a")
+            finally:
+                was_called.set()
+            await saving
+            assert await run.tool(act, {}, key="a") == 1
+
+    asyncio.run(main())
+
+
+def test_a_step_that_could_not_be_closed_goes_on(hf: Holdfast) -> None:
+    async def one() -> int:
+        return 1
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            run.state["bad"] = object()
+            with pytest.raises(holdfast.Unsupported):
+                await run.save()
+            del run.state["bad"]
+            assert await run.model(one) == 1
+            await run.finish()
+
+    asyncio.run(main())
+
+
+# -- calls without keys ---------------------------------------------------------------------------------------------
+
+
+async def answer(text: str) -> str:
+    return text
+
+
+def without_keys(hf: Holdfast, program: Callable[[AsyncRun], Awaitable[Any]]) -> None:
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await program(run)
+
+    asyncio.run(main())
+
+
+def test_tasks_beside_each_other_need_keys_even_if_their_calls_do_not_meet(hf: Holdfast) -> None:
+    async def program(run: AsyncRun) -> None:
+        is_over = asyncio.Event()
+
+        async def first() -> None:
+            await run.model(answer, "first")
+            is_over.set()
+
+        async def second() -> None:
+            await is_over.wait()
+            await run.model(answer, "second")
+
+        with pytest.raises(InvalidArgument, match="key="):
+            await asyncio.gather(first(), second())
+
+    without_keys(hf, program)
+
+
+def test_the_task_of_the_block_needs_keys_beside_one_that_is_not_done(hf: Holdfast) -> None:
+    async def program(run: AsyncRun) -> None:
+        called, may_end = asyncio.Event(), asyncio.Event()
+
+        async def beside() -> None:
+            await run.model(answer, "beside")
+            called.set()
+            await may_end.wait()
+
+        task = asyncio.ensure_future(beside())
+        await called.wait()
+        with pytest.raises(InvalidArgument, match="key="):
+            await run.model(answer, "here")
+        may_end.set()
+        await task
+        assert await run.model(answer, "here") == "here"
+
+    without_keys(hf, program)
+
+
+def test_tasks_one_after_the_other_need_none_however_deep(hf: Holdfast) -> None:
+    async def both(run: AsyncRun, text: str, depth: int) -> None:
+        assert await run.model(answer, text) == text
+        if depth:
+            await asyncio.create_task(both(run, text, depth - 1))
+        assert await run.model(answer, text) == text
+
+    async def program(run: AsyncRun) -> None:
+        for text in ("a", "b"):
+            await asyncio.wait_for(both(run, text, 2), 30)
+        await run.model(answer, "c")
+        await asyncio.create_task(both(run, "d", 1))
+        await run.save()
+        await asyncio.wait_for(both(run, "e", 0), 30)
+
+    without_keys(hf, program)

@@ -1,0 +1,134 @@
+"""`holdfast drill`, as a person gives it."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from holdfast.cli.main import main
+from tests.cli.conftest import Folder
+
+ROOT = Path(__file__).resolve().parent.parent.parent.parent
+AGENT = """
+import holdfast
+from holdfast.testing import Drill
+
+@holdfast.tool(in_doubt="ask")
+def post(letter):
+    with open("box.txt", "a") as box:
+        box.write(letter)
+    return "posted"
+
+def clerk(run):
+    print("noise")
+    for _ in run.steps():
+        return run.tool("post", {"letter": run.state["letter"]})
+
+def broken(run):
+    return run.state["nothing"]
+
+async def sleepy(run):
+    return "awake"
+
+tools = [post]
+handlers = {"clerk": clerk}
+two = {"clerk": clerk, "broken": broken}
+number = 7
+drill = Drill(handler=clerk, start={"letter": "a"}, fakes=[post], watch=["box.txt"])
+"""
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Iterator[Folder]:
+    made = Folder(tmp_path)
+    made.write("app.py", AGENT)
+    yield made
+    made.close()
+
+
+def test_an_agent_that_passes(folder: Folder) -> None:
+    code, out, err = folder.run("drill", "app:drill", "--junit", "drill.xml")
+    assert (code, err) == (0, "")
+    assert "after the call of post, step 1" in out
+    assert "post: asked, had happened" in out
+    assert "noise" not in out
+    assert out.splitlines()[-1].startswith("clerk was killed at all 10 points and resumed: nothing lost")
+    assert ET.parse(folder.path / "drill.xml").getroot()[0].get("tests") == "10"  # noqa: S314 - written by the drill
+    assert not (folder.path / "box.txt").exists(), "it worked in a folder of its own"
+
+
+def test_the_seeded_bug_of_the_example_is_found(folder: Folder) -> None:
+    code, out, err = folder.run("drill", "examples.leaky_agent:drill", PYTHONPATH=f"{ROOT}:{':'.join(sys.path)}")
+    assert (code, err) == (1, "")
+    assert "point 4, killed after the model call ask_model, step 1:\n  watch: bill.txt: 3 lines, 2 in the" in out
+    assert "called again after this kill: the model function ask_model\n" in out
+    assert out.splitlines()[-1].startswith("agent was killed at all 20 points and resumed: 4 FAILED")
+
+
+def test_a_handler_and_what_it_needs_from_the_command_line(folder: Folder) -> None:
+    words = ["--start", '{"letter": "b"}', "--fakes", "app:tools", "--watch", "box.txt", "--points", "2", "--json"]
+    code, out, err = folder.run("drill", "app:handlers", *words)
+    assert (code, err) == (0, "")
+    report = json.loads(out)
+    assert report["passed"] is True
+    assert report["points"] == 10
+    assert [kill["number"] for kill in report["kills"]] == [1, 10]
+
+
+def test_an_async_handler(folder: Folder) -> None:
+    code, out, _ = folder.run("drill", "app:sleepy", "--start", "{}", "--points", "1")
+    assert code == 0, out
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "says"),
+    [
+        (("app:nothing",), 2, "module 'app' has no attribute 'nothing'"),
+        (("nowhere:drill",), 2, "there is no module 'nowhere'"),
+        (("app:number",), 2, "app:number is of type int; name a holdfast.testing.Drill, or a function of a run"),
+        (("app:two",), 2, "app:two has the handlers clerk, broken; name one of them, as module:function"),
+        (("app:clerk",), 2, "app:clerk is a function of a run, and a run needs a start; give --start"),
+        (("app:clerk", "--start", "{"), 2, "--start: '{' is not JSON"),
+        (("app:drill", "--points", "0"), 2, "--points: '0' is not a whole number, 1 or more"),
+        (("app:drill", "--timeout", "soon"), 2, "--timeout: 'soon' is not a number of seconds"),
+        (("app:drill", "--junit", "no/such.xml", "--points", "1"), 1, "cannot write no/such.xml (No such file"),
+        (
+            ("app:clerk", "--start", '{"letter": "c"}', "--tools", "app:tools"),
+            2,
+            "post was not called: it is the agent's own tool",
+        ),
+    ],
+)
+def test_what_cannot_be_done(
+    folder: Folder,
+    capfd: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    words: tuple[str, ...],
+    code: int,
+    says: str,
+) -> None:
+    monkeypatch.chdir(folder.path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    monkeypatch.delitem(sys.modules, "app", raising=False)
+    assert main(["drill", *words]) == code
+    out, err = capfd.readouterr()
+    assert out == ""
+    assert err.startswith(f"holdfast drill: {says}"), err
+
+
+def test_a_handler_that_fails_undisturbed(folder: Folder) -> None:
+    code, out, err = folder.run("drill", "app:broken", "--start", "{}")
+    assert (code, out) == (1, "")
+    assert err.startswith("holdfast drill: broken failed in a run that nobody disturbed:\nTraceback")
+    assert err.endswith("KeyError: 'nothing'\n")
+
+
+def test_the_drill_needs_no_pytest(folder: Folder) -> None:
+    folder.write("pytest.py", "raise ImportError('there is no pytest here')")
+    code, _, err = folder.run("drill", "app:drill", "--points", "1")
+    assert (code, err) == (0, "")

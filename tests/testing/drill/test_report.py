@@ -1,0 +1,89 @@
+"""A report as people and programs read it."""
+
+from __future__ import annotations
+
+import json
+from xml.etree import ElementTree as ET
+
+import pytest
+
+from holdfast.testing import DrillReport, Finding, Kill
+
+GOOD = Kill(number=1, place="before the claim", final_state="equal", seconds=0.1, in_doubt=("pay: probed",))
+BAD = Kill(
+    number=2,
+    place="after the call of pay, step 1",
+    model_calls_repeated=1,
+    effects_repeated=1,
+    final_state="different",
+    findings=(Finding("duplicate", "pay happened twice"), Finding("state", "another \x00 <state>")),
+    seconds=0.2,
+)
+
+
+def report(*kills: Kill, points: int = 2, unsteady: tuple[str, ...] = ()) -> DrillReport:
+    return DrillReport(handler="clerk", points=points, kills=kills, unsteady=unsteady, seconds=1.25)
+
+
+def test_the_table() -> None:
+    assert report(GOOD, BAD).table().splitlines() == [
+        "          killed                         model again  effects again  in doubt     final state",
+        "       1  before the claim               -            -              pay: probed  equal",
+        "FAILED 2  after the call of pay, step 1  1            1              -            different",
+        "",
+        "point 2, killed after the call of pay, step 1:",
+        "  duplicate: pay happened twice",
+        "  state: another \x00 <state>",
+        "clerk was killed at all 2 points and resumed: 1 FAILED (1.2 s)",
+    ]
+
+
+def test_the_table_says_how_many_points_were_tried_and_what_was_not_judged() -> None:
+    lines = report(GOOD, points=60, unsteady=("final state: another result",)).table().splitlines()
+    assert lines[-4:] == [
+        "Two runs that nobody disturbed differ, so this is not judged:",
+        "  final state: another result",
+        "",
+        "clerk was killed at 1 of 60 points and resumed: nothing lost, nothing silently repeated (1.2 s)",
+    ]
+
+
+@pytest.mark.parametrize("kills", [(GOOD,), (GOOD, BAD)])
+def test_json(kills: tuple[Kill, ...]) -> None:
+    made = json.loads(report(*kills).json())
+    assert set(made) == {"passed", "format", "handler", "points", "kills", "unsteady", "seconds"}
+    assert made["passed"] is (len(kills) == 1)
+    assert set(made["kills"][0]) == {
+        "number",
+        "place",
+        "model_calls_repeated",
+        "reads_repeated",
+        "effects_repeated",
+        "in_doubt",
+        "final_state",
+        "findings",
+        "seconds",
+    }
+    assert [finding["kind"] for kill in made["kills"] for finding in kill["findings"]] == (
+        ["duplicate", "state"] if len(kills) == 2 else []
+    )
+
+
+def test_junit() -> None:
+    suites = ET.fromstring(report(GOOD, BAD, unsteady=("final state",)).junit())  # noqa: S314 - written here
+    [suite] = suites
+    assert suite.attrib == {
+        "name": "holdfast drill clerk",
+        "tests": "2",
+        "failures": "1",
+        "errors": "0",
+        "skipped": "0",
+        "time": "1.250",
+    }
+    good, bad, said = suite
+    assert (good.get("name"), len(good)) == ("001 killed before the claim", 0)
+    assert bad.get("classname") == "clerk"
+    [failure] = bad
+    assert failure.attrib == {"type": "duplicate", "message": "pay happened twice"}
+    assert failure.text == "duplicate: pay happened twice\nstate: another ? <state>"
+    assert (said.tag, said.text) == ("system-out", "final state")
