@@ -74,18 +74,17 @@ class CommitWork:
         values_ = (*changes_of(self._after), thread.version, thread.checksum, *self._checkpoint(number))
         if not wanted.effects and wanted.run is None:
             self._run = run
-            return Quick(2 * number, (self._sql["quick_commit"], values_))
+            return self._sql["quick_commit"], values_
         written, self._run = self._of_run(number, run)
         before, after = run.columns, self._run.columns
         assert before is not None  # noqa: S101 - a run that is running is stored
         assert after is not None  # noqa: S101
         of_run = (*after[2:], self._run.version, run.version, before[-1])
-        return Quick(
-            2 * number,
-            (
-                self._sql["quick_commit_of_run"],
-                (*values_, *of_run, *columns_of(written.changed), *columns_of(written.new)),
-            ),
+        return self._sql["quick_commit_of_run"], (
+            *values_,
+            *of_run,
+            *columns_of(written.changed),
+            *columns_of(written.new),
         )
 
     def quick_answer(self) -> Position:

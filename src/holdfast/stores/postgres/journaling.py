@@ -60,8 +60,7 @@ class JournalWork:
             *columns_of(self._written.changed),
             *columns_of(self._written.new),
         )
-        # Behind a commit of the same thread, which locks the thread before the run.
-        return Quick(2 * self._thread + 1, (self._sql["quick_journal"], values))
+        return self._sql["quick_journal"], values
 
     def quick_answer(self) -> list[int]:
         return [] if self._written is None else self._written.numbers

@@ -14,6 +14,7 @@ Query = tuple[str, Sequence[Any]]  # the name of a statement
 Sent = tuple[bytes, Sequence[Any]]
 
 CLOCK: Final = "postgres"
+_LIMITS: Final = ("10s", "60s")
 
 _BEGIN: Final = {
     "read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
@@ -47,10 +48,8 @@ class Session:
 
     def ask(self, *queries: Query) -> list[list[Row]]:
         """The rows of each question, all asked in one round trip."""
-        before: list[Sent] = [] if self._begun else [(_BEGIN[self._mode], ())]
-        before += self._queued
+        before = [*self._begin(), *self._queued]
         self._queued = []
-        self._begun = True
         return self._send([*before, *((self._sql[name], values) for name, values in queries)])[len(before) :]
 
     def rows(self, name: str, *values: Any) -> list[Row]:
@@ -70,7 +69,7 @@ class Session:
         """Send what is left to write, and the commit with it."""
         if not self._begun and not self._queued:
             return
-        before: list[Sent] = [] if self._begun else [(_BEGIN[self._mode], ())]
+        before = self._begin()
         self.committing = self._mode == "write"
         self._send([*before, *self._queued, (b"COMMIT", ())])
 
@@ -85,6 +84,13 @@ class Session:
             return self._clock()
         row = self.row("now")
         return Clock(CLOCK, 0 if row is None else row[0] // 1000)
+
+    def _begin(self) -> list[Sent]:
+        if self._begun:
+            return []
+        self._begun = True
+        begin: Sent = (_BEGIN[self._mode], ())
+        return [begin] if self._mode == "read" else [begin, (self._sql["limits"], _LIMITS)]
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
         if len(queries) == 1:

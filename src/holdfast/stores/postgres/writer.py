@@ -39,11 +39,8 @@ class Fact(NamedTuple):
     run: KnownRun | None
 
 
-class Quick(NamedTuple):
-    """A write that is one statement, which gives a row back if it was done. `order` is the thread it is of."""
-
-    order: int
-    query: Sent
+# A write that is one statement, which gives a row back if it was done.
+Quick = Sent
 
 
 class Done(NamedTuple, Generic[T]):
@@ -201,20 +198,16 @@ class Writer:
 
     def _send(self, connection: Connection, entries: Sequence[Entry[Quick, bool | None]]) -> list[bool | None]:
         if len(entries) == 1:
-            text, values = entries[0].item.query
+            text, values = entries[0].item
             return [connection.execute(text, values, binary=True).rowcount == 1]
-        done: dict[int, bool] = {}
-        cursors: list[tuple[int, psycopg.Cursor[tuple[Any, ...]]]] = []
+        cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
         with connection.pipeline():
             connection.execute("BEGIN")
-            # In the order in which everybody locks threads.
-            for index in sorted(range(len(entries)), key=lambda index: entries[index].item.order):
-                text, values = entries[index].item.query
-                cursors.append((index, connection.execute(text, values, binary=True)))
+            for entry in entries:
+                text, values = entry.item
+                cursors.append(connection.execute(text, values, binary=True))
             connection.execute("COMMIT")
-        for index, cursor in cursors:
-            done[index] = cursor.rowcount == 1
-        return [done[index] for index in range(len(entries))]
+        return [cursor.rowcount == 1 for cursor in cursors]
 
     @staticmethod
     def _settle(entries: Sequence[Entry[Quick, bool | None]], outcomes: Sequence[bool | None]) -> None:

@@ -1,6 +1,11 @@
 -- name: format
 SELECT value FROM hf.setting WHERE name = 'format'
 
+-- name: limits
+-- Of this transaction alone. How long it waits for a lock; and how long it may hold its own while its process does
+-- nothing (stopped, or cut off), so that nobody waits for it for ever.
+SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)
+
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS hf
 

@@ -1,23 +1,25 @@
 -- One statement, one round trip, no transaction to end: what is written depends on the versions that the writer knows.
--- Where they are not those that are stored, nothing is written, and no error ends the transaction of a group.
+-- Where they are not those that are stored, nothing is written, and no error ends the transaction of a group. Nor is
+-- anything written where somebody else holds a row: those who share the transaction do not wait for him.
 
 -- name: quick_commit
-WITH moved AS (
+WITH known AS (
+    SELECT thread_no FROM hf.thread WHERE thread_no = $1 AND version = $14 AND checksum = $15 FOR UPDATE SKIP LOCKED),
+moved AS (
     UPDATE hf.thread SET head = $2, move = $3, last = $4, count = $5, head_id = $6, step = $7, status = $8, agent = $9,
         size = $10, updated_at = $11, checksum = $12, version = $13
-    WHERE thread_no = $1 AND version = $14 AND checksum = $15
-    RETURNING thread_no)
+    FROM known WHERE thread.thread_no = known.thread_no
+    RETURNING thread.thread_no)
 INSERT INTO hf.checkpoint (row_key, step, label, head, meta, refs, skeleton, cells)
 SELECT $16::bigint, $17::bigint, $18::bytea, $19::bytea, $20::bytea, $21::bytea, $22::bytea, $23::bytea FROM moved
 RETURNING row_key
 
 -- name: quick_commit_of_run
--- The thread is locked before its run, as everywhere.
 WITH known AS (
-    SELECT thread_no FROM hf.thread WHERE thread_no = $1 AND version = $14 AND checksum = $15 FOR UPDATE),
+    SELECT thread_no FROM hf.thread WHERE thread_no = $1 AND version = $14 AND checksum = $15 FOR UPDATE SKIP LOCKED),
 held AS (
     SELECT run.thread_no FROM known JOIN hf.run ON run.thread_no = known.thread_no
-    WHERE run.version = $33 AND run.checksum = $34 FOR UPDATE OF run),
+    WHERE run.version = $33 AND run.checksum = $34 FOR UPDATE OF run SKIP LOCKED),
 moved AS (
     UPDATE hf.thread SET head = $2, move = $3, last = $4, count = $5, head_id = $6, step = $7, status = $8, agent = $9,
         size = $10, updated_at = $11, checksum = $12, version = $13
@@ -39,10 +41,12 @@ SELECT $16::bigint, $17::bigint, $18::bytea, $19::bytea, $20::bytea, $21::bytea,
 RETURNING row_key
 
 -- name: quick_journal
-WITH held AS (
+WITH known AS (
+    SELECT thread_no FROM hf.run WHERE thread_no = $1 AND version = $5 AND checksum = $6 FOR UPDATE SKIP LOCKED),
+held AS (
     UPDATE hf.run SET entries = $2, checksum = $3, version = $4
-    WHERE thread_no = $1 AND version = $5 AND checksum = $6
-    RETURNING thread_no),
+    FROM known WHERE run.thread_no = known.thread_no
+    RETURNING run.thread_no),
 changed AS (
     UPDATE hf.effect SET record = entry.record, mark = entry.mark
     FROM held, unnest($7::bigint[], $8::bytea[], $9::bytea[]) AS entry (row_key, record, mark)
