@@ -23,22 +23,8 @@ from holdfast.errors import (
 _AGAIN: Final = frozenset(("40001", "40P01"))
 # The server goes down, comes up, or has no room for another connection; or it lost its own way to the data.
 _AWAY: Final = frozenset(
-    (
-        "57P01",
-        "57P02",
-        "57P03",
-        "57P05",
-        "25P03",
-        "25P04",
-        "53300",
-        "40003",
-        "08000",
-        "08001",
-        "08003",
-        "08004",
-        "08006",
-    )
-)
+    ("57P01", "57P02", "57P03", "57P05", "53300", "40003", "08000", "08001", "08003", "08004", "08006")
+) | {"25P03", "25P04"}  # a transaction that its process left alone for too long: the server has cut it off
 _BUSY: Final = frozenset(("55P03", "57014"))
 _READ_ONLY: Final = frozenset(("25006", "42501"))
 _NO_STORE: Final = frozenset(("42P01", "3F000", "42703"))
