@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final, NamedTuple
 from urllib.parse import parse_qsl, unquote, urlencode, urlsplit, urlunsplit
 
@@ -14,6 +15,8 @@ DEFAULT_SCHEMA: Final = "holdfast"
 # What PostgreSQL keeps of an identifier: longer ones would be cut, and two stores become one.
 _LONGEST: Final = 63
 _CONNECT_TIMEOUT: Final = "10"
+# libpq takes several hosts, each with a port of its own; a bad port it would take for a server that is away.
+_HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 class Address(NamedTuple):
@@ -35,6 +38,8 @@ def parse(url: str) -> Address:
         # The address may hold a password: no part of it is quoted, nor is the error that quotes it.
         raise _not_one() from None
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
+        raise _not_one()
+    if not all(_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")):
         raise _not_one()
     schemas = [value for name, value in options if name == "schema"]
     rest = [(name, value) for name, value in options if name != "schema"]
