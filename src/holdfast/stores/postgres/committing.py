@@ -225,8 +225,9 @@ def require_at(found: KnownThread | None, expect: Position | None, name: bytes |
 
 
 def columns_of(written: Sequence[entries.EffectColumns]) -> tuple[list[int], list[bytes], list[bytes | None]]:
-    """Journal entries as one array per column."""
-    return [row[0] for row in written], [row[1] for row in written], [row[2] for row in written]
+    """Journal entries as one array per column. Of several for one number, the last is the one that stays."""
+    last = {row[0]: row for row in written}.values()
+    return [row[0] for row in last], [row[1] for row in last], [row[2] for row in last]
 
 
 def put_entries(session: Session, written: Entries) -> None:
