@@ -36,6 +36,7 @@ class Relay:
         self._lock = threading.Lock()
         self._marker: bytes | None = None
         self._how: How = "request"
+        self._passing = 0
         self._late: list[tuple[socket.socket, bytes]] = []
         self._open: set[socket.socket] = set()
         self.refuses = False
@@ -51,10 +52,11 @@ class Relay:
         query = f"{self._parts.query}&sslmode=disable&gssencmode=disable".lstrip("&")
         return urlunsplit(self._parts._replace(netloc=netloc, query=query))
 
-    def arm(self, marker: bytes, how: How) -> None:
+    def arm(self, marker: bytes, how: How, *, passing: int = 0) -> None:
+        """Strike at a request with this marker, once so many of them have passed."""
         self.struck.clear()
         with self._lock:
-            self._marker, self._how = marker, how
+            self._marker, self._how, self._passing = marker, how, passing
 
     def release(self) -> None:
         """Let the server have what came late, and wait until it has dealt with it."""
@@ -155,6 +157,9 @@ class Relay:
     def _strikes(self, data: bytes) -> How | None:
         with self._lock:
             if self._marker is None or self._marker not in data:
+                return None
+            if self._passing:
+                self._passing -= 1
                 return None
             self._marker = None
             return self._how

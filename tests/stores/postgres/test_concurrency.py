@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
@@ -112,11 +112,11 @@ def holding(server: Server, schema: str, table: str, number: int) -> Iterator[No
 
 def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, server: Server, schema: str) -> None:
     stuck, free = saved(store, "stuck", "x"), saved(store, "free", "x")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(2) as pool:
         with holding(server, schema, "thread", stuck.number):
             waiting = pool.submit(stuck.save, "y")
-            for n in range(20):
-                free.save(f"{n}")
+            saving = pool.submit(lambda: [free.save(f"{n}") for n in range(20)])
+            assert len(saving.result(8)) == 20
             assert not waiting.done()
         assert waiting.result(PATIENCE).last == 2
 
@@ -151,12 +151,11 @@ def test_saves_that_come_together_share_a_transaction(store: PostgresStore, serv
     assert transactions < rows / 2
 
 
-def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Else a value that such a commit found, whose references the marking did not see yet, would be swept."""
-    first, second = open_store(), open_store()
-    prompt = value(b'"a long system prompt"')
-    line = saved(first, "a", "x")
-    line.save("y", values=[prompt])
+@contextmanager
+def halfway(
+    monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor, save: Callable[[], Any]
+) -> Iterator[Future[Any]]:
+    """A commit that has its locks and has yet to write."""
     reached, go_on = threading.Event(), threading.Event()
     keep = values_of.keep
 
@@ -166,28 +165,63 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(open_store: Open, mo
         assert go_on.wait(PATIENCE)
 
     monkeypatch.setattr(values_of, "keep", slow)
-    with ThreadPoolExecutor(2) as pool:
-        saving = pool.submit(line.save, "z", values=[prompt])
+    try:
+        saving = pool.submit(save)
         assert reached.wait(PATIENCE)
-        marking = pool.submit(second.mark_values)
-        deadline = time.monotonic() + PATIENCE
-        while not waits_for_a_lock():
-            assert time.monotonic() < deadline
-            assert not marking.done()
+        monkeypatch.setattr(values_of, "keep", keep)
+        yield saving
+    finally:
         go_on.set()
+
+
+def wait_for_a_lock(waiting: Future[Any], statement: str) -> None:
+    """Until a statement waits for a lock; fails if what it is part of ends without."""
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(database(), autocommit=True) as connection:
+        while True:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s",
+                (f"%{statement}%",),
+            ).fetchone()
+            if found is not None and found[0]:
+                return
+            assert not waiting.done()
+            assert time.monotonic() < deadline
+
+
+def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a value that such a commit found, whose references the marking did not see yet, would be swept."""
+    first, second = open_store(), open_store()
+    prompt = value(b'"a long system prompt"')
+    line = saved(first, "a", "x")
+    line.save("y", values=[prompt])
+    with ThreadPoolExecutor(2) as pool:
+        with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
+            marking = pool.submit(second.mark_values)
+            wait_for_a_lock(marking, f'UPDATE "{schema}".setting')
         saving.result(PATIENCE)
         epoch = marking.result(PATIENCE)
-    assert second.sweep_values([], epoch) == 1  # nothing names it any more, says whoever marked after the commit
     line.save("again", values=[prompt])
     assert second.sweep_values([], epoch) == 0
 
 
-def waits_for_a_lock() -> bool:
-    with psycopg.connect(database()) as connection:
-        found = connection.execute(
-            "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE '%epoch%'"
-        ).fetchone()
-    return found is not None and found[0] > 0
+def test_an_origin_is_not_dropped_under_its_fork(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_store(), open_store()
+    origin = saved(first, "origin", "x y")
+    fork = commit("fork", runs=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
+    with ThreadPoolExecutor(2) as pool:
+        with halfway(monkeypatch, pool, lambda: first.commit(fork)) as forking:
+            dropping = pool.submit(second.drop, origin.number)
+            wait_for_a_lock(dropping, f'FROM "{schema}".thread')
+        forking.result(PATIENCE)
+        dropping.result(PATIENCE)
+    assert first.thread("origin") is None
+    assert texts_of(first, origin.span()) == [["x", "y"]]
+    assert list(first.check()) == []
 
 
 def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -> None:
@@ -207,36 +241,6 @@ def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -
     assert list(stores[0].check()) == []
 
 
-def test_an_origin_is_not_dropped_under_its_fork(open_store: Open) -> None:
-    first, second = open_store(), open_store()
-    start = threading.Barrier(2, timeout=PATIENCE)
-    kept = 0
-    for n in range(12):
-        origin = saved(first, f"origin{n}", "x y")
-        fork = commit(f"fork{n}", runs=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
-
-        def drop(number: int = origin.number) -> None:
-            start.wait()
-            second.drop(number)
-
-        with ThreadPoolExecutor(1) as pool:
-            dropping = pool.submit(drop)
-            start.wait()
-            try:
-                first.commit(fork)
-            except Conflict:
-                forked_ = False
-            else:
-                forked_ = True
-            dropping.result(PATIENCE)
-        if forked_:
-            kept += 1
-            assert texts_of(first, origin.span()) == [["x", "y"]]
-        else:
-            assert first.thread(f"fork{n}") is None
-    assert list(first.check()) == []
-
-
 def test_a_base_is_not_deleted_under_what_builds_on_it(open_store: Open) -> None:
     first, second = open_store(), open_store()
     line = saved(first, "a", "x", "y")
@@ -247,9 +251,12 @@ def test_a_base_is_not_deleted_under_what_builds_on_it(open_store: Open) -> None
 
 def test_a_forked_child_has_connections_of_its_own(store: PostgresStore, open_store: Open) -> None:
     line = saved(store, "a", "x", "y")
+    parents = {connection.info.backend_pid for _, connection in store._pool._idle}
+    assert parents
 
     def child() -> None:
         assert line.save("z").last == 3
+        assert parents.isdisjoint(connection.info.backend_pid for _, connection in store._pool._idle)
         store.close()
 
     finished(forked(child))

@@ -147,6 +147,8 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_deletion, COMMIT),
     (a_drop, COMMIT),
 ]
+# What is read before it is written.
+PASSING: dict[Scene, int] = {a_save_with_values: 1}
 each_scene = pytest.mark.parametrize(("scene", "marker"), SCENES, ids=[scene.__name__ for scene, _ in SCENES])
 
 
@@ -190,7 +192,7 @@ def test_a_lost_connection_changes_nothing(
     answer, held_ = expected(scene)
     store = open_store(relay.url, clock=clock)
     act = scene(store)
-    relay.arm(marker, how)
+    relay.arm(marker, how, passing=PASSING.get(scene, 0))
     assert act() == answer
     assert relay.struck.is_set()
     assert seen(store) == held_
@@ -204,7 +206,7 @@ def test_a_write_that_arrives_late_is_not_done_twice(
     answer, held_ = expected(scene)
     store = open_store(relay.url, clock=clock)
     act = scene(store)
-    relay.arm(marker, "late")
+    relay.arm(marker, "late", passing=PASSING.get(scene, 0))
     with ThreadPoolExecutor(1) as pool:
         acting = pool.submit(act)
         assert relay.struck.wait(PATIENCE)
