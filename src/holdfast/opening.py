@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -40,7 +41,7 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
 
 def _open_postgres(url: str, namespace: str) -> Store:
     try:
-        import psycopg  # noqa: F401, PLC0415 - asked for by itself, so that no other failed import is taken for this one
+        import_module("psycopg")  # by itself, so that no other import that fails is taken for this one
     except ImportError as cause:
         raise StoreError(
             'a store in PostgreSQL needs the extra "postgres": pip install "holdfast[postgres]"; nothing was opened'

@@ -288,7 +288,7 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     store.drop(line.number)
     with pytest.raises(NotFound):
         store.drop(line.number)
-    assert relay.switches > 40
+    assert relay.switches > 20
     relay.close()
 
 
