@@ -157,3 +157,21 @@ def test_long_names_labels_and_marks(store: PostgresStore, tmp_path: Path) -> No
         assert [row.label for row in store.checkpoints(thread.position.thread, before=None, limit=9, label=name)] == [
             name
         ]
+
+
+@pytest.mark.parametrize(("option", "some"), [("", False), ("&prepare=no", False), ("&prepare=yes", True)])
+def test_statements_are_prepared_only_where_the_address_allows_it(
+    open_store: Open, url: str, option: str, some: bool
+) -> None:
+    store = open_store(url + option, connections=1)
+    line = saved(store, "a", *["x"] * 20)
+    [(_, connection)] = store._pool._idle
+    found = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    assert found is not None
+    assert (found[0] > 0) == some
+    assert line.at.last == 20
+
+
+def test_prepare_is_yes_or_no(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="prepare="):
+        PostgresStore(f"{url}&prepare=perhaps", namespace="default")

@@ -20,11 +20,15 @@ _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 class Address(NamedTuple):
-    """Where a store is. `shown` names it in messages, without user, password or options."""
+    """Where a store is. `shown` names it in messages, without user, password or options.
+
+    `prepares` is whether statements may be prepared, which is state of a session.
+    """
 
     conninfo: str
     schema: str
     shown: str
+    prepares: bool
 
 
 def parse(url: str) -> Address:
@@ -42,7 +46,10 @@ def parse(url: str) -> Address:
     if not all(_HOST.fullmatch(host) for host in parts.netloc.rpartition("@")[2].split(",")):
         raise _not_one()
     schemas = [value for name, value in options if name == "schema"]
-    rest = [(name, value) for name, value in options if name != "schema"]
+    prepare = dict(options).get("prepare", "no")
+    if prepare not in ("yes", "no"):
+        raise InvalidArgument("prepare= is yes or no; nothing was opened")
+    rest = [(name, value) for name, value in options if name not in ("schema", "prepare")]
     schema = schemas[0] if schemas else DEFAULT_SCHEMA
     if len(schemas) > 1 or not 1 <= len(schema.encode("utf-8", "replace")) <= _LONGEST or schema.startswith("pg_"):
         raise InvalidArgument(
@@ -56,7 +63,8 @@ def parse(url: str) -> Address:
     except psycopg.Error:
         raise _not_one() from None
     host = parts.netloc.rpartition("@")[2] or dict(rest).get("host", "localhost")
-    return Address(conninfo, schema, f"postgresql://{host}/{unquote(parts.path.lstrip('/'))} (schema {schema})")
+    shown = f"postgresql://{host}/{unquote(parts.path.lstrip('/'))} (schema {schema})"
+    return Address(conninfo, schema, shown, prepare == "yes")
 
 
 def _not_one() -> InvalidArgument:

@@ -1,7 +1,7 @@
 """Connections: made when needed, kept when idle, let go when they break. No thread, no state of a session.
 
-Nothing is prepared and nothing is set on a connection, so that whatever is between it and the server (a pooler in
-transaction mode) may give every transaction to another one.
+Nothing is prepared (unless the address says so) and nothing is set on a connection, so that whatever is between it and
+the server (a pooler in transaction mode) may give every transaction to another one.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from holdfast.errors import Busy, Closed
 Connection = psycopg.Connection[tuple[Any, ...]]
 
 _KEPT_SECONDS: Final = 300.0
+# Executions of a statement before it is prepared, where it may be.
+_PREPARE_AFTER: Final = 5
 
 # One type for every number: what a statement means does not depend on how large its parameters happen to be.
 _ADAPTERS: Final = AdaptersMap(psycopg.adapters)
@@ -35,12 +37,12 @@ class _Context:
 _inherited: list[Connection] = []
 
 
-def connect(conninfo: str) -> Connection:
-    """A connection that is in no transaction and prepares nothing."""
+def connect(conninfo: str, *, prepares: bool) -> Connection:
+    """A connection that is in no transaction. It prepares nothing unless it is told to."""
     return psycopg.Connection.connect(
         conninfo,
         autocommit=True,
-        prepare_threshold=None,
+        prepare_threshold=_PREPARE_AFTER if prepares else None,
         cursor_factory=psycopg.RawCursor,
         context=_Context(),
         fallback_application_name="holdfast",
@@ -50,8 +52,9 @@ def connect(conninfo: str) -> Connection:
 class Pool:
     """At most `limit` connections at once. Who comes while all are taken waits, for at most `patience` seconds."""
 
-    def __init__(self, conninfo: str, shown: str, *, limit: int, patience: float) -> None:
+    def __init__(self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool) -> None:
         self._conninfo = conninfo
+        self._prepares = prepares
         self._shown = shown
         self._limit = limit
         self._patience = patience
@@ -82,7 +85,7 @@ class Pool:
                     raise Busy(f"{self._shown}: all {self._limit} connections of this handle are in use; try again")
         made: Connection | None = None
         try:
-            made = connect(self._conninfo)
+            made = connect(self._conninfo, prepares=self._prepares)
             return made
         finally:
             with self._free:

@@ -77,7 +77,7 @@ class PostgresStore:
         self._wall = wall
         self._patience = patience
         self._sql = schema.statements(place.schema)
-        self._pool = Pool(place.conninfo, place.shown, limit=connections, patience=patience)
+        self._pool = Pool(place.conninfo, place.shown, limit=connections, patience=patience, prepares=place.prepares)
         self._writer = Writer(self._pool, self._sql, self._namespace, place.shown, patience=patience, clock=clock)
         _stores.add(self)
         try:
