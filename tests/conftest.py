@@ -10,13 +10,16 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from tests.stores.postgres.server import address_at
 
 OpenHandle = Callable[..., Holdfast]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where to open a store; each kind in turn."""
+    if request.param == "postgres":
+        return address_at(tmp_path)
     return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
 
 

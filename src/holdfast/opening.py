@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
@@ -11,7 +12,8 @@ from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
 
-_KNOWN = 'a path, "sqlite:///path" or "memory:"'
+_KNOWN = 'a path, "sqlite:///path", "postgresql://host/database" or "memory:"'
+_POSTGRES = ("postgresql://", "postgres://")
 
 
 def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
@@ -30,9 +32,23 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
         from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore(namespace=namespace)
+    if text.startswith(_POSTGRES):
+        return _open_postgres(text, namespace)
     from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
     return SQLiteStore(_path(text), namespace=namespace, durability=durability)
+
+
+def _open_postgres(url: str, namespace: str) -> Store:
+    try:
+        import_module("psycopg")  # by itself, so that no other import that fails is taken for this one
+    except ImportError as cause:
+        raise StoreError(
+            'a store in PostgreSQL needs the extra "postgres": pip install "holdfast[postgres]"; nothing was opened'
+        ) from cause
+    from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
+
+    return PostgresStore(url, namespace=namespace)
 
 
 def _path(text: str) -> Path:

@@ -120,8 +120,8 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
         (("worker", "app:handlers", "--lease", "x"), "holdfast worker: --lease: 'x' is not a number of seconds"),
         (("worker", "app:handlers", "--lease", "0"), "holdfast worker: --lease: '0': lease must be seconds, from 0.05"),
         (
-            ("worker", "app:handlers", "--store", "postgresql://me:secret@host/db"),
-            "holdfast worker: no store for postgresql: addresses",
+            ("worker", "app:handlers", "--store", "mysql://me:secret@host/db"),
+            "holdfast worker: no store for mysql: addresses",
         ),
         (("worker", "app:handlers", "--store", "memory:"), 'holdfast worker: a store "memory:" ends with its process'),
         (("worker", "app:handlers", "--store", ""), "holdfast worker: a store is named by a path"),

@@ -13,9 +13,11 @@ from holdfast import Holdfast, Run
 from holdfast.runs import claiming
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, Owner
 from holdfast.stores.sqlite import SQLiteStore
 from tests.crash.nursery import Nursery
+from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
 
@@ -115,7 +117,7 @@ def stop_renewing(run: Run) -> None:
     run._core._lease.stop()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []
@@ -128,7 +130,10 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def open_sqlite(clock: Callable[[], Clock]) -> Store:
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
-    made = World(open_memory if request.param == "memory" else open_sqlite)
+    def open_postgres(clock: Callable[[], Clock]) -> Store:
+        return PostgresStore(address_at(tmp_path), namespace="default", clock=clock)
+
+    made = World({"memory": open_memory, "sqlite": open_sqlite, "postgres": open_postgres}[request.param])
     monkeypatch.setattr(claiming, "this_process", made.owner)
     monkeypatch.setattr(claiming, "is_dead", made.is_dead)
     yield made

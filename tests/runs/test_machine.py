@@ -22,8 +22,10 @@ from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseH
 from holdfast.runs.acting import Parked
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
+from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
 TOOLS = ("look", "pay", "post", "mail")
@@ -372,12 +374,20 @@ def _open_sqlite(path: Path, clock: Callable[[], Clock]) -> Store:
     return SQLiteStore(path, namespace="default", durability="off", clock=clock)
 
 
+def _open_postgres(path: Path, clock: Callable[[], Clock]) -> Store:
+    return PostgresStore(address_at(path), namespace="default", clock=clock)
+
+
 class MemoryMachine(RunMachine):
     open_store = staticmethod(_open_memory)
 
 
 class SQLiteMachine(RunMachine):
     open_store = staticmethod(_open_sqlite)
+
+
+class PostgresMachine(RunMachine):
+    open_store = staticmethod(_open_postgres)
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -387,3 +397,7 @@ TestMemoryRuns.settings = settings(
 )
 TestSQLiteRuns = SQLiteMachine.TestCase
 TestSQLiteRuns.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
+TestPostgresRuns = PostgresMachine.TestCase
+TestPostgresRuns.settings = settings(
+    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
+)

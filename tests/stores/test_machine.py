@@ -10,7 +10,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
@@ -18,10 +18,14 @@ from msgspec.structs import replace
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, EffectRow, Owner, RunRow
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
+from tests.stores.postgres.server import address_at
 
+# A server is farther away than a file.
+_QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
 THREADS = ("a", "b", "c")
 STATUSES = ("running", "waiting", "waiting", "queued", "completed")
 
@@ -245,5 +249,15 @@ class StoreMachine(RuleBasedStateMachine):
             assert [name for name, _ in woken] == [name for *_, name in sorted(due)][:limit]
 
 
+class PostgresMachine(StoreMachine):
+    """The same, with PostgreSQL as what is tested."""
+
+    def _open(self) -> Store:
+        url = address_at(Path(self._folder.name))
+        return PostgresStore(url, namespace="default", clock=self._clock, wall=lambda: self._wall)
+
+
 TestStores = StoreMachine.TestCase
 TestStores.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestPostgres = PostgresMachine.TestCase
+TestPostgres.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET)

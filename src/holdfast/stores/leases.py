@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
@@ -109,3 +111,13 @@ def no_effect(thread: int, number: int) -> NotFound:
 
 def settled_otherwise() -> Conflict:
     return Conflict("the journal entry, or its run, has moved on meanwhile; nothing was changed. Read it again")
+
+
+def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock]) -> None:
+    """Whether the thread's run allows a commit."""
+    if commit.fence is not None:
+        require_fence(found, commit.fence)
+    elif commit.run is not None:
+        require_none(found)
+    elif found is not None:
+        require_free(found, clock())

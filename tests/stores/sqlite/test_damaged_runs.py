@@ -9,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged
-from holdfast.stores.sqlite import SQLiteStore, records
+from holdfast.stores import records
+from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, run_row, saved, summary
 from tests.stores.sqlite.conftest import Open, alter, damage
 

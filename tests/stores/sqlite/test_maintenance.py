@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import segment
+from holdfast.stores import merging, segment
 from holdfast.stores.contract import Compacted, Live, Run, Span
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.connection import PAGE_SIZE
@@ -43,7 +43,7 @@ def test_merged_segments_have_a_good_size(path: Path, store: SQLiteStore) -> Non
     segments = merged(path)
     assert [first for first, _, _ in segments] == [1, *(last + 1 for _, last, _ in segments[:-1])]
     assert len(segments) == 3
-    assert all(maintenance.TARGET <= size < 2 * maintenance.TARGET for _, _, size in segments[:-1])
+    assert all(merging.TARGET <= size < 2 * merging.TARGET for _, _, size in segments[:-1])
     assert store.cells([line.span()])[0].cells == before
     some = store.cells([line.span(n, 3) for n in (0, 1, 250, 690)])
     assert [read.cells for read in some] == [before[n : n + 3] for n in (0, 1, 250, 690)]
@@ -260,9 +260,9 @@ def test_a_plan_is_not_applied_to_a_segment_that_has_grown_since(
     line = Line(store, "t")
     for size in (400, 400, 300, 100, 100, 100, 100):
         line.save("x" * size)
-    monkeypatch.setattr(maintenance, "TARGET", 150)
+    monkeypatch.setattr(merging, "TARGET", 150)
     store.compact(line.number, line.live(line.span(0, 5), horizon=5))
-    monkeypatch.setattr(maintenance, "TARGET", 1000)
+    monkeypatch.setattr(merging, "TARGET", 1000)
     first, stale = store._read(maintenance.plan, line.number, line.live(line.span())).groups
     store._write(0, maintenance.merge, line.number, line.live(line.span()), first)
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 3), (4, 5)]

@@ -7,10 +7,11 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import CheckpointRow, Problem
-from holdfast.stores.sqlite import reading, records, rows, schema
+from holdfast.stores import checking, records, rows
+from holdfast.stores.contract import Problem
+from holdfast.stores.rows import StoredThread
+from holdfast.stores.sqlite import reading, schema
 from holdfast.stores.sqlite.errors import FAILURES
-from holdfast.stores.sqlite.rows import StoredThread
 
 _SQL: Final = schema.statements("check.sql")
 
@@ -86,91 +87,18 @@ def thread(connection: sqlite3.Connection, namespace: bytes, number: int) -> lis
     except (Damaged, *FAILURES) as error:
         found.append(Problem(name, (), str(error)))
     try:
-        found += _checkpoints(connection, name, stored)
-        found += _segments(connection, name, stored)
-        found += _journal(connection, name, stored)
+        checkpoints = connection.execute(_SQL["checkpoints"], (number,))
+        found += checking.checkpoints(name, stored, checkpoints, connection.execute(_SQL["moves"], (number,)))
+        found += checking.segments(name, stored, connection.execute(_SQL["segments"], (number,)))
+        run = connection.execute(_SQL["run_of"], (number,)).fetchone()
+        found += checking.journal(name, stored, run, connection.execute(_SQL["effects"], (number,)))
     except FAILURES as error:
         found.append(Problem(name, (), f"SQLite: {error}"))
     return found
 
 
-def _checkpoints(connection: sqlite3.Connection, name: str, thread: StoredThread) -> list[Problem]:
-    found: list[Problem] = []
-    heads: dict[int, int] = {}  # by the number of the move
-    count = 0
-    expected = 1
-    head: CheckpointRow | None = None
-    unreadable = False
-    for row in connection.execute(_SQL["checkpoints"], (thread.thread_no,)):
-        seq = row[0] & rows.MAX_SEQ
-        if seq != expected:
-            found.append(Problem(name, tuple(range(expected, seq)), "checkpoints are missing"))
-            unreadable = True
-        expected = seq + 1
-        try:
-            checkpoint = rows.decode(*row)
-        except Damaged as error:
-            found.append(Problem(name, (seq,), str(error)))
-            unreadable = True
-            continue
-        if heads.setdefault(checkpoint.move, seq) != seq:
-            found.append(Problem(name, (seq,), "two checkpoints have the same move"))
-        count += not checkpoint.deleted
-        if seq == thread.head:
-            head = checkpoint
-    if expected != thread.last + 1:
-        found.append(Problem(name, (), f"the newest checkpoint is {expected - 1}, not {thread.last}"))
-    for move, to in connection.execute(_SQL["moves"], (thread.thread_no,)):
-        if heads.setdefault(move, to) != to or not 1 <= to <= thread.last:
-            found.append(Problem(name, (), f"move {move} is told in two ways"))
-    if unreadable:
-        return found  # what follows compares with rows that could not be read
-    if head is None or head.deleted or head.id != thread.head_id:
-        found.append(Problem(name, (thread.head,), "the head is not the checkpoint it should be"))
-    if count != thread.count:
-        found.append(Problem(name, (), f"it has {count} checkpoints, not {thread.count}"))
-    if len(heads) != thread.move or (heads and max(heads) != thread.move):
-        found.append(Problem(name, (), f"its moves do not lead up to number {thread.move}"))
-    elif heads.get(thread.move) != thread.head:
-        found.append(Problem(name, (), "its last move does not lead to its head"))
-    return found
-
-
-def _segments(connection: sqlite3.Connection, name: str | None, thread: StoredThread) -> list[Problem]:
-    found: list[Problem] = []
-    before = 0
-    for last, first in connection.execute(_SQL["segments"], (thread.thread_no,)):
-        if not before < first <= last <= thread.last:
-            found.append(Problem(name, (), f"the merged segment of commits {first} to {last} overlaps another"))
-        before = last
-    return found
-
-
-def _journal(connection: sqlite3.Connection, name: str, thread: StoredThread) -> list[Problem]:
-    found: list[Problem] = []
-    run = connection.execute(_SQL["run_of"], (thread.thread_no,)).fetchone()
-    if run is not None and run[0] != thread.namespace:
-        found.append(Problem(name, (), "its run is of another namespace"))
-    expected = 1
-    for row_key, record, mark in connection.execute(_SQL["effects"], (thread.thread_no,)):
-        number = row_key & rows.MAX_SEQ
-        if number != expected:
-            found.append(Problem(name, (), f"journal entries {expected} to {number - 1} are missing"))
-        expected = number + 1
-        try:
-            if records.stored_mark(records.read_effect(row_key, record)) != mark:
-                found.append(Problem(name, (), f"journal entry {number} has another mark than its record says"))
-        except Damaged as error:
-            found.append(Problem(name, (), str(error)))
-    if run is None and expected > 1:
-        found.append(Problem(name, (), "it has a journal but no run"))
-    if run is not None and run[1] != expected - 1:
-        found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[1]}"))
-    return found
-
-
 def _dropped(connection: sqlite3.Connection, thread: StoredThread) -> list[Problem]:
-    found = _segments(connection, None, thread)
+    found = checking.segments(None, thread, connection.execute(_SQL["segments"], (thread.thread_no,)))
     if connection.execute(_SQL["run_of"], (thread.thread_no,)).fetchone() is not None:
         found.append(Problem(None, (), f"thread number {thread.thread_no} was dropped but still has a run"))
     return found

@@ -6,9 +6,10 @@ import sqlite3
 from typing import Final
 
 from holdfast.errors import Damaged
+from holdfast.stores import rows
 from holdfast.stores.contract import CheckpointRow, ThreadRow
-from holdfast.stores.sqlite import rows, schema
-from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD, StoredThread
+from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
+from holdfast.stores.sqlite import schema
 
 _SQL: Final = schema.statements("reading.sql")
 

@@ -9,12 +9,13 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from holdfast.errors import Damaged, NotFound, TooLarge
-from holdfast.stores import leases
+from holdfast.errors import Damaged, NotFound
+from holdfast.stores import entries as entries_of
+from holdfast.stores import leases, records, rows
 from holdfast.stores.contract import Commit
+from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
-from holdfast.stores.sqlite import reading, records, rows, schema
-from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD
+from holdfast.stores.sqlite import reading, schema
 
 _SQL: Final = schema.statements("runs.sql")
 # The statuses of the index `run_open`.
@@ -26,19 +27,6 @@ class _Found(NamedTuple):
 
     run: RunRow
     columns: records.RunColumns
-    last: int
-
-
-_EffectColumns = tuple[int, bytes, bytes | None]
-# row_key, record, mark
-
-
-class _Entries(NamedTuple):
-    """Journal entries as they are stored: new rows, changed ones, the number of each, and the newest number then."""
-
-    new: list[_EffectColumns]
-    changed: list[_EffectColumns]
-    numbers: list[int]
     last: int
 
 
@@ -87,11 +75,11 @@ def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after
     for row_key, record in connection.execute(_SQL["effects"], (*ends, limit)):
         # Entries are never removed: a gap can only be damage.
         if row_key & MAX_SEQ != expected:
-            raise _missing(thread, expected)
+            raise entries_of.missing(thread, expected)
         page.append(records.read_effect(row_key, record))
         expected += 1
     if len(page) < limit and expected <= found.last:
-        raise _missing(thread, expected)
+        raise entries_of.missing(thread, expected)
     return page
 
 
@@ -146,7 +134,7 @@ def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: E
     leases.require_last(found.last if found else 0, last)
     question = 0 if entry is None else entry.number or last + 1
     row = leases.keep_lease(before, msgspec.structs.replace(row, question=question))
-    written = _encode(row.thread, last, [] if entry is None else [entry])
+    written = entries_of.encode(row.thread, last, [] if entry is None else [entry])
     stored = records.store_run(namespace, row, written.last)
     _write(connection, row.thread, written)
     connection.execute(_SQL["put_run"], stored)
@@ -196,10 +184,10 @@ def settle(
         raise leases.no_effect(thread, number)
     row = connection.execute(_SQL["effect"], (rows.key(thread, number),)).fetchone()
     if row is None:
-        raise _missing(thread, number)
+        raise entries_of.missing(thread, number)
     if records.read_effect(*row).status != expect or (run is not None and found.run != run):
         raise leases.settled_otherwise()
-    written = _encode(thread, found.last, [msgspec.structs.replace(entry, number=number)])
+    written = entries_of.encode(thread, found.last, [msgspec.structs.replace(entry, number=number)])
     stored = None if then is None else records.store_run(namespace, then, found.last)
     _write(connection, thread, written)
     if then is not None and stored is not None:
@@ -208,16 +196,6 @@ def settle(
 
 
 # -- inside other verbs ---------------------------------------------------------------------------------------------
-
-
-def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock]) -> None:
-    """Whether the thread's run allows a commit."""
-    if commit.fence is not None:
-        leases.require_fence(found, commit.fence)
-    elif commit.run is not None:
-        leases.require_none(found)
-    elif found is not None:
-        leases.require_free(found, clock())
 
 
 def require_free(connection: sqlite3.Connection, namespace: bytes, thread: int, clock: Callable[[], Clock]) -> None:
@@ -236,7 +214,7 @@ def keep(connection: sqlite3.Connection, namespace: bytes, thread: int, commit: 
     row = msgspec.structs.replace(commit.run, thread=thread)
     if found is not None:
         row = leases.keep_lease(found.run, row)
-    written = _encode(thread, found.last if found else 0, commit.effects)
+    written = entries_of.encode(thread, found.last if found else 0, commit.effects)
     stored = records.store_run(namespace, row, written.last)
     _write(connection, thread, written)
     connection.execute(_SQL["put_run"], stored)
@@ -250,11 +228,6 @@ def forget(connection: sqlite3.Connection, thread: int) -> None:
 def clear(connection: sqlite3.Connection, thread: int, limit: int) -> bool:
     """Remove some of the journal of a thread that was dropped. Whether there was any."""
     return connection.execute(_SQL["delete_effects"], (thread, limit)).rowcount > 0
-
-
-def weigh(entries: Sequence[EffectRow]) -> int:
-    """About how many bytes the entries take."""
-    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])
 
 
 def _find(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Found | None:
@@ -309,44 +282,16 @@ def _append(
     connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[EffectRow]
 ) -> list[int]:
     """Write journal entries; their numbers. One that has a number already replaces the entry of that number."""
-    written = _encode(thread, found.last if found else 0, entries)
+    written = entries_of.encode(thread, found.last if found else 0, entries)
     _write(connection, thread, written)
     if written.new and found:
         connection.execute(_SQL["count_entries"], (thread, written.last, records.recount(found.columns, written.last)))
     return written.numbers
 
 
-def _encode(thread: int, known: int, entries: Sequence[EffectRow]) -> _Entries:
-    """Journal entries as rows. All are encoded and checked before any is written: a refusal leaves nothing behind."""
-    last = known
-    new: list[_EffectColumns] = []
-    changed: list[_EffectColumns] = []
-    numbers: list[int] = []
-    for entry in entries:
-        if entry.number:
-            if not 1 <= entry.number <= known:
-                raise leases.no_effect(thread, entry.number)
-            row_key = rows.key(thread, entry.number)
-            changed.append((row_key, records.store_effect(row_key, entry), records.stored_mark(entry)))
-            numbers.append(entry.number)
-        else:
-            last += 1
-            if last > MAX_SEQ:
-                raise TooLarge("a journal has at most 2**32 - 1 entries")
-            row_key = rows.key(thread, last)
-            record = records.store_effect(row_key, msgspec.structs.replace(entry, number=last))
-            new.append((row_key, record, records.stored_mark(entry)))
-            numbers.append(last)
-    return _Entries(new, changed, numbers, last)
-
-
-def _write(connection: sqlite3.Connection, thread: int, entries: _Entries) -> None:
+def _write(connection: sqlite3.Connection, thread: int, entries: entries_of.Entries) -> None:
     for row in entries.changed:
         if connection.execute(_SQL["update_effect"], row).rowcount != 1:
-            raise _missing(thread, row[0] & MAX_SEQ)
+            raise entries_of.missing(thread, row[0] & MAX_SEQ)
     for row in entries.new:
         connection.execute(_SQL["insert_effect"], row)
-
-
-def _missing(thread: int, number: int) -> Damaged:
-    return Damaged(f"journal entry {number} of thread number {thread} is missing")

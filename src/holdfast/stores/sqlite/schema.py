@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import sqlite3
 from collections.abc import Mapping
 from importlib import resources
 from typing import Final
+
+from holdfast.stores.statements import named
 
 # "hldf": how `file` and other programs tell a Holdfast store from any other SQLite database.
 APPLICATION_ID: Final = 0x686C6466
@@ -15,14 +16,10 @@ VERSION: Final = 1
 # auto_vacuum: pages that were freed can be given back a few at a time.
 INCREMENTAL: Final = 2
 
-_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
-_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
-
 
 def statements(file: str) -> Mapping[str, str]:
     """The statements of a file under `sql/`, each introduced by a line `-- name: …`."""
-    parts = _NAME.split(_text(file))
-    return {name: _COMMENT.sub("", text).strip() for name, text in zip(parts[1::2], parts[2::2], strict=True)}
+    return named(_text(file))
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:

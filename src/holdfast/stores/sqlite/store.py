@@ -12,7 +12,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.stores import clock as clocks
-from holdfast.stores import leases
+from holdfast.stores import leases, merging, preparing, rows
 from holdfast.stores.contract import (
     Cells,
     CheckpointRow,
@@ -26,8 +26,9 @@ from holdfast.stores.contract import (
     ThreadRow,
 )
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.sqlite import cells as reading_cells
-from holdfast.stores.sqlite import check, maintenance, reading, rows, runs, values, writing
+from holdfast.stores.sqlite import check, maintenance, reading, runs, values, writing
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.writer import Work, Writer
@@ -141,10 +142,10 @@ class SQLiteStore:
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
-        packed: tuple[list[values.Packed] | None, ...] = ()
+        packed: tuple[list[Packed] | None, ...] = ()
         if commit.values:
-            packed = tuple([None if self._read(values.known, value) else values.pack(value) for value in commit.values])
-        prepared = writing.prepare(commit, packed)
+            packed = tuple([None if self._read(values.known, value) else pack(value) for value in commit.values])
+        prepared = preparing.prepare(commit, packed)
         return self._write(prepared.weight, writing.commit, prepared, self._clock)
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
@@ -161,13 +162,13 @@ class SQLiteStore:
         self._write(0, runs.update, row)
 
     def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
-        return self._write(0 if entry is None else runs.weigh([entry]), runs.park, row, entry, last)
+        return self._write(0 if entry is None else preparing.weigh([entry]), runs.park, row, entry, last)
 
     def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
-        return self._write(runs.weigh(rows), runs.journal, thread, fence, rows)
+        return self._write(preparing.weigh(rows), runs.journal, thread, fence, rows)
 
     def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
-        return self._write(runs.weigh([row]), runs.tell, thread, row, last, run)
+        return self._write(preparing.weigh([row]), runs.tell, thread, row, last, run)
 
     def settle(
         self,
@@ -179,7 +180,7 @@ class SQLiteStore:
         then: RunRow | None = None,
     ) -> None:
         leases.check_then(run, then)
-        self._write(runs.weigh([row]), runs.settle, thread, number, expect, row, run, then)
+        self._write(preparing.weigh([row]), runs.settle, thread, number, expect, row, run, then)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._write(len(seqs) * PAGE_SIZE, writing.delete, thread, seqs)
@@ -217,7 +218,7 @@ class SQLiteStore:
         merged = dropped = 0
         damaged = plan.damaged
         for group in plan.groups:
-            done = self._write(maintenance.TARGET, maintenance.merge, thread, live, group)
+            done = self._write(merging.TARGET, maintenance.merge, thread, live, group)
             merged += done.merged
             dropped += done.dropped
             damaged += done.damaged

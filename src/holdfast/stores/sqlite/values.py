@@ -2,39 +2,19 @@
 
 from __future__ import annotations
 
-import hashlib
 import sqlite3
 from collections.abc import Collection, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
-from holdfast.errors import Damaged, InvalidArgument
-from holdfast.stores import segment
+from holdfast.stores import sharing
 from holdfast.stores.contract import SharedValue
+from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.sqlite import schema
 
 _READING: Final = schema.statements("reading.sql")
 _WRITING: Final = schema.statements("writing.sql")
 
-MAX_PIECE: Final = 8 << 20
 _PIECE_BITS: Final = 24
-
-
-class Packed(NamedTuple):
-    """A piece as stored: its size before compression, 0 if it is raw, and its bytes."""
-
-    size: int
-    data: bytes
-
-
-def pack(value: SharedValue) -> list[Packed]:
-    """The pieces of a value as they are stored."""
-    packed: list[Packed] = []
-    for piece in value.pieces:
-        if len(piece) > MAX_PIECE:
-            raise InvalidArgument(f"a piece of a shared value has {len(piece)} bytes; {MAX_PIECE} is the most")
-        stored = segment.deflate(piece)
-        packed.append(Packed(0, piece) if stored is None else Packed(len(piece), stored))
-    return packed
 
 
 def known(connection: sqlite3.Connection, namespace: bytes, value: SharedValue) -> bool:
@@ -71,20 +51,10 @@ def read(connection: sqlite3.Connection, namespace: bytes, digest: bytes) -> lis
     """The pieces of a value, checked against its digest."""
     row = connection.execute(_READING["value"], (namespace, digest)).fetchone()
     if row is None:
-        raise Damaged(f"shared value {digest.hex()} is missing")
+        raise sharing.missing(digest)
     number, count = row
-    whole = hashlib.sha256()
-    pieces: list[bytes] = []
-    try:
-        for _, size, data in connection.execute(_READING["value_pieces"], (number,)):
-            piece = segment.inflate(data, size) if size else data
-            whole.update(piece)
-            pieces.append(piece)
-    except TypeError as error:  # the type code of a column is damaged
-        raise Damaged(f"shared value {digest.hex()} cannot be read") from error
-    if len(pieces) != count or whole.digest() != digest:
-        raise Damaged(f"shared value {digest.hex()} does not match its digest")
-    return pieces
+    stored = connection.execute(_READING["value_pieces"], (number,))
+    return sharing.unpack(digest, count, ((size, data) for _, size, data in stored))
 
 
 def advance(connection: sqlite3.Connection, _namespace: bytes) -> int:

@@ -4,57 +4,18 @@ from __future__ import annotations
 
 import sqlite3
 from collections.abc import Callable, Collection
-from typing import Final, NamedTuple
+from typing import Final
 
-from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected, TooLarge
-from holdfast.stores import leases, segment
+from holdfast.errors import AlreadyExists, Conflict, Damaged, NotFound, Protected, TooLarge
+from holdfast.stores import leases, preparing, records, rows, segment
 from holdfast.stores.contract import Commit, Position, Summary
+from holdfast.stores.preparing import Prepared
+from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredCheckpoint, StoredThread
 from holdfast.stores.running import Clock, RunRow
-from holdfast.stores.sqlite import reading, records, rows, runs, schema, values
-from holdfast.stores.sqlite.rows import MAX_SEQ, MAX_THREAD, StoredCheckpoint, StoredThread
+from holdfast.stores.sqlite import reading, runs, schema, values
 
 _SQL: Final = schema.statements("writing.sql")
 _RUN: Final = slice(1, 1 + records.RUN_COLUMNS)
-
-
-class Prepared(NamedTuple):
-    """A commit with everything encoded and compressed that can be before it has the store to itself."""
-
-    commit: Commit
-    row: StoredCheckpoint
-    cells: bytes | None
-    values: tuple[list[values.Packed] | None, ...]
-    weight: int
-
-
-def prepare(commit: Commit, packed: tuple[list[values.Packed] | None, ...]) -> Prepared:
-    """Encode a commit. `InvalidArgument` if it contradicts itself."""
-    row, expect = commit.row, commit.expect
-    last, move = (0, 0) if expect is None else (expect.last, expect.move)
-    if row.seq != last + 1 or row.move != move + 1:
-        raise InvalidArgument("a commit's seq and move must follow those it expects")
-    if row.seq > MAX_SEQ or row.move > MAX_SEQ:
-        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves")
-    if row.deleted:
-        raise InvalidArgument("a commit cannot bring a deleted checkpoint")
-    ends: dict[int, int] = {}
-    for run in commit.runs:
-        if run.refs and len(run.refs) != len(run.cells):
-            raise InvalidArgument("a run's refs must be empty or have one entry per cell")
-        if run.log < 0 or run.start < 0:
-            raise InvalidArgument("a run's log and start cannot be negative")
-        # Of this commit alone: where its logs ended before is in their segments, too dear to read on every save.
-        if run.start < ends.get(run.log, 0):
-            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
-        ends[run.log] = run.start + len(run.cells)
-    leases.check_form(commit)
-    stored = rows.encode(row)
-    cells_of = [run for run in commit.runs if run.cells]
-    cells = segment.draft(cells_of) if cells_of else None
-    weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
-    weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
-    weight += runs.weigh(commit.effects)
-    return Prepared(commit, stored, cells, packed, weight)
 
 
 def commit(
@@ -64,7 +25,7 @@ def commit(
     wanted = prepared.commit
     row, expect = wanted.row, wanted.expect
     if expect is None:
-        runs.check_commit(None, wanted, clock)
+        leases.check_commit(None, wanted, clock)
         thread = _new_thread(connection, namespace, wanted)
     else:
         thread = _expected(
@@ -72,12 +33,9 @@ def commit(
             namespace,
             expect,
             rows.to_bytes(wanted.name),
-            lambda found: runs.check_commit(found, wanted, clock),
+            lambda found: leases.check_commit(found, wanted, clock),
         )
-        thread.head, thread.move, thread.last = row.seq, row.move, row.seq
-        thread.count += 1
-        thread.head_id = row.id
-        thread.show(wanted.summary)
+        preparing.advance(thread, wanted)
     for base in wanted.bases:
         # The head cannot be deleted, so the position just checked vouches for it.
         if expect is None or base != (expect.thread, expect.head):
@@ -171,26 +129,7 @@ def _new_thread(connection: sqlite3.Connection, namespace: bytes, wanted: Commit
     (last,) = connection.execute(_SQL["last_thread_number"]).fetchone()
     if last >= MAX_THREAD:
         raise TooLarge("the store has given out all its thread numbers")
-    row = wanted.row
-    thread = StoredThread(
-        thread_no=last + 1,
-        namespace=namespace,
-        name=name,
-        name_hash=rows.name_hash(namespace, name),
-        created_at=wanted.summary.updated_at,
-        head=row.seq,
-        move=row.move,
-        last=row.seq,
-        count=1,
-        head_id=row.id,
-        step=0,
-        status=b"",
-        agent=None,
-        size=0,
-        updated_at=0,
-    )
-    thread.show(wanted.summary)
-    return thread
+    return preparing.new_thread(last + 1, namespace, wanted)
 
 
 def _expected(

@@ -114,6 +114,12 @@ class JournalContract(ContractBase):
         store.journal(thread, 1, [shorter])
         assert store.effects(thread, after=1, limit=1) == [shorter]
 
+    def test_of_two_entries_for_one_number_the_last_stays(self, store: Store, thread: int) -> None:
+        store.journal(thread, 1, [effect("begun", key="a"), effect("begun", key="b")])
+        twice = [effect("asked", number=1), effect("begun", key="c"), effect("done", number=1, result=b"r")]
+        assert store.journal(thread, 1, twice) == [1, 3, 1]
+        assert [row.status for row in store.effects(thread, after=0, limit=10)] == ["done", "begun", "begun"]
+
     def test_numbers_come_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun"), effect("begun")])
         rows = [effect(key="new"), effect("done", number=2), effect(key="newer"), effect("failed", number=1)]

@@ -52,7 +52,7 @@ def to_text(stored: bytes) -> str:
 
 
 def name_hash(namespace: bytes, name: bytes) -> int:
-    """64 bits that find a thread without the index on its name. Signed, as SQLite's integers are."""
+    """64 bits that find a thread without the index on its name. Signed, as the integers of databases are."""
     digest = hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 

@@ -11,8 +11,8 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.leases import is_timed
+from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.stores.sqlite.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
 
 S = TypeVar("S", bound=msgspec.Struct)
 

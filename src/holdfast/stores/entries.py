@@ -1,0 +1,53 @@
+"""Journal entries as rows: numbered, encoded, checked before any is written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import msgspec
+
+from holdfast.errors import Damaged, TooLarge
+from holdfast.stores import leases, records, rows
+from holdfast.stores.rows import MAX_SEQ
+from holdfast.stores.running import EffectRow
+
+EffectColumns = tuple[int, bytes, bytes | None]
+# row_key, record, mark
+
+
+class Entries(NamedTuple):
+    """Journal entries as they are stored: new rows, changed ones, the number of each, and the newest number then."""
+
+    new: list[EffectColumns]
+    changed: list[EffectColumns]
+    numbers: list[int]
+    last: int
+
+
+def encode(thread: int, known: int, entries: Sequence[EffectRow]) -> Entries:
+    """Journal entries as rows. All are encoded and checked before any is written: a refusal leaves nothing behind."""
+    last = known
+    new: list[EffectColumns] = []
+    changed: list[EffectColumns] = []
+    numbers: list[int] = []
+    for entry in entries:
+        if entry.number:
+            if not 1 <= entry.number <= known:
+                raise leases.no_effect(thread, entry.number)
+            row_key = rows.key(thread, entry.number)
+            changed.append((row_key, records.store_effect(row_key, entry), records.stored_mark(entry)))
+            numbers.append(entry.number)
+        else:
+            last += 1
+            if last > MAX_SEQ:
+                raise TooLarge("a journal has at most 2**32 - 1 entries")
+            row_key = rows.key(thread, last)
+            record = records.store_effect(row_key, msgspec.structs.replace(entry, number=last))
+            new.append((row_key, record, records.stored_mark(entry)))
+            numbers.append(last)
+    return Entries(new, changed, numbers, last)
+
+
+def missing(thread: int, number: int) -> Damaged:
+    return Damaged(f"journal entry {number} of thread number {thread} is missing")

@@ -1,0 +1,300 @@
+"""Writing to runs and their journals. A write that changes a run's status or fence locks and changes its thread first;
+one that only adds to the journal, or moves the end of a lease, leaves the thread alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from msgspec.structs import replace
+
+from holdfast.errors import NotFound, OutcomeUnknown
+from holdfast.stores import entries, leases, records, rows
+from holdfast.stores.postgres.committing import columns_of, put_entries
+from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
+from holdfast.stores.postgres.locking import (
+    changed_run,
+    entries_of,
+    hold,
+    lock_run,
+    put_run,
+    put_thread,
+    recounted_run,
+    shown,
+)
+from holdfast.stores.postgres.schema import Statements
+from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.writer import Done, Fact, Quick
+from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
+
+
+class JournalWork:
+    """Journal entries of a run that is running: one guarded statement where the run is known."""
+
+    def __init__(self, thread: int, fence: int, rows_: Sequence[EffectRow], sql: Statements) -> None:
+        self._thread = thread
+        self._fence = fence
+        self._rows = rows_
+        self._sql = sql
+        self._written: entries.Entries | None = None
+        self._run: KnownRun | None = None
+
+    def quick(self, known: Known) -> Quick | None:
+        found = known.get(self._thread)
+        if found is None or not self._rows:
+            return None
+        run = found[1]
+        if run.row is None or run.columns is None or run.row.fence != self._fence or run.row.status != "running":
+            return None
+        self._encode(run)
+        assert self._written is not None  # noqa: S101 - just made
+        assert self._run is not None  # noqa: S101
+        assert self._run.columns is not None  # noqa: S101
+        values = (
+            self._thread,
+            self._run.columns[records.ENTRIES],
+            self._run.columns[-1],
+            self._run.version,
+            run.version,
+            run.columns[-1],
+            *columns_of(self._written.changed),
+            *columns_of(self._written.new),
+        )
+        return self._sql["quick_journal"], values
+
+    def quick_answer(self) -> list[int]:
+        return [] if self._written is None else self._written.numbers
+
+    def run(self, session: Session) -> list[int]:
+        run, _ = lock_run(session, self._thread)
+        leases.require_fence(run.row, self._fence)
+        self._encode(run)
+        assert self._written is not None  # noqa: S101 - just made
+        assert self._run is not None  # noqa: S101
+        require_there(session, self._thread, self._written)
+        put_entries(session, self._written)
+        put_run(session, run, self._run)
+        return self._written.numbers
+
+    def find(self, session: Session) -> Done[list[int]] | None:
+        return _find_entries(session, self._thread, self._written)
+
+    def facts(self) -> Sequence[Fact]:
+        return () if self._run is None else (Fact(self._thread, None, self._run),)
+
+    def _encode(self, run: KnownRun) -> None:
+        self._written = entries.encode(self._thread, entries_of(run), self._rows)
+        self._run = recounted_run(run, self._written.last)
+
+
+class TellWork:
+    """A journal entry from outside the run."""
+
+    def __init__(self, thread: int, row: EffectRow, last: int | None, expected: RunRow | None) -> None:
+        self._thread = thread
+        self._row = replace(row, number=0)
+        self._last = last
+        self._expected = expected
+        self._written: entries.Entries | None = None
+        self._run: KnownRun | None = None
+
+    def quick(self, known: Known) -> Quick | None:
+        return None
+
+    def quick_answer(self) -> int:
+        return 0
+
+    def run(self, session: Session) -> int:
+        run, _ = lock_run(session, self._thread)
+        if run.row is None:
+            raise leases.no_run(self._thread)
+        if self._last is not None:
+            leases.require_last(entries_of(run), self._last)
+        if self._expected is not None:
+            leases.require_expected(run.row, self._expected)
+        self._written = entries.encode(self._thread, entries_of(run), [self._row])
+        self._run = recounted_run(run, self._written.last)
+        put_entries(session, self._written)
+        put_run(session, run, self._run)
+        return self._written.last
+
+    def find(self, session: Session) -> Done[int] | None:
+        found = _find_entries(session, self._thread, self._written)
+        return None if found is None else Done(found.answer[0])
+
+    def facts(self) -> Sequence[Fact]:
+        return () if self._run is None else (Fact(self._thread, None, self._run),)
+
+
+class RunWork:
+    """A write that replaces the record of a run, and of its thread with it: a claim, an update, a parking, a settling.
+
+    `change` gets what is stored, and says what the run becomes and which journal entries are written with it; None if
+    only those are.
+    """
+
+    def __init__(
+        self,
+        thread: int,
+        change: Callable[[Session, KnownThread | None, KnownRun], tuple[RunRow | None, entries.Entries | None]],
+    ) -> None:
+        self._thread = thread
+        self._change = change
+        self._before: KnownRun | None = None
+        self._run: KnownRun | None = None
+        self._known: KnownThread | None = None
+        self._written: entries.Entries | None = None
+
+    def quick(self, known: Known) -> Quick | None:
+        return None
+
+    def quick_answer(self) -> None:
+        return None
+
+    def run(self, session: Session) -> None:
+        thread, run, _ = hold(session, self._thread)
+        row, self._written = self._change(session, thread, run)
+        self._before = run
+        if self._written is not None:
+            require_there(session, self._thread, self._written)
+            put_entries(session, self._written)
+        last = self._written.last if self._written is not None else entries_of(run)
+        self._run = run if row is None else changed_run(session.namespace, run, row, last)
+        self._known = None
+        if row is not None:
+            put_run(session, run, self._run)
+            if thread is not None:
+                self._known = shown(thread, row)
+                put_thread(session, self._known)
+
+    def find(self, session: Session) -> Done[None] | None:
+        """Done if the run is what it was to become, not done if it is what it was; else its entries tell."""
+        _, run, _ = hold(session, self._thread)
+        before, after = self._before, self._run
+        if before is None or after is None:
+            return None
+        if after is not before:
+            if run.columns == after.columns and run.version == after.version:
+                return Done(None)
+            if run.version == before.version:
+                return None
+        if self._written is not None and _find_entries(session, self._thread, self._written) is not None:
+            return Done(None)
+        if before.row is None or after.row is None or after.row.fence != before.row.fence:
+            # A claim: whose the fence is now tells whose it was.
+            is_ours = run.row is not None and after.row is not None and _claimed(run.row) == _claimed(after.row)
+            return Done(None) if is_ours else None
+        if run.row is not None and replace(run.row, lease_until=after.row.lease_until) == after.row:
+            return Done(None)  # and renewed since
+        if run.row is not None and (run.row.status, run.row.fence) == ("running", before.row.fence):
+            return None
+        raise OutcomeUnknown(
+            "the connection was lost while the record of a run was written, and the run has moved on since; whether "
+            "it was written before cannot be told"
+        )
+
+    def facts(self) -> Sequence[Fact]:
+        if self._run is None or self._before is None:
+            return ()
+        return (Fact(self._thread, self._known, self._run),)
+
+
+class RenewWork:
+    """The end of a lease, moved forwards. Twice is as good as once."""
+
+    def __init__(self, thread: int, fence: int, until: int) -> None:
+        self._thread = thread
+        self._fence = fence
+        self._until = until
+        self._run: KnownRun | None = None
+
+    def quick(self, known: Known) -> Quick | None:
+        return None
+
+    def quick_answer(self) -> None:
+        return None
+
+    def run(self, session: Session) -> None:
+        found, _ = lock_run(session, self._thread)
+        row = leases.require_fence(found.row, self._fence)
+        row = leases.keep_lease(row, replace(row, lease_until=self._until))
+        self._run = changed_run(session.namespace, found, row, entries_of(found))
+        put_run(session, found, self._run)
+
+    def find(self, session: Session) -> Done[None] | None:
+        return None
+
+    def facts(self) -> Sequence[Fact]:
+        return () if self._run is None else (Fact(self._thread, None, self._run),)
+
+
+def claim(expect: RunRow | None, row: RunRow) -> RunWork:
+    def change(_session: Session, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+        leases.require_expected(run.row, expect)
+        if expect is None and (thread is None or thread.row.name is None):
+            raise NotFound(f"there is no thread number {row.thread}; nothing was changed")
+        return row, None
+
+    return RunWork(row.thread, change)
+
+
+def update(row: RunRow) -> RunWork:
+    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+        return leases.keep_lease(leases.require_fence(run.row, row.fence), row), None
+
+    return RunWork(row.thread, change)
+
+
+def park(row: RunRow, entry: EffectRow | None, last: int) -> tuple[RunWork, int]:
+    """The work, and the number of the question."""
+    question = 0 if entry is None else entry.number or last + 1
+
+    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, entries.Entries | None]:
+        before = leases.require_fence(run.row, row.fence)
+        leases.require_last(entries_of(run), last)
+        after = leases.keep_lease(before, replace(row, question=question))
+        return after, entries.encode(row.thread, last, [] if entry is None else [entry])
+
+    return RunWork(row.thread, change), question
+
+
+def settle(
+    thread: int, number: int, expect: EffectStatus, entry: EffectRow, expected: RunRow | None, then: RunRow | None
+) -> RunWork:
+    def change(
+        session: Session, _thread: KnownThread | None, run: KnownRun
+    ) -> tuple[RunRow | None, entries.Entries | None]:
+        if run.row is None or not 1 <= number <= entries_of(run):
+            raise leases.no_effect(thread, number)
+        stored = session.row("effect", rows.key(thread, number))
+        if stored is None:
+            raise entries.missing(thread, number)
+        if records.read_effect(*stored).status != expect or (expected is not None and run.row != expected):
+            raise leases.settled_otherwise()
+        return then, entries.encode(thread, entries_of(run), [replace(entry, number=number)])
+
+    return RunWork(thread, change)
+
+
+def require_there(session: Session, thread: int, written: entries.Entries) -> None:
+    """`Damaged` if an entry that is to be replaced is not there."""
+    if written.changed:
+        keys = [row[0] for row in written.changed]
+        there = {key for key, _ in session.rows("effects_of", keys)}
+        for key in keys:
+            if key not in there:
+                raise entries.missing(thread, key & rows.MAX_SEQ)
+
+
+def _find_entries(session: Session, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
+    """Whether journal entries were written: by their numbers and contents."""
+    if written is None:
+        return None
+    lock_run(session, thread)
+    wanted = {row[0]: row[1] for row in (*written.changed, *written.new)}
+    stored: dict[int, bytes] = dict(session.rows("effects_of", sorted(wanted)))
+    return Done(written.numbers) if wanted and stored == wanted else None
+
+
+def _claimed(row: RunRow) -> tuple[int, Owner | None, int]:
+    return row.fence, row.owner, row.attempt

@@ -1,0 +1,130 @@
+"""Rewinding a thread, deleting its checkpoints, dropping it."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from copy import copy
+
+from holdfast.errors import NotFound, Protected, TooLarge
+from holdfast.stores import leases, rows
+from holdfast.stores.contract import Position, Summary
+from holdfast.stores.postgres.committing import require_at
+from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
+from holdfast.stores.postgres.locking import changed_thread, hold, lock_threads, put_thread
+from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.writer import Done, Fact, Quick
+from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
+
+
+class RewindWork:
+    """An earlier checkpoint made the head."""
+
+    def __init__(self, expect: Position, to: int, summary: Summary) -> None:
+        self._expect = expect
+        self._to = to
+        self._summary = summary
+        self._after: KnownThread | None = None
+        self._run: KnownRun | None = None
+
+    def quick(self, known: Known) -> Quick | None:
+        return None
+
+    def quick_answer(self) -> Position:
+        return self._expect
+
+    def run(self, session: Session) -> Position:
+        number, to = self._expect.thread, self._to
+        at = min(max(number, 0), MAX_THREAD)
+        key = rows.key(at, to if 1 <= to <= MAX_SEQ else 0)
+        thread, run, answers = hold(session, number, ("checkpoint", (key,)), ("newest", (at,)))
+        if run.row is not None:
+            leases.require_free(run.row, session.clock())
+        require_at(thread, self._expect, None, answers[1][0][0])
+        assert thread is not None  # noqa: S101 - it is where it was expected
+        if thread.row.move >= MAX_SEQ:
+            raise TooLarge("a thread has at most 2**32 - 1 moves")
+        found = rows.decode(*answers[0][0]) if answers[0] else None
+        if found is None or found.deleted:
+            raise NotFound(f"checkpoint {to} of the thread does not exist; nothing was changed")
+        row = copy(thread.row)
+        row.head, row.head_id = to, found.id
+        row.move += 1
+        row.show(self._summary)
+        self._after, self._run = changed_thread(row, thread.version), run
+        session.put("insert_move", rows.key(number, row.move), to, self._summary.updated_at)
+        put_thread(session, self._after)
+        return row.position()
+
+    def find(self, session: Session) -> Done[Position] | None:
+        expect = self._expect
+        _, (stored,) = lock_threads(session, [expect.thread], ("move", (rows.key(expect.thread, expect.move + 1),)))
+        self._after = None
+        if stored != [(self._to, self._summary.updated_at)]:
+            return None
+        return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
+
+    def facts(self) -> Sequence[Fact]:
+        if self._after is None or self._run is None:
+            return ()
+        return (Fact(self._after.row.thread_no, self._after, self._run),)
+
+
+def delete(session: Session, number: int, seqs: Collection[int]) -> int:
+    """Turn checkpoints into tombstones; their cells stay, as others may name them."""
+    keys = [rows.key(number, seq) for seq in sorted(set(seqs)) if 1 <= seq <= MAX_SEQ]
+    threads, answers = lock_threads(session, [number], *([("checkpoints_of", (keys,))] if keys else []))
+    known = threads.get(number)
+    if known is None or known.row.name is None:
+        raise NotFound(f"there is no thread number {number}; nothing was changed")
+    if known.row.head in seqs:
+        raise Protected(f"checkpoint {known.row.head} is the head of its thread; rewind or drop the thread instead")
+    buried = 0
+    for fields in answers[0] if answers else ():
+        row = rows.decode(*fields)
+        if not row.deleted:
+            stone = rows.tombstone(row)
+            key = fields[0]
+            session.put("bury", key, stone.step, stone.label, stone.sealed(key), stone.meta, stone.refs, stone.skeleton)
+            buried += 1
+    if buried:
+        after = copy(known.row)
+        after.count -= buried
+        put_thread(session, changed_thread(after, known.version))
+    return buried
+
+
+class DropWork:
+    """A thread's name freed; from here on its checkpoints are gone for every reader. Whose cells it used."""
+
+    def __init__(self, number: int) -> None:
+        self._number = number
+
+    def quick(self, known: Known) -> Quick | None:
+        known.forget(self._number)
+        return None
+
+    def quick_answer(self) -> list[int]:
+        return []
+
+    def run(self, session: Session) -> list[int]:
+        thread, run, (origins,) = hold(session, self._number, ("origins", (self._number,)))
+        if thread is None or thread.row.name is None:
+            raise NotFound(f"there is no thread number {self._number}; nothing was changed")
+        if run.row is not None:
+            leases.require_free(run.row, session.clock())
+        row = copy(thread.row)
+        row.name = row.name_hash = None
+        row.count = 0
+        session.put("delete_run", self._number)
+        session.put("forget_name", self._number, row.checksum())
+        return [origin for (origin,) in origins]
+
+    def find(self, session: Session) -> Done[list[int]] | None:
+        threads, (origins,) = lock_threads(session, [self._number], ("origins", (self._number,)))
+        known = threads.get(self._number)
+        if known is not None and known.row.name is not None:
+            return None
+        return Done([origin for (origin,) in origins])
+
+    def facts(self) -> Sequence[Fact]:
+        return ()

@@ -1,0 +1,209 @@
+"""Reading verbs: functions of a session, each of one snapshot and, where that can be, of one round trip."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any, Final
+
+from holdfast.errors import Damaged
+from holdfast.stores import pieces, rows, sharing
+from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
+from holdfast.stores.postgres.locking import read_thread
+from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
+
+# Rows fetched at once where tombstones have to be passed over.
+_CHUNK: Final = 256
+# Where the subqueries of `thread_by_name` are, behind the columns of the thread.
+_NEWEST: Final = -2
+_HEAD: Final = -1
+
+
+def name_digest(namespace: bytes, name: bytes) -> bytes:
+    """What finds a thread without the index on its name, and keeps the name from being given twice."""
+    return hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()
+
+
+def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
+    """The two questions after a thread's name."""
+    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (name_digest(namespace, name),))
+
+
+def looked_up(by_name: Sequence[Any], by_digest: Sequence[Any]) -> StoredThread | None:
+    """The thread that both answers give; None if both say there is none. `Damaged` if they disagree."""
+    if [row[:_NEWEST] for row in by_name] != list(by_digest):
+        raise Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+    return read_thread(by_name[0]) if by_name else None
+
+
+def thread(session: Session, name: bytes) -> ThreadRow | None:
+    by_name, by_digest = session.ask(*look_up(session.namespace, name))
+    found = looked_up(by_name, by_digest)
+    if found is None:
+        return None
+    # The third witness: the thread's own row must agree with the checkpoints that are there.
+    if by_name[0][_NEWEST] != rows.key(found.thread_no, found.last) or by_name[0][_HEAD] is None:
+        raise Damaged(f"thread number {found.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+    return found.record()
+
+
+def find_number(session: Session, number: int, *more: Query) -> tuple[StoredThread | None, list[Any]]:
+    """The thread of that number, None if this namespace has none, and the answers to other questions."""
+    if not 1 <= number <= MAX_THREAD:
+        return None, [[] for _ in more]
+    found, *answers = session.ask(("thread_by_number", (number,)), *more)
+    if not found:
+        if session.rows("has_rows", number) != [(False,)]:
+            raise Damaged(
+                f"thread number {number} is missing, but not its checkpoints; run a check to see what is hurt"
+            )
+        return None, answers
+    stored = read_thread(found[0])
+    return (stored if stored.namespace == session.namespace else None), answers
+
+
+def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
+    if after is None or after < prefix:
+        found = session.rows("threads_from", session.namespace, prefix, limit)
+    else:
+        found = session.rows("threads_after", session.namespace, after, limit)
+    page: list[ThreadRow] = []
+    for row in found:
+        stored = read_thread(row)
+        # Names are in the order of their bytes, so the first without the prefix ends them.
+        if stored.name is None or not stored.name.startswith(prefix):
+            break
+        page.append(stored.record())
+    return page
+
+
+def numbers(session: Session) -> list[int]:
+    return [number for (number,) in session.rows("thread_numbers", session.namespace)]
+
+
+def checkpoint(session: Session, number: int, seq: int) -> CheckpointRow | None:
+    if not 1 <= seq <= MAX_SEQ:
+        seq = 0  # which no row has
+    found, answers = find_number(session, number, ("checkpoint", (rows.key(min(max(number, 0), MAX_THREAD), seq),)))
+    if found is None or found.name is None:
+        return None
+    if answers[0]:
+        return rows.decode(*answers[0][0])
+    if 1 <= seq <= found.last:
+        raise Damaged(f"checkpoint {seq} of thread number {number} is missing")
+    return None
+
+
+def checkpoints(
+    session: Session, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
+) -> list[CheckpointRow]:
+    found, _ = find_number(session, number)
+    if found is None or found.name is None or limit <= 0:
+        return []
+    top = found.last if before is None else min(before - 1, found.last)
+    page: list[CheckpointRow] = []
+    while top > 0:
+        size = _CHUNK if step is not None else min(limit - len(page), _CHUNK)
+        ends = (rows.key(number, 1), rows.key(number, top), size)
+        if label is None:
+            chunk = session.rows("checkpoints_down", *ends)
+        else:
+            chunk = session.rows("checkpoints_by_label", *ends, label)
+        for fields in chunk:
+            row = rows.decode(*fields)
+            # Tombstones keep their rows: a gap can only be damage.
+            if label is None:
+                _expect(number, row.seq, top)
+            top = row.seq - 1
+            # Steps are compared here, once a row is verified: a damaged step would hide it.
+            if not row.deleted and (step is None or row.step == step):
+                page.append(row)
+                if len(page) == limit:
+                    return page
+        if len(chunk) < size:
+            if label is None and top > 0:
+                _expect(number, 0, top)
+            break
+    return page
+
+
+def refs(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow]:
+    """Sweeping trusts this page: a checkpoint missing from it would lose its cells, so a gap is `Damaged`."""
+    found, _ = find_number(session, number)
+    if found is None or found.name is None:
+        return []
+    expected = max(after, 0) + 1
+    page: list[CheckpointRow] = []
+    while expected <= found.last and len(page) < limit:
+        size = min(limit - len(page), _CHUNK)
+        chunk = session.rows("refs", rows.key(number, expected), rows.key(number, MAX_SEQ), size)
+        for fields in chunk:
+            row = rows.decode(*fields, keep_meta=False)
+            _expect(number, row.seq, expected)
+            expected += 1
+            if not row.deleted:
+                page.append(row)
+        if not chunk:
+            _expect(number, 0, expected)
+    return page
+
+
+def cells(session: Session, spans: Sequence[Span]) -> list[Cells]:
+    wanted = {number: pieces.Wanted(own) for number, own in pieces.by_thread(spans).items()}
+    if not wanted:
+        return pieces.assemble(spans, {})
+    queries: list[Query] = [("threads_by_number", (sorted(n for n in wanted if 1 <= n <= MAX_THREAD),))]
+    owners: list[pieces.Wanted] = []
+    for number, own in wanted.items():
+        if 1 <= number <= MAX_THREAD:
+            for first, last in own.commits():
+                keys = rows.key(number, first), rows.key(number, last)
+                queries += [("cells", keys), ("segments", keys)]
+                owners += [own, own]
+    stored, *answers = session.ask(*queries)
+    there = {found.thread_no for found in map(read_thread, stored) if found.namespace == session.namespace}
+    for number in wanted:
+        if number not in there:
+            raise Damaged(f"cells of thread number {number} are missing: there is no such thread")
+    for own, found in zip(owners, answers, strict=True):
+        own.add(found)
+    return pieces.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
+
+
+def value(session: Session, digest: bytes) -> list[bytes]:
+    row = session.row("value", session.namespace, digest)
+    if row is None:
+        raise sharing.missing(digest)
+    number, count = row
+    return sharing.unpack(digest, count, session.rows("value_pieces", number))
+
+
+def values_known(session: Session, digests: Sequence[bytes]) -> set[bytes]:
+    """Which of the values are stored already, so that packing them would most likely be in vain."""
+    return {digest for (digest,) in session.rows("values_known", session.namespace, list(digests))}
+
+
+def last(session: Session, number: int) -> int:
+    found, _ = find_number(session, number)
+    return 0 if found is None else found.last
+
+
+def forks(session: Session, number: int) -> list[int]:
+    found, answers = find_number(session, number, ("forks", (number,)))
+    return [] if found is None else using(answers[0])
+
+
+def using(registered: Sequence[Any]) -> list[int]:
+    """Those of the registered forks that use cells. Sweeping and dropping trust this list."""
+    found: list[int] = []
+    for fork, name in registered:
+        # A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
+        if name is not None:
+            found.append(fork)
+    return found
+
+
+def _expect(number: int, seq: int, expected: int) -> None:
+    if seq != expected:
+        raise Damaged(f"checkpoint {expected} of thread number {number} is missing")

@@ -1,0 +1,106 @@
+"""One transaction: questions asked together, writes sent together with the commit, as few round trips as can be."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+from holdfast.stores.postgres.pool import Connection
+from holdfast.stores.postgres.schema import Statements
+from holdfast.stores.running import Clock
+
+Row = tuple[Any, ...]
+Query = tuple[str, Sequence[Any]]  # the name of a statement
+Sent = tuple[bytes, Sequence[Any]]
+
+CLOCK: Final = "postgres"
+_LIMITS: Final = ("10s", "60s")
+
+_BEGIN: Final = {
+    "read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
+    "write": b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
+}
+
+
+class Session:
+    """A transaction on one connection, begun with its first question.
+
+    A writing one runs at READ COMMITTED: every statement sees what was committed before it, so what follows the lock of
+    a thread's row sees the thread as it is and stays. A reading one sees one snapshot.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sql: Statements,
+        namespace: bytes,
+        mode: Literal["read", "write"],
+        clock: Callable[[], Clock] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.committing = False
+        self._connection = connection
+        self._sql = sql
+        self._mode = mode
+        self._clock = clock
+        self._begun = False
+        self._queued: list[Sent] = []
+
+    def ask(self, *queries: Query) -> list[list[Row]]:
+        """The rows of each question, all asked in one round trip."""
+        before = [*self._begin(), *self._queued]
+        self._queued = []
+        return self._send([*before, *((self._sql[name], values) for name, values in queries)])[len(before) :]
+
+    def rows(self, name: str, *values: Any) -> list[Row]:
+        """The rows of one question."""
+        return self.ask((name, values))[0]
+
+    def row(self, name: str, *values: Any) -> Row | None:
+        """The first row of one question."""
+        found = self.rows(name, *values)
+        return found[0] if found else None
+
+    def put(self, name: str, *values: Any) -> None:
+        """Have something written: with the next question, or with the commit."""
+        self._queued.append((self._sql[name], values))
+
+    def commit(self) -> None:
+        """Send what is left to write, and the commit with it."""
+        if not self._begun and not self._queued:
+            return
+        before = self._begin()
+        self.committing = self._mode == "write"
+        self._send([*before, *self._queued, (b"COMMIT", ())])
+
+    def roll_back(self) -> None:
+        """End the transaction with nothing done."""
+        if self._begun and not self._connection.closed:
+            self._connection.execute("ROLLBACK")
+
+    def clock(self) -> Clock:
+        """The time by which leases run: the server's, unless a test gave another."""
+        if self._clock is not None:
+            return self._clock()
+        row = self.row("now")
+        return Clock(CLOCK, 0 if row is None else row[0] // 1000)
+
+    def _begin(self) -> list[Sent]:
+        if self._begun:
+            return []
+        self._begun = True
+        begin: Sent = (_BEGIN[self._mode], ())
+        return [begin] if self._mode == "read" else [begin, (self._sql["limits"], _LIMITS)]
+
+    def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
+        if len(queries) == 1:
+            text, values = queries[0]
+            cursor = self._connection.execute(text, values, binary=True)
+            return [cursor.fetchall() if cursor.description else []]
+        with self._connection.pipeline():
+            cursors = [self._connection.execute(text, values, binary=True) for text, values in queries]
+        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+
+    def close(self) -> None:
+        """Let go of the connection itself."""
+        self._connection.close()

@@ -1,0 +1,84 @@
+-- name: now
+SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+
+-- name: thread_by_name
+-- Each with the newest key its checkpoints really have, and whether the head is among them.
+SELECT thread.*,
+    (SELECT max(row_key) FROM hf.checkpoint
+     WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
+    (SELECT row_key FROM hf.checkpoint WHERE row_key = (thread.thread_no << 32) + thread.head)
+FROM hf.thread WHERE namespace = $1 AND substr(name, 1, 1024) = substr($2::bytea, 1, 1024) AND name = $2
+
+-- name: thread_by_digest
+SELECT * FROM hf.thread WHERE name_digest = $1
+
+-- name: thread_by_number
+SELECT * FROM hf.thread WHERE thread_no = $1
+
+-- name: threads_by_number
+SELECT * FROM hf.thread WHERE thread_no = ANY($1::bigint[])
+
+-- name: has_rows
+-- As with names, "there is none" takes two witnesses.
+SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
+    OR EXISTS (SELECT 1 FROM hf.segment WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
+
+-- name: threads_from
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL AND substr(name, 1, 1024) >= substr($2::bytea, 1, 1024) AND name >= $2
+ORDER BY substr(name, 1, 1024), name LIMIT $3
+
+-- name: threads_after
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL AND substr(name, 1, 1024) >= substr($2::bytea, 1, 1024) AND name > $2
+ORDER BY substr(name, 1, 1024), name LIMIT $3
+
+-- name: thread_numbers
+SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
+
+-- name: checkpoint
+SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint WHERE row_key = $1
+
+-- name: checkpoints_down
+SELECT row_key, step, label, head, meta FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
+
+-- name: checkpoints_by_label
+SELECT row_key, step, label, head, meta FROM hf.checkpoint
+WHERE substr(label, 1, 1024) = substr($4::bytea, 1, 1024) AND label = $4 AND label IS NOT NULL
+  AND row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
+
+-- name: refs
+SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
+
+-- name: cells
+SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL
+
+-- name: segments
+-- Segments are keyed by their last commit: the last that overlaps is the first whose key is not below $2.
+SELECT row_key, first_seq, cells FROM hf.segment
+WHERE row_key >= $1::bigint
+  AND row_key <= coalesce(
+      (SELECT min(row_key) FROM hf.segment WHERE row_key BETWEEN $2::bigint AND $2::bigint | 4294967295),
+      $2::bigint | 4294967295)
+  AND first_seq <= $2::bigint & 4294967295
+
+-- name: forks
+SELECT fork.thread, thread.name FROM hf.fork LEFT JOIN hf.thread ON thread.thread_no = fork.thread
+WHERE fork.origin = $1 ORDER BY fork.thread
+
+-- name: value
+SELECT value_no, pieces FROM hf.value WHERE namespace = $1 AND digest = $2
+
+-- name: value_pieces
+SELECT size, data FROM hf.value_piece
+WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215 ORDER BY piece_key
+
+-- name: values_known
+SELECT digest FROM hf.value WHERE namespace = $1 AND digest = ANY($2::bytea[])
+
+-- name: stale_values
+SELECT value_no, digest FROM hf.value
+WHERE namespace = $1 AND stamp < $2 AND value_no > $3 ORDER BY value_no LIMIT $4

@@ -1,0 +1,324 @@
+"""`PostgresStore`: the verbs of the contract over a pool of connections."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+import weakref
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+import psycopg
+
+from holdfast.errors import InvalidArgument
+from holdfast.stores import leases, preparing, rows
+from holdfast.stores.contract import (
+    Cells,
+    CheckpointRow,
+    Commit,
+    Compacted,
+    Live,
+    Position,
+    Problem,
+    Span,
+    Summary,
+    ThreadRow,
+)
+from holdfast.stores.postgres import address, check, journaling, maintenance, moving, reading, running, schema, values
+from holdfast.stores.postgres.committing import CommitWork
+from holdfast.stores.postgres.errors import is_away, is_conflict, translate
+from holdfast.stores.postgres.journaling import JournalWork, RenewWork, TellWork
+from holdfast.stores.postgres.pool import Pool
+from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.writer import Plain, Writer
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.sharing import Packed, pack
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_VALUES_AT_ONCE: Final = 64
+# A namespace is part of the keys of indexes, which hold at most a third of a page.
+_LONGEST_NAMESPACE: Final = 1024
+_FIRST_PAUSE: Final = 0.02
+_LONGEST_PAUSE: Final = 0.5
+
+
+class PostgresStore:
+    """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
+
+    `connections` is how many this handle has at most, made when they are needed. `patience` is for how many seconds a
+    call goes on trying while the database is away or others are in its way. Raises `StoreError` if it cannot be
+    reached, `NotAStore` or `NewerFormat` (leaving the schema as it was) if it holds something else.
+    """
+
+    encoding: Literal["packed", "text"] = "packed"
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        namespace: str,
+        connections: int = 8,
+        patience: float = 10.0,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        if connections < 1:
+            raise InvalidArgument("a store needs at least one connection")
+        self._namespace = rows.to_bytes(namespace)
+        if len(self._namespace) > _LONGEST_NAMESPACE:
+            raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes in this store")
+        place = address.parse(url)
+        self._shown = place.shown
+        self._clock = clock
+        self._wall = wall
+        self._patience = patience
+        self._sql = schema.statements(place.schema)
+        self._pool = Pool(place.conninfo, place.shown, limit=connections, patience=patience, prepares=place.prepares)
+        self._writer = Writer(self._pool, self._sql, self._namespace, place.shown, patience=patience, clock=clock)
+        _stores.add(self)
+        try:
+            self._again(lambda: self._prepare(place.schema))
+        except BaseException:
+            self._pool.close()
+            _stores.discard(self)
+            raise
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> ThreadRow | None:
+        return self._read(reading.thread, rows.to_bytes(name))
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        last = None if after is None else rows.to_bytes(after)
+        return self._read(reading.threads, rows.to_bytes(prefix), last, max(limit, 0))
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        return self._read(reading.checkpoint, thread, seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[CheckpointRow]:
+        wanted = None if label is None else rows.to_bytes(label)
+        return self._read(reading.checkpoints, thread, before, limit, wanted, step)
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
+        return self._read(reading.refs, thread, after, limit)
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        return self._read(reading.cells, spans)
+
+    def value(self, digest: bytes) -> list[bytes]:
+        return self._read(reading.value, digest)
+
+    def last(self, thread: int) -> int:
+        return self._read(reading.last, thread)
+
+    def forks(self, thread: int) -> list[int]:
+        return self._read(reading.forks, thread)
+
+    def thread_numbers(self) -> list[int]:
+        return self._read(reading.numbers)
+
+    def clock(self) -> Clock:
+        self._pool.ready()
+        return self._clock() if self._clock is not None else self._read(Session.clock)
+
+    def run(self, thread: int) -> RunRow | None:
+        return self._read(running.run, thread)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(running.runs, statuses, after, max(limit, 0))
+
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(running.woken, self._clock, self._wall, max(limit, 0))
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        return self._read(running.effects, thread, after, max(limit, 0))
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        return self._read(running.marked, thread, mark)
+
+    def last_effect(self, thread: int) -> int:
+        return self._read(running.last_effect, thread)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Position:
+        packed: tuple[list[Packed] | None, ...] = ()
+        if commit.values:
+            known = self._read(reading.values_known, [value.digest for value in commit.values])
+            packed = tuple([None if value.digest in known else pack(value) for value in commit.values])
+        prepared = preparing.prepare(commit, packed)
+        return self._writer.write(CommitWork(self._namespace, prepared, self._sql))
+
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        return self._writer.write(moving.RewindWork(expect, to, summary))
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        leases.check_claim(expect, row)
+        self._writer.write(journaling.claim(expect, row))
+
+    def renew(self, thread: int, fence: int, until: int) -> None:
+        self._writer.write(RenewWork(thread, fence, until))
+
+    def update_run(self, row: RunRow) -> None:
+        self._writer.write(journaling.update(row))
+
+    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+        work, question = journaling.park(row, entry, last)
+        self._writer.write(work)
+        return question
+
+    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+        return self._writer.write(JournalWork(thread, fence, rows, self._sql))
+
+    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+        return self._writer.write(TellWork(thread, row, last, run))
+
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EffectStatus,
+        row: EffectRow,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        leases.check_then(run, then)
+        self._writer.write(journaling.settle(thread, number, expect, row, run, then))
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        return self._write(moving.delete, thread, seqs)
+
+    def drop(self, thread: int) -> None:
+        origins = self._writer.write(moving.DropWork(thread))
+        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it.
+        for number in (thread, *origins):
+            self._clear(number)
+
+    def mark_values(self) -> int:
+        return self._write(values.advance)
+
+    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+        keep = frozenset(live)
+        removed = after = 0
+        while page := self._read(_stale_values, epoch, after):
+            after = page[-1][0]
+            dead = [number for number, digest in page if digest not in keep]
+            if dead:
+                removed += self._write(values.remove, dead, epoch)
+        return removed
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def sweep(self, thread: int, live: Live) -> int:
+        dropped = 0
+        for dead in self._read(maintenance.find_dead, thread, live):
+            dropped += self._write(maintenance.drop_dead, thread, live, dead)
+        self._clear(thread)
+        return dropped
+
+    def compact(self, thread: int, live: Live) -> Compacted:
+        plan = self._read(maintenance.plan, thread, live)
+        merged = dropped = 0
+        damaged = plan.damaged
+        for group in plan.groups:
+            done = self._write(maintenance.merge, thread, live, group)
+            merged += done.merged
+            dropped += done.dropped
+            damaged += done.damaged
+        return Compacted(merged=merged, damaged=damaged, dropped=dropped)
+
+    def reclaim(self) -> None:
+        """Nothing: freed space is given back by the server's own vacuum."""
+        self._pool.ready()
+
+    def check(self) -> Iterator[Problem]:
+        yield from self._read(check.database)
+        for thread in self._read(reading.numbers):
+            yield from self._read(check.thread, thread)
+
+    def close(self) -> None:
+        self._pool.close()
+        _stores.discard(self)
+
+    # -- how a verb runs --------------------------------------------------------------------------------------------
+
+    def _read(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a reading verb in a transaction of its own: one snapshot."""
+
+        def attempt() -> T:
+            connection = self._pool.take()
+            session = Session(connection, self._sql, self._namespace, "read", self._clock)
+            try:
+                answer = verb(session, *args, **kwargs)
+                session.commit()
+                return answer
+            except BaseException as error:
+                with suppress(psycopg.Error):
+                    session.roll_back()
+                if not isinstance(error, Exception):
+                    session.close()
+                raise
+            finally:
+                self._pool.give(connection)
+
+        return self._again(attempt)
+
+    def _write(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a writing verb that may be done twice in a transaction of its own."""
+        return self._writer.write(Plain(lambda session: verb(session, *args, **kwargs)))
+
+    def _again(self, attempt: Callable[[], T]) -> T:
+        """Try, and try again while the database is away."""
+        deadline = time.monotonic() + self._patience
+        pause = _FIRST_PAUSE
+        while True:
+            try:
+                return attempt()
+            except psycopg.Error as error:
+                if is_away(error):
+                    self._pool.forget_idle()
+                elif not is_conflict(error):
+                    raise translate(error, self._shown) from None
+                if time.monotonic() + pause > deadline:
+                    raise translate(error, self._shown) from None
+            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two who met do not meet again
+            pause = min(2 * pause, _LONGEST_PAUSE)
+
+    def _prepare(self, name: str) -> None:
+        connection = self._pool.take()
+        try:
+            schema.prepare(connection, self._sql, name, self._shown)
+        finally:
+            self._pool.give(connection)
+
+    def _clear(self, thread: int) -> None:
+        while self._write(maintenance.clear, thread):
+            continue
+
+    def restart(self) -> None:
+        """In a forked child: the connections are the parent's."""
+        self._pool.restart()
+        self._writer.restart()
+
+
+def _stale_values(session: Session, epoch: int, after: int) -> list[tuple[int, bytes]]:
+    """A page of values stamped before `epoch`: their numbers and digests."""
+    page = session.rows("stale_values", session.namespace, epoch, after, _VALUES_AT_ONCE)
+    return [(number, digest) for number, digest in page]
+
+
+_stores: weakref.WeakSet[PostgresStore] = weakref.WeakSet()
+
+
+def _after_fork_in_child() -> None:
+    for store in list(_stores):
+        store.restart()
+
+
+os.register_at_fork(after_in_child=_after_fork_in_child)

@@ -1,0 +1,71 @@
+"""Shared values: stored once per namespace, stamped by every commit that brings or finds them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+from holdfast.stores.contract import SharedValue
+from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.sharing import Packed, pack
+
+_PIECE_BITS: Final = 24
+
+
+def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
+    """What a commit that brings values asks first. The epoch is held until the commit is done."""
+    if not values:
+        return []
+    return [("epoch", ()), ("lock_values", (namespace, sorted({value.digest for value in values})))]
+
+
+def keep(
+    session: Session,
+    values: Sequence[SharedValue],
+    packed: Sequence[list[Packed] | None],
+    answers: Sequence[list[tuple[object, ...]]],
+) -> None:
+    """Store each value, or stamp the one that is there."""
+    if not values:
+        return
+    epoch = int(str(answers[0][0][0]))
+    brought = {value.digest: (value, ready) for value, ready in zip(values, packed, strict=True)}
+    stored = answers[1]
+    while True:
+        old = [number for _, number, stamp in stored if int(str(stamp)) < epoch]
+        if old:
+            session.put("stamp_values", old, epoch)
+        new = sorted(set(brought).difference(digest for digest, _, _ in stored))
+        if not new:
+            return
+        numbers = session.rows("next_value_numbers", len(new))
+        # In order of their digests, as they are locked. One that somebody else is storing is waited for, and not ours.
+        ready = {digest: brought[digest][1] or pack(brought[digest][0]) for digest in new}
+        inserted = session.ask(
+            *(
+                ("insert_value", (number, session.namespace, digest, len(ready[digest]), epoch))
+                for digest, (number,) in zip(new, numbers, strict=True)
+            )
+        )
+        for digest, (number,), done in zip(new, numbers, inserted, strict=True):
+            if done:
+                del brought[digest]
+                for index, piece in enumerate(ready[digest]):
+                    session.put("insert_piece", number << _PIECE_BITS | index, piece.size, piece.data)
+        if all(inserted):
+            return
+        stored = session.rows("lock_values", session.namespace, sorted(brought))
+
+
+def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
+    """Drop those of the values that are still stamped before `epoch`; how many."""
+    gone = [number for (number,) in session.rows("delete_values", list(numbers), epoch)]
+    for number in gone:
+        session.put("delete_pieces", number)
+    return len(gone)
+
+
+def advance(session: Session) -> int:
+    """Begin a new epoch, once every commit that saw the old one is done."""
+    [(epoch,)] = session.rows("advance_epoch")
+    return int(epoch)

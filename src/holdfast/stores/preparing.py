@@ -1,0 +1,92 @@
+"""A commit made ready: everything encoded, compressed and checked that can be before the store is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from holdfast.errors import InvalidArgument, TooLarge
+from holdfast.stores import leases, rows, segment
+from holdfast.stores.contract import Commit
+from holdfast.stores.rows import MAX_SEQ, StoredCheckpoint, StoredThread
+from holdfast.stores.running import EffectRow
+from holdfast.stores.sharing import Packed
+
+
+class Prepared(NamedTuple):
+    """A commit with everything encoded and compressed that can be before it has the store to itself."""
+
+    commit: Commit
+    row: StoredCheckpoint
+    cells: bytes | None
+    values: tuple[list[Packed] | None, ...]
+    weight: int
+
+
+def prepare(commit: Commit, packed: tuple[list[Packed] | None, ...]) -> Prepared:
+    """Encode a commit. `InvalidArgument` if it contradicts itself."""
+    row, expect = commit.row, commit.expect
+    last, move = (0, 0) if expect is None else (expect.last, expect.move)
+    if row.seq != last + 1 or row.move != move + 1:
+        raise InvalidArgument("a commit's seq and move must follow those it expects")
+    if row.seq > MAX_SEQ or row.move > MAX_SEQ:
+        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves")
+    if row.deleted:
+        raise InvalidArgument("a commit cannot bring a deleted checkpoint")
+    ends: dict[int, int] = {}
+    for run in commit.runs:
+        if run.refs and len(run.refs) != len(run.cells):
+            raise InvalidArgument("a run's refs must be empty or have one entry per cell")
+        if run.log < 0 or run.start < 0:
+            raise InvalidArgument("a run's log and start cannot be negative")
+        # Of this commit alone: where its logs ended before is in their segments, too dear to read on every save.
+        if run.start < ends.get(run.log, 0):
+            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
+        ends[run.log] = run.start + len(run.cells)
+    leases.check_form(commit)
+    stored = rows.encode(row)
+    cells_of = [run for run in commit.runs if run.cells]
+    cells = segment.draft(cells_of) if cells_of else None
+    weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
+    weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
+    weight += weigh(commit.effects)
+    return Prepared(commit, stored, cells, packed, weight)
+
+
+def weigh(entries: Sequence[EffectRow]) -> int:
+    """About how many bytes the entries take."""
+    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])
+
+
+def new_thread(number: int, namespace: bytes, wanted: Commit) -> StoredThread:
+    """The row of the thread that a commit creates."""
+    name = rows.to_bytes(wanted.name)
+    row = wanted.row
+    thread = StoredThread(
+        thread_no=number,
+        namespace=namespace,
+        name=name,
+        name_hash=rows.name_hash(namespace, name),
+        created_at=wanted.summary.updated_at,
+        head=row.seq,
+        move=row.move,
+        last=row.seq,
+        count=1,
+        head_id=row.id,
+        step=0,
+        status=b"",
+        agent=None,
+        size=0,
+        updated_at=0,
+    )
+    thread.show(wanted.summary)
+    return thread
+
+
+def advance(thread: StoredThread, wanted: Commit) -> None:
+    """Let the thread's row say that the commit was made."""
+    row = wanted.row
+    thread.head, thread.move, thread.last = row.seq, row.move, row.seq
+    thread.count += 1
+    thread.head_id = row.id
+    thread.show(wanted.summary)

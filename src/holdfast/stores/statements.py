@@ -1,0 +1,16 @@
+"""Files of SQL: statements by name."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Final
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def named(text: str) -> Mapping[str, str]:
+    """The statements of a text, each introduced by a line `-- name: …`."""
+    parts = _NAME.split(text)
+    return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}

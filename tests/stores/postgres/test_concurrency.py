@@ -1,0 +1,351 @@
+"""Several at once, in one process and in many: what one writer at a time gives SQLite, rows and versions give here."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import closing, contextmanager
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from msgspec.structs import replace
+from psycopg import sql
+
+from holdfast.errors import Busy, Conflict, LeaseLost, NotFound
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import values as values_of
+from holdfast.stores.running import Owner
+from holdfast.testing.contract.build import (
+    Line,
+    commit,
+    effect,
+    held,
+    inside,
+    run,
+    run_row,
+    running,
+    saved,
+    texts_of,
+    value,
+)
+from tests.stores.postgres.conftest import Open
+from tests.stores.postgres.proxy import Relay
+from tests.stores.postgres.server import database
+from tests.stores.sqlite.conftest import finished, forked
+
+PATIENCE = 60
+Server = psycopg.Connection[Any]
+
+
+def test_a_fleet_claims_each_run_once(open_store: Open) -> None:
+    stores = [open_store(connections=2) for _ in range(6)]
+    lines = [saved(stores[0], f"t{n:02}", "x") for n in range(12)]
+    for line in lines:
+        stores[0].claim(None, run_row(line.number, status="queued"))
+    won: list[int] = []
+
+    def work(index: int) -> None:
+        store = stores[index]
+        while found := store.runs(statuses=["queued"], after=(0, 0), limit=20):
+            for _, row in found:
+                owner = Owner("host", "boot", 1, index, 1)
+                try:
+                    store.claim(row, replace(row, status="running", fence=row.fence + 1, owner=owner))
+                except Conflict:
+                    continue
+                won.append(row.thread)
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(work, range(len(stores)), timeout=PATIENCE))
+    assert sorted(won) == sorted(line.number for line in lines)
+
+
+def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open) -> None:
+    first, second = open_store(), open_store()
+    line, row = running(first)
+    first.journal(line.number, 1, [effect("begun")])
+    second.claim(row, replace(row, fence=2))
+    with pytest.raises(LeaseLost):
+        first.journal(line.number, 1, [effect()])
+    with pytest.raises(LeaseLost):
+        first.commit(inside(commit("a", line.at), fence=1))
+    with pytest.raises(LeaseLost):
+        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), effects=(effect(),)))
+    assert [entry.status for entry in second.effects(line.number, after=0, limit=9)] == ["begun"]
+    second.commit(inside(commit("a", line.at), fence=2))
+
+
+def test_a_run_that_ended_elsewhere_lets_nobody_commit_by_its_fence(open_store: Open) -> None:
+    first, second = open_store(), open_store()
+    line, row = running(first)
+    at = first.commit(inside(commit("a", line.at), fence=1))
+    second.update_run(replace(row, status="completed", owner=None, lease_until=0))
+    with pytest.raises(LeaseLost):
+        first.commit(inside(commit("a", at), fence=1))
+
+
+def test_an_older_answer_does_not_overwrite_what_is_known(store: PostgresStore) -> None:
+    line, row = running(store)
+    store.journal(line.number, 1, [effect("begun")])
+    known = store._writer.known
+    found = known.get(line.number)
+    assert found is not None
+    store.update_run(replace(row, status="completed", owner=None, lease_until=0))
+    known.learn(line.number, None, found[1])  # a thread that comes late with what it saw before
+    with pytest.raises(LeaseLost):
+        store.commit(inside(commit("a", line.at), fence=1))
+
+
+@contextmanager
+def holding(server: Server, schema: str, table: str, number: int) -> Iterator[None]:
+    """Somebody holds the row of a thread or a run."""
+    with server.transaction():
+        name = sql.Identifier(schema, table)
+        server.execute(sql.SQL("SELECT 1 FROM {} WHERE thread_no = %s FOR UPDATE").format(name), (number,))
+        yield
+
+
+def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, server: Server, schema: str) -> None:
+    stuck, free = saved(store, "stuck", "x"), saved(store, "free", "x")
+    with ThreadPoolExecutor(2) as pool:
+        with holding(server, schema, "thread", stuck.number):
+            waiting = pool.submit(stuck.save, "y")
+            saving = pool.submit(lambda: [free.save(f"{n}") for n in range(20)])
+            assert len(saving.result(8)) == 20
+            assert not waiting.done()
+        assert waiting.result(PATIENCE).last == 2
+
+
+def test_a_row_that_is_held_for_too_long_is_busy(
+    store: PostgresStore, server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("holdfast.stores.postgres.session._LIMITS", ("50ms", "60s"))
+    line = saved(store, "a", "x")
+    with holding(server, schema, "thread", line.number), pytest.raises(Busy):
+        line.save("y")
+    line.save("y")
+
+
+def test_saves_that_come_together_share_a_transaction(store: PostgresStore, server: Server, schema: str) -> None:
+    lines = [saved(store, f"t{n}", "x") for n in range(16)]
+    start = threading.Barrier(len(lines), timeout=PATIENCE)
+
+    def write(line: Line) -> None:
+        start.wait()
+        for n in range(20):
+            line.save(f"{n}")
+
+    with ThreadPoolExecutor(len(lines)) as pool:
+        list(pool.map(write, lines, timeout=PATIENCE))
+    # The transaction that wrote a row is in the row.
+    name = sql.Identifier(schema, "checkpoint")
+    found = server.execute(sql.SQL("SELECT count(DISTINCT xmin::text), count(*) FROM {}").format(name)).fetchone()
+    assert found is not None
+    transactions, rows = found
+    assert rows == 16 * 21
+    assert transactions < rows / 2
+
+
+@contextmanager
+def halfway(
+    monkeypatch: pytest.MonkeyPatch, pool: ThreadPoolExecutor, save: Callable[[], Any]
+) -> Iterator[Future[Any]]:
+    """A commit that has its locks and has yet to write."""
+    reached, go_on = threading.Event(), threading.Event()
+    keep = values_of.keep
+
+    def slow(*args: Any) -> None:
+        keep(*args)
+        reached.set()
+        assert go_on.wait(PATIENCE)
+
+    monkeypatch.setattr(values_of, "keep", slow)
+    try:
+        saving = pool.submit(save)
+        assert reached.wait(PATIENCE)
+        monkeypatch.setattr(values_of, "keep", keep)
+        yield saving
+    finally:
+        go_on.set()
+
+
+def wait_for_a_lock(waiting: Future[Any], statement: str) -> None:
+    """Until a statement waits for a lock; fails if what it is part of ends without."""
+    deadline = time.monotonic() + PATIENCE
+    with psycopg.connect(database(), autocommit=True) as connection:
+        while True:
+            found = connection.execute(
+                "SELECT count(*) FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND query LIKE %s",
+                (f"%{statement}%",),
+            ).fetchone()
+            if found is not None and found[0]:
+                return
+            assert not waiting.done()
+            assert time.monotonic() < deadline
+
+
+def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else a value that such a commit found, whose references the marking did not see yet, would be swept."""
+    first, second = open_store(), open_store()
+    prompt = value(b'"a long system prompt"')
+    line = saved(first, "a", "x")
+    line.save("y", values=[prompt])
+    with ThreadPoolExecutor(2) as pool:
+        with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
+            marking = pool.submit(second.mark_values)
+            wait_for_a_lock(marking, f'UPDATE "{schema}".setting')
+        saving.result(PATIENCE)
+        epoch = marking.result(PATIENCE)
+    line.save("again", values=[prompt])
+    assert second.sweep_values([], epoch) == 0
+
+
+def test_an_origin_is_not_dropped_under_its_fork(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = open_store(), open_store()
+    origin = saved(first, "origin", "x y")
+    fork = commit("fork", runs=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
+    with ThreadPoolExecutor(2) as pool:
+        with halfway(monkeypatch, pool, lambda: first.commit(fork)) as forking:
+            dropping = pool.submit(second.drop, origin.number)
+            wait_for_a_lock(dropping, f'FROM "{schema}".thread')
+        forking.result(PATIENCE)
+        dropping.result(PATIENCE)
+    assert first.thread("origin") is None
+    assert texts_of(first, origin.span()) == [["x", "y"]]
+    assert list(first.check()) == []
+
+
+def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -> None:
+    stores = [open_store() for _ in range(4)]
+    start = threading.Barrier(len(stores), timeout=PATIENCE)
+    brought = [value(b'"value %d"' % n) for n in range(10)]
+
+    def write(index: int) -> None:
+        start.wait()
+        for n in range(10):
+            one = brought[n:] + brought[:n]
+            stores[index].commit(commit(f"t{index}-{n}", values=one if index % 2 else one[::-1]))
+
+    with ThreadPoolExecutor(len(stores)) as pool:
+        list(pool.map(write, range(len(stores)), timeout=PATIENCE))
+    assert [stores[0].value(one.digest) for one in brought] == [list(one.pieces) for one in brought]
+    assert list(stores[0].check()) == []
+
+
+def test_a_base_is_not_deleted_under_what_builds_on_it(open_store: Open) -> None:
+    first, second = open_store(), open_store()
+    line = saved(first, "a", "x", "y")
+    second.delete(line.number, [1])
+    with pytest.raises(Conflict):
+        first.commit(commit("b", bases=[(line.number, 1)], origins=[line.number]))
+
+
+def test_a_forked_child_has_connections_of_its_own(store: PostgresStore, open_store: Open) -> None:
+    line = saved(store, "a", "x", "y")
+    parents = {connection.info.backend_pid for _, connection in store._pool._idle}
+    assert parents
+
+    def child() -> None:
+        assert line.save("z").last == 3
+        assert parents.isdisjoint(connection.info.backend_pid for _, connection in store._pool._idle)
+        store.close()
+
+    finished(forked(child))
+    assert store.thread("a") is not None
+    with pytest.raises(Conflict):
+        line.save("z")
+    saved(store, "b", "x", "y")
+    assert list(store.check()) == []
+
+
+def test_every_transaction_may_go_to_another_connection_of_the_server(open_store: Open, url: str) -> None:
+    """As a pooler in transaction mode does it."""
+    relay = Relay(url, servers=3)
+    store = open_store(relay.url)
+    line, row = running(store)
+    for n in range(5):
+        line.position = store.commit(
+            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), effects=(effect(),))
+        )
+        store.journal(line.number, 1, [effect("begun"), effect()])
+    store.renew(line.number, 1, row.lease_until + 1)
+    store.tell(line.number, effect(kind="answer"))
+    store.update_run(replace(row, status="idle", owner=None, lease_until=0))
+    at = store.rewind(line.at, to=2, summary=line.stored().summary)
+    store.delete(line.number, [3])
+    store.commit(commit("a", at, values=[value(b'"v"')]))
+    store.sweep_values([], store.mark_values())
+    assert list(store.check()) == []
+    store.drop(line.number)
+    with pytest.raises(NotFound):
+        store.drop(line.number)
+    assert relay.switches > 20
+    relay.close()
+
+
+def test_ten_thousand_runs_that_wait_are_not_in_the_way(store: PostgresStore, server: Server, schema: str) -> None:
+    line = saved(store, "queued", "x")
+    store.claim(None, run_row(line.number, status="queued"))
+    waiting = saved(store, "waiting", "x")
+    store.claim(None, run_row(waiting.number, status="waiting", updated_at=0))
+    for table in ("run", "thread"):
+        copies = {"thread": sql.SQL("namespace, NULL, NULL"), "run": sql.SQL("namespace, status")}[table]
+        server.execute(copied(schema, table, copies, waiting.number))
+    server.execute(sql.SQL("ANALYZE {}").format(sql.Identifier(schema, "run")))
+    # By what is read, not by the time it takes: a machine may be busy.
+    server.execute("SET plan_cache_mode = force_generic_plan")
+    query = store._sql["runs"].decode().replace("$2", "'queued'").replace("$1", "'default'").replace("$5", "10")
+    plan = server.execute(
+        f"EXPLAIN (ANALYZE, BUFFERS, FORMAT TEXT) {query.replace('$3', '0').replace('$4', '0')}".encode()
+    ).fetchall()
+    text = "\n".join(line for (line,) in plan)
+    assert "run_by_status" in text
+    [[buffers]] = [[int(part.split("=")[1]) for part in text.split("Buffers: ")[1].split() if "hit=" in part][:1]]
+    assert buffers < 50
+    assert [name for name, _ in store.runs(statuses=["queued"], after=(0, 0), limit=10)] == ["queued"]
+
+
+def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql.Composed:
+    """Ten thousand more rows like that of a thread; dropped threads, so that no name is given twice."""
+    rest = {
+        "thread": "created_at, head, move, last, count, head_id, step, status, agent, size, updated_at, checksum, "
+        "version, NULL",
+        "run": "n, wake_clock, wake_at, wake_wall, entries, record, checksum, version",
+    }[table]
+    return sql.SQL(
+        "INSERT INTO {table} SELECT 1000 + n, {columns}, {rest} FROM {table}, generate_series(1, 10000) AS n "
+        "WHERE thread_no = {number}"
+    ).format(
+        table=sql.Identifier(schema, table),
+        columns=columns,
+        rest=sql.SQL(rest),
+        number=sql.Literal(number),
+    )
+
+
+def test_a_store_is_used_through_one_connection_by_many_threads(url: str, tmp_path: Path) -> None:
+    with closing(PostgresStore(url, namespace="default", connections=1)) as store, ThreadPoolExecutor(8) as pool:
+        lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=PATIENCE))
+        assert [line.at.last for line in lines] == [2] * 8
+    assert os.path.exists(tmp_path)
+
+
+def test_the_clock_is_the_servers(store: PostgresStore, server: Server) -> None:
+    found = server.execute("SELECT extract(epoch FROM clock_timestamp()) * 1000").fetchone()
+    assert found is not None
+    clock = store.clock()
+    assert clock.id == "postgres"
+    assert 0 <= clock.now - float(found[0]) + 1 < 60_000
+    row = held(store, saved(store, "a", "x").number)
+    store.claim(None, row)
+    with pytest.raises(Exception, match="another worker holds"):
+        store.drop(row.thread)

@@ -1,0 +1,17 @@
+"""The PostgreSQL store passes the suite that every store passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast.stores.contract import Store
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing import StoreContract
+from tests.stores.postgres.server import address_at
+
+
+class TestPostgresStore(StoreContract):
+    durable = True
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return PostgresStore(address_at(tmp_path), namespace=namespace)

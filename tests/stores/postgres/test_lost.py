@@ -1,0 +1,339 @@
+"""Connections that are lost: what was sent is done once, whether or not its answer came."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+from holdfast.errors import Conflict, OutcomeUnknown, StoreError
+from holdfast.stores.contract import Store
+from holdfast.stores.memory import MemoryStore
+from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.running import Clock
+from holdfast.testing.contract.build import (
+    FAR,
+    commit,
+    effect,
+    held,
+    inside,
+    run,
+    running,
+    saved,
+    summary,
+    texts_of,
+    value,
+)
+from tests.stores.postgres.conftest import Open
+from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
+
+PATIENCE = 60
+PROMPT = value(b'"a long system prompt"')
+
+Act = Callable[[], Any]
+Scene = Callable[[Store], Act]
+
+
+def clock() -> Clock:
+    return Clock("here", 1000)
+
+
+# Each prepares a store, and gives what is then done to it while the connection is lost.
+
+
+def a_save(store: Store) -> Act:
+    line = saved(store, "a", "x", "y")
+    return lambda: line.save("z")
+
+
+def a_new_thread(store: Store) -> Act:
+    saved(store, "a", "x")
+    return lambda: store.commit(commit("new", runs=[run("z")])).last
+
+
+def a_save_with_values(store: Store) -> Act:
+    line = saved(store, "a", "x")
+    return lambda: line.save("z", values=[PROMPT])
+
+
+def a_save_of_a_run(store: Store) -> Act:
+    line, row = running(store)
+    store.journal(line.number, 1, [effect("begun", key="k")])
+    after = replace(row, updated_at=9, turn="t")
+    effects = (effect(key="k", number=1), effect("begun", key="l"))
+    made = inside(commit("a", line.at, runs=[run("z", start=1)]), fence=1, run=after, effects=effects)
+    return lambda: store.commit(made)
+
+
+def the_end_of_a_run(store: Store) -> Act:
+    line, row = running(store)
+    made = inside(commit("a", line.at), fence=1, run=replace(row, status="completed", owner=None, lease_until=0))
+    return lambda: store.commit(made)
+
+
+def a_journal_entry(store: Store) -> Act:
+    line, _ = running(store)
+    store.journal(line.number, 1, [effect("begun", key="k")])
+    return lambda: store.journal(line.number, 1, [effect(key="k", number=1), effect("begun", key="l")])
+
+
+def an_answer(store: Store) -> Act:
+    line, _ = running(store)
+    return lambda: store.tell(line.number, effect(key="answer", kind="answer", fence=0), last=0)
+
+
+def a_claim(store: Store) -> Act:
+    _, row = running(store)
+    return lambda: store.claim(row, replace(row, fence=2, attempt=1))
+
+
+def a_renewal(store: Store) -> Act:
+    line, row = running(store)
+    return lambda: store.renew(line.number, 1, row.lease_until + 1)
+
+
+def an_update(store: Store) -> Act:
+    _, row = running(store)
+    return lambda: store.update_run(replace(row, status="completed", owner=None, lease_until=0, updated_at=9))
+
+
+def a_parking(store: Store) -> Act:
+    _, row = running(store)
+    waiting = replace(row, status="waiting", owner=None, lease_until=0, updated_at=9)
+    return lambda: store.park(waiting, effect("asked", key="q", kind="wait"), 0)
+
+
+def a_settling(store: Store) -> Act:
+    line, row = running(store)
+    store.journal(line.number, 1, [effect("in_doubt", key="k")])
+    return lambda: store.settle(
+        line.number, 1, "in_doubt", effect(key="k"), row, replace(row, fence=2, status="queued")
+    )
+
+
+def a_rewind(store: Store) -> Act:
+    line = saved(store, "a", "x", "y")
+    return lambda: store.rewind(line.at, to=1, summary=summary(1))
+
+
+def a_deletion(store: Store) -> Act:
+    line = saved(store, "a", "x", "y", "z")
+    return lambda: (store.delete(line.number, [1, 2]), None)[1]
+
+
+def a_drop(store: Store) -> Act:
+    line = saved(store, "a", "x", "y")
+    return lambda: store.drop(line.number)
+
+
+SCENES: list[tuple[Scene, bytes]] = [
+    (a_save, QUICK),
+    (a_new_thread, COMMIT),
+    (a_save_with_values, COMMIT),
+    (a_save_of_a_run, QUICK),
+    (the_end_of_a_run, QUICK),
+    (a_journal_entry, QUICK),
+    (an_answer, COMMIT),
+    (a_claim, COMMIT),
+    (a_renewal, COMMIT),
+    (an_update, COMMIT),
+    (a_parking, COMMIT),
+    (a_settling, COMMIT),
+    (a_rewind, COMMIT),
+    (a_deletion, COMMIT),
+    (a_drop, COMMIT),
+]
+# What is read before it is written.
+PASSING: dict[Scene, int] = {a_save_with_values: 1}
+each_scene = pytest.mark.parametrize(("scene", "marker"), SCENES, ids=[scene.__name__ for scene, _ in SCENES])
+
+
+def seen(store: Store) -> list[object]:
+    """All there is, without ids and numbers, which differ from store to store."""
+    found: list[object] = []
+    for thread in store.threads(prefix="", after=None, limit=FAR):
+        number = thread.position.thread
+        rows = store.checkpoints(number, before=None, limit=FAR)
+        one = store.run(number)
+        cells = [
+            texts_of(store, replace(span, thread=number))
+            for row in store.refs(number, after=0, limit=FAR)
+            for span in row.refs.spans
+        ]
+        found.append(
+            (
+                thread.name,
+                replace(thread.position, thread=0),
+                (thread.count, thread.summary),
+                [(row.seq, row.move, row.parent) for row in rows],
+                cells,
+                None if one is None else replace(one, thread=0),
+                store.effects(number, after=0, limit=FAR),
+            )
+        )
+    return found
+
+
+def expected(scene: Scene) -> tuple[Any, list[object]]:
+    """What a store says and holds where nothing is lost."""
+    model = MemoryStore(namespace="default", clock=clock)
+    return scene(model)(), seen(model)
+
+
+@each_scene
+@pytest.mark.parametrize("how", ["request", "answer"])
+def test_a_lost_connection_changes_nothing(
+    open_store: Open, relay: Relay, scene: Scene, marker: bytes, how: How
+) -> None:
+    answer, held_ = expected(scene)
+    store = open_store(relay.url, clock=clock)
+    act = scene(store)
+    relay.arm(marker, how, passing=PASSING.get(scene, 0))
+    assert act() == answer
+    assert relay.struck.is_set()
+    assert seen(store) == held_
+    assert list(store.check()) == []
+
+
+@each_scene
+def test_a_write_that_arrives_late_is_not_done_twice(
+    open_store: Open, relay: Relay, scene: Scene, marker: bytes
+) -> None:
+    answer, held_ = expected(scene)
+    store = open_store(relay.url, clock=clock)
+    act = scene(store)
+    relay.arm(marker, "late", passing=PASSING.get(scene, 0))
+    with ThreadPoolExecutor(1) as pool:
+        acting = pool.submit(act)
+        assert relay.struck.wait(PATIENCE)
+        if marker is QUICK:
+            # Nothing holds the row: the write is looked for, not found, and done again before the first one arrives.
+            acting.result(PATIENCE)
+        relay.release()
+        assert acting.result(PATIENCE) == answer
+    assert seen(store) == held_
+    assert list(store.check()) == []
+
+
+def test_a_save_that_was_done_and_followed_by_another_is_found(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url), open_store(url)
+    line = saved(store, "a", "x")
+    relay.arm(QUICK, "late")
+    with ThreadPoolExecutor(1) as pool:
+        with pause_before_looking(store) as go_on:
+            acting = pool.submit(line.save, "y")
+            assert relay.struck.wait(PATIENCE)
+            relay.release()
+            followed = saved_on(other, "a", "z")
+            go_on.set()
+        assert acting.result(PATIENCE).last == 2
+    assert followed.last == 3
+    assert [row.seq for row in store.checkpoints(line.number, before=None, limit=9)] == [3, 2, 1]
+
+
+def test_a_save_that_lost_to_another_conflicts(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url), open_store(url)
+    line = saved(store, "a", "x")
+    relay.arm(QUICK, "late")
+    with ThreadPoolExecutor(1) as pool:
+        with pause_before_looking(store) as go_on:
+            acting = pool.submit(line.save, "y")
+            assert relay.struck.wait(PATIENCE)
+            saved_on(other, "a", "z")
+            relay.release()
+            go_on.set()
+        with pytest.raises(Conflict):
+            acting.result(PATIENCE)
+    assert len(store.checkpoints(line.number, before=None, limit=9)) == 2
+
+
+def test_what_can_no_longer_be_told_is_said_to_be_unknown(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url), open_store(url)
+    line = saved(store, "a", "x")
+    relay.arm(QUICK, "answer")
+    with ThreadPoolExecutor(1) as pool:
+        with pause_before_looking(store) as go_on:
+            acting = pool.submit(line.save, "y")
+            assert relay.struck.wait(PATIENCE)
+            other.drop(line.number)
+            go_on.set()
+        with pytest.raises(OutcomeUnknown):
+            acting.result(PATIENCE)
+
+
+def test_a_database_that_stays_away_leaves_the_outcome_unknown(open_store: Open, relay: Relay) -> None:
+    store = open_store(relay.url, patience=0.3)
+    line = saved(store, "a", "x")
+    relay.refuses = True
+    relay.arm(QUICK, "answer")
+    with pytest.raises(OutcomeUnknown):
+        line.save("y")
+    with pytest.raises(StoreError) as refused:
+        store.thread("a")
+    assert not isinstance(refused.value, OutcomeUnknown)
+    relay.refuses = False
+    assert store.thread("a") is not None
+
+
+def test_a_write_that_was_never_sent_has_a_known_outcome(open_store: Open, relay: Relay) -> None:
+    store = open_store(relay.url, patience=0.3)
+    line = saved(store, "a", "x")
+    relay.refuses = True
+    relay.cut()
+    with pytest.raises(StoreError) as refused:
+        store.rewind(line.at, to=1, summary=summary(1))
+    assert not isinstance(refused.value, OutcomeUnknown)
+
+
+@pytest.mark.parametrize("how", ["request", "answer"])
+def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: Relay, how: How) -> None:
+    store = open_store(relay.url, clock=clock)
+    lines = [saved(store, f"t{n}", "x") for n in range(8)]
+    held(store, lines[0].number)
+    start = threading.Barrier(len(lines), timeout=PATIENCE)
+    relay.arm(QUICK, how)
+
+    def write(index: int) -> int:
+        start.wait()
+        for n in range(5):
+            lines[index].save(f"{n}")
+        return lines[index].at.last
+
+    with ThreadPoolExecutor(len(lines)) as pool:
+        assert list(pool.map(write, range(len(lines)), timeout=PATIENCE)) == [6] * len(lines)
+    for line in lines:
+        assert texts_of(store, line.span()) == [["x", "0", "1", "2", "3", "4"]]
+    assert list(store.check()) == []
+
+
+def saved_on(store: Store, name: str, text: str) -> Any:
+    thread = store.thread(name)
+    assert thread is not None
+    return store.commit(commit(name, thread.position, runs=[run(text, start=thread.position.last)]))
+
+
+class pause_before_looking:  # noqa: N801 - reads as the statement it is
+    """Holds a write whose answer was lost, before it is looked for, until the event is set."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self._writer = store._writer
+        self._go_on = threading.Event()
+
+    def __enter__(self) -> threading.Event:
+        write = self._writer._write
+
+        def wait_and_write(work: Any, *, lost: bool) -> Any:
+            if lost:
+                assert self._go_on.wait(PATIENCE)
+            return write(work, lost=lost)
+
+        self._writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__
+        self._before = write
+        return self._go_on
+
+    def __exit__(self, *_: object) -> None:
+        self._go_on.set()

@@ -1,0 +1,177 @@
+"""Opening: made once however many begin at once, in the schema that is named, and refused clearly."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg import sql
+
+import holdfast
+from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, StoreError
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.contract.build import names_of, saved
+from tests.stores.postgres.conftest import Open
+from tests.stores.postgres.server import address, database
+from tests.stores.sqlite.conftest import output, script
+
+Server = psycopg.Connection[Any]
+
+OPEN = """
+import sys
+import holdfast
+sys.stdin.readline()
+with holdfast.open(sys.argv[1]) as hf:
+    hf.thread(sys.argv[2]).save({"n": 1})
+"""
+
+
+def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
+    children = [script(OPEN, url, f"t{n:02}", stdin=subprocess.PIPE) for n in range(20)]
+    for child in children:
+        assert child.stdin is not None
+        child.stdin.write("go\n")
+        child.stdin.flush()
+    for child in children:
+        output(child)
+    with holdfast.open(url) as hf:
+        assert [thread.name for thread in hf.threads()] == [f"t{n:02}" for n in range(20)]
+        assert hf.verify() is not None
+
+
+@pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
+def test_a_handle_on_either_name_of_the_scheme(url: str, scheme: str) -> None:
+    with holdfast.open(url.replace("postgresql://", f"{scheme}://")) as hf:
+        hf.thread("a\0b").save({"text": "x\0y"})
+    with holdfast.open(url) as hf:
+        latest = hf.thread("a\0b").latest()
+        assert latest is not None
+        assert latest.state == {"text": "x\0y"}
+
+
+def test_tables_are_in_the_schema_that_was_named_and_nowhere_else(
+    open_store: Open, server: Server, schema: str
+) -> None:
+    odd = f'{schema} "quoted" hf.é'
+    store = open_store(address(psycopg.conninfo.make_conninfo("") + odd.replace(" ", "%20").replace('"', "%22")))
+    saved(store, "a", "x")
+    found = server.execute(
+        "SELECT table_name::text FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (odd,)
+    ).fetchall()
+    assert [name for (name,) in found] == [
+        *("checkpoint", "effect", "fork", "move", "run", "segment", "setting", "thread", "value", "value_piece")
+    ]
+    server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
+
+
+def test_two_schemas_are_two_stores(open_store: Open, url: str, schema: str) -> None:
+    first, second = open_store(), open_store(address(f"{schema}_2"))
+    saved(first, "a", "x")
+    assert names_of(second) == []
+
+
+def test_no_schema_named_means_holdfast() -> None:
+    from holdfast.stores.postgres import address as addresses
+
+    assert addresses.parse("postgresql://host/db").schema == "holdfast"
+
+
+@pytest.mark.parametrize("schema", ["", "pg_x", "x" * 64, "a&schema=b"])
+def test_a_schema_that_cannot_be_one_is_refused(schema: str) -> None:
+    with pytest.raises(InvalidArgument, match="schema="):
+        PostgresStore(f"{database()}?schema={schema}", namespace="default")
+
+
+@pytest.mark.parametrize("tail", ["host:port/db", "host/db?nonsense=1", "host/db?=", "[::1/db"])
+def test_an_address_that_makes_no_sense_is_refused_without_its_password(tail: str) -> None:
+    with pytest.raises(InvalidArgument) as refused:
+        holdfast.open(f"postgresql://me:s3cret@{tail}")
+    assert "s3cret" not in str(refused.value)
+    assert refused.value.__cause__ is None
+
+
+def test_a_server_that_is_not_there_is_named_without_the_password() -> None:
+    with pytest.raises(StoreError, match=r"postgresql://127\.0\.0\.1:1/db .*cannot be reached") as refused:
+        PostgresStore("postgresql://me:s3cret@127.0.0.1:1/db", namespace="default", patience=0.2)
+    assert "s3cret" not in "".join([str(refused.value), repr(refused.value.__cause__), repr(refused.value.__context__)])
+
+
+def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    with pytest.raises(StoreError, match=r"holdfast\[postgres\]"):
+        holdfast.open("postgresql://localhost/db")
+
+
+def test_a_newer_format_is_left_alone(store: PostgresStore, open_store: Open, server: Server, schema: str) -> None:
+    setting = sql.Identifier(schema, "setting")
+    server.execute(sql.SQL("UPDATE {} SET value = 2 WHERE name = 'format'").format(setting))
+    with pytest.raises(NewerFormat, match="format 2"):
+        open_store()
+
+
+def test_tables_of_another_program_are_left_alone(open_store: Open, server: Server, schema: str) -> None:
+    server.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    server.execute(sql.SQL("CREATE TABLE {} (id int)").format(sql.Identifier(schema, "run")))
+    with pytest.raises(NotAStore):
+        open_store()
+    found = server.execute("SELECT count(*) FROM information_schema.tables WHERE table_schema = %s", (schema,))
+    assert found.fetchone() == (1,)
+
+
+def test_a_set_up_that_was_cut_off_is_finished(
+    store: PostgresStore, open_store: Open, server: Server, schema: str
+) -> None:
+    server.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, "value_piece")))
+    server.execute(sql.SQL("UPDATE {} SET value = 0 WHERE name = 'format'").format(sql.Identifier(schema, "setting")))
+    saved(open_store(), "a", "x")
+
+
+def test_compressed_bytes_are_not_compressed_again(store: PostgresStore, server: Server, schema: str) -> None:
+    found = server.execute(
+        "SELECT relname::text, attname::text FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid "
+        "JOIN pg_namespace ON relnamespace = pg_namespace.oid "
+        "WHERE nspname = %s AND attstorage = 'e' AND relkind = 'r' ORDER BY 1, 2",
+        (schema,),
+    ).fetchall()
+    assert found == [("checkpoint", "cells"), ("checkpoint", "skeleton"), ("segment", "cells"), ("value_piece", "data")]
+
+
+def test_a_namespace_that_no_index_can_hold_is_refused(url: str) -> None:
+    PostgresStore(url, namespace="x" * 1024).close()
+    with pytest.raises(InvalidArgument, match="1024"):
+        PostgresStore(url, namespace="x" * 1025)
+
+
+def test_long_names_labels_and_marks(store: PostgresStore, tmp_path: Path) -> None:
+    long = [tmp_path.name * 2000 + end for end in "ab"]
+    for name in long:
+        saved(store, name, "x").save("y", label=name)
+    assert names_of(store) == sorted(long)
+    for name in long:
+        thread = store.thread(name)
+        assert thread is not None
+        assert [row.label for row in store.checkpoints(thread.position.thread, before=None, limit=9, label=name)] == [
+            name
+        ]
+
+
+@pytest.mark.parametrize(("option", "some"), [("", False), ("&prepare=no", False), ("&prepare=yes", True)])
+def test_statements_are_prepared_only_where_the_address_allows_it(
+    open_store: Open, url: str, option: str, some: bool
+) -> None:
+    store = open_store(url + option, connections=1)
+    line = saved(store, "a", *["x"] * 20)
+    [(_, connection)] = store._pool._idle
+    found = connection.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    assert found is not None
+    assert (found[0] > 0) == some
+    assert line.at.last == 20
+
+
+def test_prepare_is_yes_or_no(url: str) -> None:
+    with pytest.raises(InvalidArgument, match="prepare="):
+        PostgresStore(f"{url}&prepare=perhaps", namespace="default")

@@ -1,0 +1,110 @@
+"""A server that goes down and comes up in the middle of everything: nothing is lost, nothing is done twice."""
+
+from __future__ import annotations
+
+import shutil
+import signal
+import tempfile
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from holdfast.errors import OutcomeUnknown, StoreError
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.contract.build import Line, effect, held, saved, texts_of
+from tests.stores.postgres.server import Server
+
+PATIENCE = 60
+
+
+@pytest.fixture
+def own_server() -> Iterator[Server]:
+    # Not in pytest's folder, which only its owner may enter: the server does not run as root.
+    folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
+    made = Server(folder, "fsync=off")
+    made.create()
+    made.start()
+    yield made
+    made.stop(signal.SIGQUIT)
+    shutil.rmtree(folder)
+
+
+@pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGQUIT])
+def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, how: signal.Signals) -> None:
+    with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
+        lines = [saved(store, f"t{n}", "start") for n in range(6)]
+        for line in lines[:3]:
+            store.claim(None, held(store, line.number))
+        done = threading.Event()
+        begun = [threading.Event() for _ in lines]
+
+        def save(index: int) -> int:
+            n = 0
+            while not done.is_set():
+                lines[index].save(f"{n}")
+                n += 1
+                begun[index].set()
+            return n
+
+        def journal(index: int) -> int:
+            n = 0
+            while not done.is_set():
+                [number] = store.journal(lines[index].number, 1, [effect(key=f"{n}")])
+                n += 1
+                assert number == n
+                begun[index].set()
+            return n
+
+        with ThreadPoolExecutor(len(lines)) as pool:
+            working = [pool.submit(journal if n < 3 else save, n) for n in range(len(lines))]
+            try:
+                for _ in range(3):
+                    for one in begun:
+                        one.clear()
+                        assert one.wait(PATIENCE)
+                    own_server.stop(how)
+                    own_server.start()
+                for one in begun:
+                    one.clear()
+                    assert one.wait(PATIENCE)
+            finally:
+                done.set()
+            counts = [one.result(PATIENCE) for one in working]
+        for index, (line, count) in enumerate(zip(lines, counts, strict=True)):
+            if index < 3:
+                keys = [entry.key for entry in store.effects(line.number, after=0, limit=1 << 20)]
+                assert keys == [f"{n}" for n in range(count)]
+            else:
+                assert texts_of(store, line.span()) == [["start", *(f"{n}" for n in range(count))]]
+        assert list(store.check()) == []
+
+
+def test_a_call_waits_for_a_server_that_comes_up(own_server: Server) -> None:
+    with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
+        line = saved(store, "a", "x")
+        own_server.stop()
+        with ThreadPoolExecutor(2) as pool:
+            saving, reading = pool.submit(line.save, "y"), pool.submit(store.last, line.number)
+            own_server.start()
+            assert saving.result(PATIENCE).last == 2
+            assert reading.result(PATIENCE) in (1, 2)
+
+
+def test_a_server_that_stays_down_is_told_of_in_time(own_server: Server) -> None:
+    store = PostgresStore(own_server.url, namespace="default", patience=0.2)
+    line = Line(store, "a")
+    line.save("x")
+    own_server.stop()
+    began = time.monotonic()
+    with pytest.raises(StoreError):
+        store.thread("a")
+    # The connection was there when the save was sent; that nobody took it cannot be known.
+    with pytest.raises((StoreError, OutcomeUnknown)):
+        line.save("y")
+    assert time.monotonic() - began < 30
+    store.close()

@@ -1,0 +1,122 @@
+"""Rights: the recipes of docs/postgres.md, run as they stand there."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlsplit, urlunsplit
+
+import psycopg
+import pytest
+from psycopg import sql
+
+from holdfast.errors import ReadOnly, StoreError
+from holdfast.stores.postgres import PostgresStore
+from holdfast.testing.contract.build import effect, held, names_of, saved, value
+from tests.stores.postgres.conftest import Open
+
+Server = psycopg.Connection[Any]
+
+PAGE = Path(__file__).resolve().parents[3] / "docs" / "postgres.md"
+
+
+def recipe(title: str) -> str:
+    """The SQL that stands under a heading of the page."""
+    found = re.search(rf"^## {re.escape(title)}$.*?^```sql\n(.*?)^```$", PAGE.read_text(), re.MULTILINE | re.DOTALL)
+    assert found is not None, f"docs/postgres.md has no recipe {title}"
+    return found[1]
+
+
+def carry_out(server: Server, title: str, schema: str, **names: str) -> None:
+    text = recipe(title).replace("holdfast.", f'"{schema}".').replace("SCHEMA holdfast", f'SCHEMA "{schema}"')
+    for placeholder, name in names.items():
+        text = re.sub(rf"\b{placeholder}\b", name, text)
+    server.execute(text.encode())
+
+
+@pytest.fixture
+def roles(server: Server, schema: str) -> Iterator[list[str]]:
+    made: list[str] = []
+    yield made
+    for role in made:
+        server.execute(sql.SQL("DROP OWNED BY {0}; DROP ROLE {0}").format(sql.Identifier(role)))
+
+
+def as_role(url: str, role: str) -> str:
+    parts = urlsplit(url)
+    return urlunsplit(parts._replace(netloc=f"{role}@{parts.netloc.rpartition('@')[2]}"))
+
+
+def test_a_worker_needs_no_right_to_create_anything(
+    store: PostgresStore, open_store: Open, server: Server, url: str, schema: str, roles: list[str]
+) -> None:
+    worker, reader = f"{schema}_worker", f"{schema}_reader"
+    roles += [worker, reader]
+    carry_out(server, "Roles", schema, holdfast_worker=worker, holdfast_reader=reader)
+    own = open_store(as_role(url, worker))
+    line = saved(own, "a", "x", "y")
+    line.save("z", values=[value(b'"a prompt"')])
+    own.claim(None, held(own, line.number))
+    own.journal(line.number, 1, [effect()])
+    own.update_run(held(own, line.number, status="completed", owner=None, lease_until=0))
+    own.delete(line.number, [1])
+    own.sweep_values([], own.mark_values())
+    own.compact(line.number, line.live(line.span()))
+    own.drop(line.number)
+    assert list(own.check()) == []
+    with (
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+        psycopg.connect(as_role(url.partition("?")[0], worker)) as c,
+    ):
+        c.execute(sql.SQL("CREATE TABLE {} ()").format(sql.Identifier(schema, "more")))
+
+
+def test_a_reader_cannot_write(
+    store: PostgresStore, open_store: Open, server: Server, url: str, schema: str, roles: list[str]
+) -> None:
+    worker, reader = f"{schema}_worker", f"{schema}_reader"
+    roles += [worker, reader]
+    carry_out(server, "Roles", schema, holdfast_worker=worker, holdfast_reader=reader)
+    line = saved(store, "a", "x")
+    own = open_store(as_role(url, reader))
+    assert names_of(own) == ["a"]
+    with pytest.raises(ReadOnly):
+        saved(own, "b", "x")
+    with pytest.raises(ReadOnly):
+        own.delete(line.number, [1])
+
+
+def test_row_level_security_keeps_tenants_apart(
+    store: PostgresStore, open_store: Open, server: Server, url: str, schema: str, roles: list[str]
+) -> None:
+    tenants = [f"{schema}_acme", f"{schema}_umbrella"]
+    worker, reader = f"{schema}_worker", f"{schema}_reader"
+    roles += [*tenants, worker, reader]
+    carry_out(server, "Roles", schema, holdfast_worker=worker, holdfast_reader=reader)
+    carry_out(server, "Tenants", schema, holdfast_worker=worker, acme=tenants[0], umbrella=tenants[1])
+    own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
+    line = saved(own, "a", "x", "y")
+    line.save("z", values=[value(b'"a prompt"')])
+    own.claim(None, held(own, line.number))
+    own.journal(line.number, 1, [effect()])
+    fork = saved(own, "fork", "w")
+    fork.save("v", origins=[line.number])
+    saved(other, "b", "x")
+    assert (names_of(own), names_of(other)) == (["a", "fork"], ["b"])
+    # Who gives himself out for another finds nothing, and can leave nothing behind.
+    thief = open_store(as_role(url, tenants[1]), namespace=tenants[0])
+    assert names_of(thief) == []
+    with pytest.raises(StoreError):
+        saved(thief, "c", "x")
+    with psycopg.connect(as_role(url.partition("?")[0], tenants[1])) as connection:
+        for table in ("thread", "checkpoint", "run", "effect", "value", "value_piece", "fork"):
+            found = connection.execute(
+                sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table))
+            ).fetchone()
+            assert found == ((1 if table in ("thread", "checkpoint") else 0),), table
+    own.update_run(held(own, line.number, status="completed", owner=None, lease_until=0))
+    own.delete(line.number, [1])
+    own.compact(fork.number, fork.live(fork.span()))
+    own.drop(line.number)
