@@ -26,7 +26,7 @@ from tests.runs.test_duplications import row_of, until, wait_for_line
 from tests.runs.test_processes import Family
 
 PATIENCE = 0.15  # of the worker's store with a lock
-LEASE = 20.0
+LEASE = 6.0
 SHORT_LEASE = 0.8
 ONCE = ["model 1", "act 1", "model 2", "act 2"]
 # Verbs of the store, by how often they were called: a run of two steps, each a model call and a tool.
