@@ -14,10 +14,11 @@ from holdfast import Holdfast
 OpenHandle = Callable[..., Holdfast]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "directory"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where to open a store; each kind in turn."""
-    return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
+    urls = {"memory": "memory:", "sqlite": str(tmp_path / "agent.db"), "directory": f"dir:{tmp_path}/agents"}
+    return urls[request.param]
 
 
 @pytest.fixture

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
+from holdfast.codec.text import TextForm
 from holdfast.runs import claiming
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock, Owner
 from holdfast.stores.sqlite import SQLiteStore
@@ -107,7 +109,7 @@ def stop_renewing(run: Run) -> None:
     run._core._lease.stop()
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+@pytest.fixture(params=["memory", "sqlite", "directory"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []
@@ -120,7 +122,12 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def open_sqlite(clock: Callable[[], Clock]) -> Store:
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
-    made = World(open_memory if request.param == "memory" else open_sqlite)
+    def open_directory(clock: Callable[[], Clock]) -> Store:
+        return DirectoryStore(
+            tmp_path / "agents", namespace="default", durability="off", form=TextForm(), clock=clock
+        )
+
+    made = World({"memory": open_memory, "sqlite": open_sqlite, "directory": open_directory}[request.param])
     monkeypatch.setattr(claiming, "this_process", made.owner)
     monkeypatch.setattr(claiming, "is_dead", made.is_dead)
     yield made

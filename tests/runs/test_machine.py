@@ -21,6 +21,7 @@ import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
 from holdfast.runs.acting import Parked
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
@@ -376,8 +377,16 @@ class MemoryMachine(RunMachine):
     open_store = staticmethod(_open_memory)
 
 
+def _open_directory(path: Path, clock: Callable[[], Clock]) -> Store:
+    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock)
+
+
 class SQLiteMachine(RunMachine):
     open_store = staticmethod(_open_sqlite)
+
+
+class DirectoryMachine(RunMachine):
+    open_store = staticmethod(_open_directory)
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -387,3 +396,5 @@ TestMemoryRuns.settings = settings(
 )
 TestSQLiteRuns = SQLiteMachine.TestCase
 TestSQLiteRuns.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
+TestDirectoryRuns = DirectoryMachine.TestCase
+TestDirectoryRuns.settings = TestSQLiteRuns.settings

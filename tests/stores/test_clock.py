@@ -16,6 +16,7 @@ from holdfast.stores import clock
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, held, inside, run_row, saved
 
@@ -34,6 +35,12 @@ def sqlite(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] 
     return SQLiteStore(path / "store.db", namespace="default", durability="off", clock=now, wall=wall)
 
 
+def directory(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
+    return DirectoryStore(
+        path / "store", namespace="default", durability="off", form=TextForm(), clock=now, wall=wall
+    )
+
+
 @pytest.fixture
 def asked_again() -> Iterator[None]:
     """What the machine said of its boot is forgotten before and after."""
@@ -42,7 +49,7 @@ def asked_again() -> Iterator[None]:
     clock.boot_id.cache_clear()
 
 
-@pytest.mark.parametrize("make", [memory, sqlite])
+@pytest.mark.parametrize("make", [memory, sqlite, directory])
 def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make: Make) -> None:
     now = Clock("mine", 1000)
     with closing(make(tmp_path, lambda: now)) as store:
@@ -61,7 +68,7 @@ def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make
         line.save("z")
 
 
-@pytest.mark.parametrize("make", [memory, sqlite])
+@pytest.mark.parametrize("make", [memory, sqlite, directory])
 def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make: Make) -> None:
     now, wall = Clock("mine", 1000), 9_000_000
 
@@ -86,7 +93,7 @@ def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make
         assert woken() == ["first", "second"]
 
 
-@pytest.mark.parametrize("make", [memory, sqlite])
+@pytest.mark.parametrize("make", [memory, sqlite, directory])
 def test_a_tie_is_woken_in_the_order_of_the_threads(tmp_path: Path, make: Make) -> None:
     """Overdue by a second each, on three clocks."""
     with closing(make(tmp_path, lambda: Clock("mine", 5000), lambda: 50_000_000)) as store:

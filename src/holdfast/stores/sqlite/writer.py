@@ -12,7 +12,7 @@ from holdfast.errors import Closed, HoldfastError, Replaced, StoreError
 from holdfast.stores.group import Entry, GroupCommit, again
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
-from holdfast.stores.sqlite.gate import Gate
+from holdfast.stores.gate import Gate
 
 T = TypeVar("T")
 

@@ -1,0 +1,196 @@
+"""One log file, followed by one handle: what was appended is read once, and handed on group by group.
+
+Readers take no lock. They read whole groups only, so what a writer is in the middle of is not seen; and a file that
+was put in the place of the one they know is noticed by its inode, its size or its first bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.errors import Damaged
+from holdfast.stores.directory import files, tail
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.lines import Damage, Line, open_line, size, split
+
+# Of a file's first line: the checksum covers the rest of it, and it says when the file was made.
+_HEAD: Final = 64
+_AT_ONCE: Final = 16 << 20
+
+
+class Sink(Protocol):
+    """What a log is replayed into."""
+
+    def reset(self) -> None:
+        """Begin anew: the file is another one."""
+        ...
+
+    def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage]) -> None:
+        """A group: the lines that are as they were written, its end, and the lines that are not."""
+        ...
+
+    def lose(self, group: Sequence[tuple[Line, r.Replayed]], bad: Sequence[Damage]) -> None:
+        """Lines that were a group, or several, whose end is damaged."""
+        ...
+
+    def stop(self, damage: Damage | None) -> None:
+        """The damage behind the last whole group, where there is any."""
+        ...
+
+
+class _Seen(NamedTuple):
+    inode: int
+    size: int
+    changed: int
+
+
+class Log:
+    """A log file as far as it was read. Not thread-safe: the store's lock comes first."""
+
+    def __init__(self, path: str, sink: Sink) -> None:
+        self.path = path
+        self.end = 0  # where the last whole group ends
+        self.has_tail = False
+        self.is_pinned = False  # somebody is writing: the descriptor stays open, and what he writes is not read yet
+        self._sink = sink
+        self._descriptor = -1
+        self._seen: _Seen | None = None
+        self._head = b""
+
+    def catch_up(self) -> bool:
+        """Read what is new. False if there is no such file (any more)."""
+        if self.is_pinned:
+            return True
+        try:
+            found = _seen(os.stat(self.path))
+            if found == self._seen and self._descriptor >= 0:
+                return True
+            self._open()
+        except (FileNotFoundError, NotADirectoryError):
+            self.close()
+            self._seen = None
+            return False
+        found = _seen(os.fstat(self._descriptor))
+        if found != self._seen:
+            self._read(found)
+        return True
+
+    def descriptor(self) -> int:
+        """Of the file whose offsets were handed out; `catch_up` comes before."""
+        return self._descriptor
+
+    def line(self, offset: int, length: int) -> bytes:
+        """The record of one line, verified."""
+        body = open_line(os.pread(self._descriptor, length, offset))
+        if body is None:
+            raise Damaged(str(Damage(self.path, offset, length)))
+        return body
+
+    def append(self, data: bytes, *, sync: bool) -> None:
+        """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside."""
+        if self.has_tail:
+            tail.set_aside(self.path, self._descriptor, self.end, sync=sync)
+            self.has_tail = False
+        try:
+            files.write_all(self._descriptor, data)
+        except OSError:
+            # Half a group is no group, but the next one may not follow it.
+            try:
+                os.ftruncate(self._descriptor, self.end)
+            except OSError as error:
+                raise files.SyncFailed from error
+            raise
+        if sync:
+            files.sync_data(self._descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0 and not self.is_pinned:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    @property
+    def is_open(self) -> bool:
+        return self._descriptor >= 0
+
+    def _open(self) -> None:
+        self.close()
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except PermissionError:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+
+    def _read(self, found: _Seen) -> None:
+        known = self._seen
+        is_same = (
+            known is not None
+            and known.inode == found.inode
+            and found.size >= self.end
+            and os.pread(self._descriptor, len(self._head), 0) == self._head
+        )
+        if not is_same:
+            self._sink.reset()
+            self.end = 0
+        data = _pread(self._descriptor, self.end, found.size - self.end)
+        self._replay(data)
+        self._seen = found
+        self._head = os.pread(self._descriptor, min(_HEAD, self.end), 0)
+
+    def _replay(self, data: bytes) -> None:
+        start = self.end
+        lines, _ = split(data, start)
+        pending: list[Line] = []
+        for line in lines:
+            if not line.is_end:
+                pending.append(line)
+                continue
+            assert line.body is not None
+            end = r.replayed(line.body)
+            if not isinstance(end, r.End):
+                pending.append(line)
+                continue
+            own = size(end.of)
+            if len(pending) > own:
+                lost = pending[: len(pending) - own]
+                self._sink.lose(*self._sorted(lost))
+                pending = pending[len(lost) :]
+            good, bad = self._sorted(pending)
+            if len(pending) < own:
+                bad = bad or [Damage(self.path, self.end, line.offset - self.end)]
+            self._sink.take(good, end, bad)
+            self.end = line.offset + line.length + 1
+            pending = []
+        self.has_tail = self.end < start + len(data)
+        wrong = tail.damage(data[self.end - start :], pending, self.end)
+        self._sink.stop(None if wrong is None else Damage(self.path, *wrong))
+
+    def _sorted(self, lines: Sequence[Line]) -> tuple[list[tuple[Line, r.Replayed]], list[Damage]]:
+        good: list[tuple[Line, r.Replayed]] = []
+        bad: list[Damage] = []
+        for line in lines:
+            if line.body is None:
+                bad.append(Damage(self.path, line.offset, line.length))
+            else:
+                good.append((line, r.replayed(line.body)))
+        return good, bad
+
+
+def _seen(found: os.stat_result) -> _Seen:
+    return _Seen(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _pread(descriptor: int, offset: int, length: int) -> bytes:
+    pieces: list[bytes] = []
+    while length > 0:
+        piece = os.pread(descriptor, min(length, _AT_ONCE), offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)
