@@ -123,9 +123,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
     def open_directory(clock: Callable[[], Clock]) -> Store:
-        return DirectoryStore(
-            tmp_path / "agents", namespace="default", durability="off", form=TextForm(), clock=clock
-        )
+        return DirectoryStore(tmp_path / "agents", namespace="default", durability="off", form=TextForm(), clock=clock)
 
     made = World({"memory": open_memory, "sqlite": open_sqlite, "directory": open_directory}[request.param])
     monkeypatch.setattr(claiming, "this_process", made.owner)

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
+from holdfast.codec.text import TextForm
 from holdfast.runs.acting import Parked
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore

@@ -11,12 +11,13 @@ from typing import Protocol
 
 import pytest
 
+from holdfast.codec.text import TextForm
 from holdfast.errors import LeaseHeld
 from holdfast.stores import clock
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.running import Clock
-from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, held, inside, run_row, saved
 
@@ -36,9 +37,7 @@ def sqlite(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] 
 
 
 def directory(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
-    return DirectoryStore(
-        path / "store", namespace="default", durability="off", form=TextForm(), clock=now, wall=wall
-    )
+    return DirectoryStore(path / "store", namespace="default", durability="off", form=TextForm(), clock=now, wall=wall)
 
 
 @pytest.fixture

@@ -10,10 +10,10 @@ What JSON can say is written as it is. What it cannot say is an object of one ke
 | `{"$int": "…"}` | an int beyond 64 bits |
 | `{"$tuple": […]}`, `{"$set": […]}`, `{"$frozenset": […]}` | what they say |
 | `{"$dict": [[key, value], …]}` | a dict with a key that is no plain str |
-| `{"$datetime": "…"}`, `{"$date": "…"}`, `{"$time": "…"}` | ISO 8601; `Z` is UTC, `[Europe/Berlin]` the name of a zone |
+| `{"$datetime": "…"}`, `{"$date": "…"}`, `{"$time": "…"}` | ISO 8601; `Z` is UTC, `[Europe/Berlin]` a zone's name |
 | `{"$timedelta": [days, seconds, microseconds]}` | a timedelta |
 | `{"$uuid": "…"}`, `{"$decimal": "…"}` | what they say |
-| `{"$cell": …}`, `{"$map": …}`, `{"$series": …}`, `{"$text": …}`, `{"$binary": …}`, `{"$any": …}` | references of the state layer |
+| `$cell`, `$map`, `$series`, `$text`, `$binary`, `$any` | references of the state layer, with their payloads |
 | `{"$ext": [code, "…"]}` | any other extension, in base64 |
 | `{"$items": […]}` | not one value but several (or none), one behind the other |
 | `{"$object": {…}}` | a dict whose one key begins with `$` |
@@ -30,7 +30,6 @@ from collections.abc import Callable
 from typing import Any, Final, NamedTuple
 
 import msgspec
-
 from ormsgpack import Ext, packb, unpackb
 
 from holdfast.codec import extension as ext

@@ -146,11 +146,7 @@ class Log:
         lines, _ = split(data, start)
         pending: list[Line] = []
         for line in lines:
-            if not line.is_end:
-                pending.append(line)
-                continue
-            assert line.body is not None
-            end = r.replayed(line.body)
+            end = None if line.body is None or not line.is_end else r.replayed(line.body)
             if not isinstance(end, r.End):
                 pending.append(line)
                 continue

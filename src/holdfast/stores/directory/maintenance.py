@@ -129,7 +129,7 @@ def rewritten(space: Space, rewrite: Rewrite) -> bytes:
     head = r.ThreadLine(
         format=r.FORMAT,
         number=thread.number,
-        name=thread.name or "",
+        **r.shown_name(thread.name or ""),
         made=time.time_ns(),
         origins=tuple(sorted(thread.origins)),
         gone=thread.is_gone,
@@ -170,9 +170,9 @@ def bury(space: Space, number: int) -> None:
     found = space.numbered(number)
     if found is None or not found.thread.is_gone:
         return
-    is_used = any(
-        number in other.thread.origins and not other.thread.is_gone for other in space.everything()
-    ) and any(found.thread.logs.values())
+    is_used = any(number in other.thread.origins and not other.thread.is_gone for other in space.everything()) and any(
+        found.thread.logs.values()
+    )
     grave = space.dropped_folder(number)
     if found.folder != grave:
         files.make_folder(os.path.dirname(grave), sync=space.sync)

@@ -13,8 +13,6 @@ import re
 from typing import Final
 from urllib.parse import unquote
 
-from holdfast.errors import InvalidArgument
-
 _LONGEST: Final = 120
 _KEPT: Final = 48
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
@@ -24,11 +22,8 @@ _HALF_CODE: Final = re.compile(r"%.?$")
 
 
 def folder_name(name: str) -> str:
-    """The folder of a name. `InvalidArgument` if the name is no text (half of a surrogate pair)."""
-    try:
-        data = name.encode()
-    except UnicodeEncodeError as error:
-        raise InvalidArgument("a name that holds half of a surrogate pair cannot be stored as text") from error
+    """The folder of a name."""
+    data = name.encode("utf-8", "surrogatepass")
     codes = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in data]
     if codes:
         for at in {0, len(codes) - 1}:
@@ -47,7 +42,7 @@ def name_of(folder: str) -> str | None:
     if "~" in folder:
         return None
     try:
-        name = "" if folder == "%" else unquote(folder, errors="strict")
-        return name if folder_name(name) == folder else None
-    except (UnicodeDecodeError, InvalidArgument):
+        name = "" if folder == "%" else unquote(folder, errors="surrogatepass")
+    except UnicodeDecodeError:
         return None
+    return name if folder_name(name) == folder else None

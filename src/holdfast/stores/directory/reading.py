@@ -25,7 +25,7 @@ _STRETCH: Final = 8 << 20
 
 def thread(space: Space, name: str) -> c.ThreadRow | None:
     found = space.named(name)
-    return None if found is None else _listed(found.thread)
+    return None if found is None else _listed(found.thread, name)
 
 
 def threads(space: Space, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
@@ -37,15 +37,14 @@ def threads(space: Space, prefix: str, after: str | None, limit: int) -> list[c.
         and found.thread.name.startswith(prefix)
         and (after is None or found.thread.name > after)
     )
-    page = [space.numbered(number) for _, number in wanted[:limit]]
-    return [_listed(found.thread) for found in page if found is not None]
+    page = [(name, space.numbered(number)) for name, number in wanted[:limit]]
+    return [_listed(found.thread, name) for name, found in page if found is not None and not found.thread.is_gone]
 
 
-def _listed(found: Thread) -> c.ThreadRow:
+def _listed(found: Thread, name: str) -> c.ThreadRow:
     at = found.at
-    assert found.name is not None
     return c.ThreadRow(
-        name=found.name,
+        name=name,
         position=found.position,
         head_id=bytes.fromhex(at.id),
         count=at.count,

@@ -59,6 +59,7 @@ class ThreadLine(_Record, frozen=True, kw_only=True, tag="thread"):
     format: int
     number: int
     name: str
+    is_escaped: bool = False
     made: int
     origins: tuple[int, ...] = ()
     gone: bool = False  # the thread was dropped, and stays for the cells that forks use
@@ -149,6 +150,7 @@ class SpaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
 
     format: int
     name: str
+    is_escaped: bool = False
 
 
 class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
@@ -216,7 +218,8 @@ _decode_effect = msgspec.json.Decoder(EffectLine).decode
 
 def replayed(body: bytes) -> Replayed:
     """What a replay needs of a line. `Damaged` if it is none of ours."""
-    return _checked(_decode_replayed, body)
+    found: Replayed = _checked(_decode_replayed, body)
+    return found
 
 
 def cell_line(body: bytes) -> CellLine:
@@ -228,6 +231,19 @@ def _checked(decode: Callable[[bytes], S], body: bytes) -> S:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
+
+
+def shown_name(name: str) -> dict[str, Any]:
+    """The fields that say a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return {"name": _escaped(name), "is_escaped": True}
+    return {"name": name}
+
+
+def read_name(line: ThreadLine) -> str:
+    return _unescaped(line.name) if line.is_escaped else line.name
 
 
 # -- references ----------------------------------------------------------------------------------------------------

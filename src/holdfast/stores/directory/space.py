@@ -1,11 +1,11 @@
 """A namespace's folder: where its threads, values and locks lie, and what a handle knows of them.
 
-    <store>/holdfast.json                 what this folder is
-    <store>/<namespace>/namespace.jsonl   numbers given out, epochs, stamps of values
-    <store>/<namespace>/lock-gate, -turn  the lock of those who write
-    <store>/<namespace>/threads/<name>/log.jsonl
-    <store>/<namespace>/dropped/<number>/log.jsonl
-    <store>/<namespace>/values/ab/abcd…
+<store>/holdfast.json                 what this folder is
+<store>/<namespace>/namespace.jsonl   numbers given out, epochs, stamps of values
+<store>/<namespace>/lock-gate, -turn  the lock of those who write
+<store>/<namespace>/threads/<name>/log.jsonl
+<store>/<namespace>/dropped/<number>/log.jsonl
+<store>/<namespace>/values/ab/abcd…
 """
 
 from __future__ import annotations
@@ -201,7 +201,7 @@ class Space:
         last = max((found.thread.number for found in self.everything()), default=0)
         files.replace_file(
             self.ledger_log.path,
-            [group([sealed(r.SpaceLine(format=r.FORMAT, name=self.namespace))], last)],
+            [group([sealed(r.SpaceLine(format=r.FORMAT, **r.shown_name(self.namespace)))], last)],
             sync=self.sync,
         )
         self.ledger_log.catch_up()
@@ -212,7 +212,7 @@ class Space:
         self.ledger_log.append(group([sealed(record)], last), sync=sync and self.sync)
         self.ledger_log.catch_up()
 
-    def create(self, name: str, data: bytes) -> Followed:
+    def create(self, name: str, data: bytes) -> None:
         """A new thread with its first group. What a crash or a drop left in its folder gives way."""
         folder = self.folder_of(name)
         files.make_folder(folder, sync=self.sync)
@@ -221,9 +221,7 @@ class Space:
             os.rename(path, os.path.join(folder, f"torn-0-{time.time_ns()}"))
         self.forget(folder)
         files.replace_file(path, [data], sync=self.sync)
-        found = self._follow(folder)
-        assert found is not None
-        return found
+        self._follow(folder)
 
 
 Sealed = tuple[str, bytes]

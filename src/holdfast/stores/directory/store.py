@@ -233,25 +233,24 @@ class DirectoryStore:
             return verb(self._space, *args, **kwargs)
 
     def _write(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Plan, append, and see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
+        """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
         with self._turns.writing():
             with self._turns.looking():
                 plan = verb(self._space, *args, **kwargs)
                 if plan.creates is not None:
-                    return self._create(plan)
+                    self._create(plan, plan.creates)
+                    return plan.answer
             if plan.lines and plan.followed is not None:
                 self._bring(plan)
                 data = group(plan.lines, plan.followed.thread.number, plan.at)
                 self._turns.append(plan.followed.log, data)
             return plan.answer
 
-    def _create(self, plan: Plan[T]) -> T:
-        assert plan.creates is not None
+    def _create(self, plan: Plan[T], name: str) -> None:
         self._bring(plan)
         self._space.note(r.NumberLine(number=plan.number), plan.number, sync=True)
-        head = r.ThreadLine(format=r.FORMAT, number=plan.number, name=plan.creates, made=time.time_ns())
-        self._space.create(plan.creates, group([sealed(head), *plan.lines], plan.number, plan.at))
-        return plan.answer
+        head = r.ThreadLine(format=r.FORMAT, number=plan.number, made=time.time_ns(), **r.shown_name(name))
+        self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at))
 
     def _bring(self, plan: Plan[T]) -> None:
         """The values of a commit are there, and stamped, before the commit is."""

@@ -99,8 +99,8 @@ class Turns:
     def _refuse_handler(self, holder: int | None) -> None:
         if holder == threading.get_ident():
             raise Busy(
-                "the store cannot be used from a signal handler that interrupted a call of the same thread; nothing was "
-                "stored. Set a flag in the handler and save later"
+                "the store cannot be used from a signal handler that interrupted a call of the same thread; nothing "
+                "was stored. Set a flag in the handler and save later"
             )
 
     # -- fork() -----------------------------------------------------------------------------------------------------

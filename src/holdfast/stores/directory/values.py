@@ -62,7 +62,9 @@ class Values:
         """The digests of all values, in hex."""
         for folder in _listed(self._folder):
             yield from (
-                name for name in _listed(os.path.join(self._folder, folder)) if len(name) == 64 and _HEX.issuperset(name)
+                name
+                for name in _listed(os.path.join(self._folder, folder))
+                if len(name) == 64 and _HEX.issuperset(name)
             )
 
     def remove(self, digest: str) -> None:
