@@ -88,9 +88,7 @@ class Rounds:
     def _kill_working(self, random: Random) -> Killed:
         store = self._store("a")
         busy = random.sample(self._lines, random.choice((1, 1, 2)))
-        works = [
-            Work(store, random.choice(DURABILITIES), line, random.choice(list(MIXES)), self.seed) for line in busy
-        ]
+        works = [Work(store, random.choice(DURABILITIES), line, random.choice(list(MIXES)), self.seed) for line in busy]
         children = [self._start(work) for work in works]
         wanted = random.randrange(30)
         delay = random.uniform(0, LONGEST_DELAY if wanted else LONGEST_OPENING)

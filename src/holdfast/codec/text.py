@@ -26,7 +26,7 @@ from __future__ import annotations
 
 import math
 from base64 import b64decode, b64encode
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -81,6 +81,20 @@ def from_text(text: bytes) -> bytes:
         return _bytes_of(value)
     except _WRONG as error:
         raise Damaged("stored text is not a value") from error
+
+
+def from_texts(texts: Sequence[bytes]) -> list[bytes]:
+    """As `from_text`, of each."""
+    whole = b"[%b]" % b",".join(texts)
+    if b'"$' in whole:
+        return [from_text(text) for text in texts]
+    try:
+        values = _decode(whole)
+        if len(values) == len(texts):
+            return [packb(value) for value in values]
+    except _WRONG as error:
+        raise Damaged("stored text is not a value") from error
+    raise Damaged("stored text is not a value")
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -215,3 +229,6 @@ class TextForm:
 
     def from_text(self, text: bytes) -> bytes:
         return from_text(text)
+
+    def from_texts(self, texts: Sequence[bytes]) -> list[bytes]:
+        return from_texts(texts)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Protocol
 
 
@@ -14,4 +15,8 @@ class Form(Protocol):
 
     def from_text(self, text: bytes) -> bytes:
         """The bytes. `Damaged` if the text was not made by `to_text`."""
+        ...
+
+    def from_texts(self, texts: Sequence[bytes]) -> list[bytes]:
+        """The bytes of each: thousands at once cost less than one by one."""
         ...

@@ -17,12 +17,14 @@ import msgspec
 
 _PREFIX: Final = len('{"crc":"00000000",')
 _END_TAG: Final = b'"t":"end",'
+# A cell without references, up to the cell itself: what most of a log is made of.
+_CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d+),"log":(\d+),"at":(\d+),"cell":')
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Line(NamedTuple):
-    """A line as it lies in its file. `body` begins with a brace again; None if the line is damaged."""
+    """A line as it lies in its file, without its line break; `body` is None if it is damaged."""
 
     offset: int
     length: int
@@ -30,7 +32,7 @@ class Line(NamedTuple):
 
     @property
     def is_end(self) -> bool:
-        return self.body is not None and self.body.startswith(_END_TAG, 1)
+        return self.body is not None and self.body.startswith(_END_TAG, _PREFIX)
 
 
 class Damage(NamedTuple):
@@ -56,11 +58,20 @@ def reseal(body: bytes) -> bytes:
 
 
 def open_line(line: bytes) -> bytes | None:
-    """The record of a line (without its line break), or None if it is not what its checksum says."""
-    rest = line[_PREFIX:]
-    if line[:_PREFIX] != b'{"crc":"%08x",' % crc32(rest):
-        return None
-    return b"{" + rest
+    """A line (without its line break), or None if it is not what its checksum says."""
+    return line if line.startswith(b'{"crc":"%08x",' % crc32(memoryview(line)[_PREFIX:])) else None
+
+
+def cell_head(line: bytes) -> tuple[int, int, int] | None:
+    """seq, log and position of a cell without references; None if the line is anything else."""
+    found = _CELL.match(line)
+    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+
+
+def cell_text(line: bytes) -> bytes | None:
+    """The cell of a cell without references; None if the line is anything else."""
+    found = _CELL.match(line)
+    return None if found is None else line[found.end() : -1]
 
 
 def split(data: bytes, offset: int) -> tuple[list[Line], bytes]:

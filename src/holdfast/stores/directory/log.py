@@ -153,7 +153,8 @@ class Log:
             own = size(end.of)
             if len(pending) > own:
                 lost = pending[: len(pending) - own]
-                self._sink.lose(*self._sorted(lost))
+                good, bad = self._sorted(lost)
+                self._sink.lose(good, bad or [Damage(self.path, self.end, line.offset - self.end)])
                 pending = pending[len(lost) :]
             good, bad = self._sorted(pending)
             if len(pending) < own:

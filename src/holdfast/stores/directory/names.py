@@ -16,8 +16,9 @@ from urllib.parse import unquote
 _LONGEST: Final = 120
 _KEPT: Final = 48
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
-# Devices on Windows, whatever follows a dot: a folder that is copied there must arrive.
-_DEVICES: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)")
+# Devices on Windows, whatever follows a dot: a folder that is copied there must arrive. And the file that says what a
+# store is, beside which the folders of namespaces lie.
+_TAKEN: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|holdfast\.json(?:\.new)?$")
 _HALF_CODE: Final = re.compile(r"%.?$")
 
 
@@ -30,7 +31,7 @@ def folder_name(name: str) -> str:
             if codes[at] == "." or (at == 0 and codes[at] == "-"):
                 codes[at] = f"%{ord(codes[at]):02x}"
     encoded = "".join(codes) or "%"
-    if _DEVICES.match(encoded):
+    if _TAKEN.match(encoded):
         encoded = f"%{ord(encoded[0]):02x}{encoded[1:]}"
     if len(encoded) <= _LONGEST:
         return encoded

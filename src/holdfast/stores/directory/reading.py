@@ -13,7 +13,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import contract as c
 from holdfast.stores import leases
 from holdfast.stores.directory import records as r
-from holdfast.stores.directory.lines import Damage, open_line
+from holdfast.stores.directory.lines import Damage, cell_text, open_line
 from holdfast.stores.directory.replay import Cell, Row, Thread
 from holdfast.stores.directory.space import Followed, Space
 from holdfast.stores.running import Clock, EffectRow, RunRow
@@ -149,14 +149,20 @@ def _cells(space: Space, span: c.Span) -> c.Cells:
     found = space.numbered(span.thread)
     if found is None:
         raise Damaged(f"thread number {span.thread}, whose cells are asked for, is not in the store")
-    read: list[bytes] = []
+    texts: list[bytes] = []
     references: list[c.Refs] = []
     is_bare = True
     for body in _bodies(found, found.thread.find(span)):
-        line = r.cell_line(body)
-        read.append(space.form.from_text(bytes(line.cell)))
-        references.append(r.read_refs(line.refs))
-        is_bare = is_bare and line.refs is None
+        text = cell_text(body)
+        if text is None:
+            line = r.cell_line(body)
+            text = bytes(line.cell)
+            references.append(r.read_refs(line.refs))
+            is_bare = False
+        else:
+            references.append(c.NO_REFS)
+        texts.append(text)
+    read = space.form.from_texts(texts)
     return c.Cells([c.Block(b"".join(read), 0, list(map(len, read)))], [] if is_bare else references)
 
 

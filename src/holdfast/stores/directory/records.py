@@ -12,8 +12,9 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, NewerFormat
 from holdfast.stores import contract as c
+from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
 from holdfast.stores.running import EffectRow, RunRow
 
@@ -74,8 +75,8 @@ class CellHead(_Record, frozen=True, kw_only=True, tag="cell"):
 
 
 class CellLine(CellHead, frozen=True, kw_only=True, tag="cell"):
-    cell: msgspec.Raw
     refs: References | None = None
+    cell: msgspec.Raw
 
 
 class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
@@ -218,6 +219,9 @@ _decode_effect = msgspec.json.Decoder(EffectLine).decode
 
 def replayed(body: bytes) -> Replayed:
     """What a replay needs of a line. `Damaged` if it is none of ours."""
+    cell = lines.cell_head(body)
+    if cell is not None:
+        return CellHead(seq=cell[0], log=cell[1], at=cell[2])
     found: Replayed = _checked(_decode_replayed, body)
     return found
 
@@ -231,6 +235,13 @@ def _checked(decode: Callable[[bytes], S], body: bytes) -> S:
         return decode(body)
     except (msgspec.MsgspecError, UnicodeDecodeError) as error:
         raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
+
+
+def require_known(format_: int) -> None:
+    if format_ > FORMAT:
+        raise NewerFormat(
+            f"the store has a log of format {format_}, this Holdfast reads up to {FORMAT}; upgrade to read it"
+        )
 
 
 def shown_name(name: str) -> dict[str, Any]:

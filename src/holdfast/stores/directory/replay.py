@@ -175,6 +175,7 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
                     cells = thread.logs.get(log, [])
                     del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
             case r.ThreadLine():
+                r.require_known(record.format)
                 thread.number, thread.name = record.number, r.read_name(record)
                 thread.origins.update(record.origins)
                 if record.gone:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import Damaged, NewerFormat
+from holdfast.errors import Damaged
 from holdfast.stores.directory import files, lines
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
@@ -50,7 +50,7 @@ class Ledger:
         for _, record in group:
             match record:
                 case r.SpaceLine():
-                    require_known(record.format)
+                    r.require_known(record.format)
                 case r.EpochLine():
                     self.epoch = max(self.epoch, record.epoch)
                 case r.StampLine():
@@ -134,7 +134,7 @@ class Space:
         there: dict[str, Followed] = {}
         for folder in self.folders():
             found = self._follow(folder)
-            if found is not None and found.thread.number:
+            if found is not None and found.thread.number and _is_at_home(folder, found.thread):
                 there[folder] = found
         for folder in [folder for folder in self._by_path if folder not in there]:
             self.forget(folder)
@@ -163,11 +163,11 @@ class Space:
         found = self._by_path.get(folder)
         if found is None:
             found = Followed(os.path.join(folder, LOG), folder, self.form)
+            self._by_path[folder] = found
         self._touch(found)
         if not found.log.catch_up():
             self.forget(folder)
             return None
-        self._by_path[folder] = found
         thread = found.thread
         if thread.number and _is_at_home(folder, thread):
             self._by_number[thread.number] = found
@@ -236,13 +236,6 @@ def group(made: Sequence[Sealed], number: int, at: r.Stand | None = None) -> byt
     """Lines as one group, ready to be appended."""
     end = r.End(of=lines.composition(kind for kind, _ in made), number=number, at=at)
     return b"".join([*(line for _, line in made), lines.seal(end)])
-
-
-def require_known(format_: int) -> None:
-    if format_ > r.FORMAT:
-        raise NewerFormat(
-            f"the store has a log of format {format_}, this Holdfast reads up to {r.FORMAT}; upgrade to read it"
-        )
 
 
 def _is_at_home(folder: str, thread: Thread) -> bool:

@@ -10,7 +10,7 @@ import os
 from collections.abc import Sequence
 
 from holdfast.stores.directory import files
-from holdfast.stores.directory.lines import Line, is_torn
+from holdfast.stores.directory.lines import Line, is_torn, open_line
 
 
 def damage(rest: bytes, lines: Sequence[Line], offset: int) -> tuple[int, int] | None:
@@ -19,6 +19,9 @@ def damage(rest: bytes, lines: Sequence[Line], offset: int) -> tuple[int, int] |
         at = line.offset - offset
         if line.body is None and not is_torn(rest[at : at + line.length]):
             return line.offset, line.length
+    last = rest.rpartition(b"\n")[2]
+    if last and last[-1:] != b"\0" and open_line(last[:-1]) is not None:
+        return offset + len(rest) - 1, 1  # only the line break of a line that is whole has changed
     return None
 
 
