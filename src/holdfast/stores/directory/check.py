@@ -26,7 +26,7 @@ def problems(space: Space) -> Iterator[Problem]:
 
 def _stranger(space: Space, folder: str) -> Iterator[Problem]:
     """A folder whose log could not be followed, or that holds the thread of another."""
-    found = Followed(os.path.join(folder, LOG), folder, space.form)
+    found = Followed(folder, space.form)
     try:
         found.log.catch_up()
         thread = found.thread

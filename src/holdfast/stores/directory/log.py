@@ -7,7 +7,7 @@ was put in the place of the one they know is noticed by its inode, its size or i
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple, Protocol
 
 from holdfast.errors import Damaged
@@ -40,6 +40,10 @@ class Sink(Protocol):
         ...
 
 
+class Moved(Exception):
+    """Another file was put in the place of a log between looking at it and reading from it: look again."""
+
+
 class _Seen(NamedTuple):
     inode: int
     size: int
@@ -49,8 +53,10 @@ class _Seen(NamedTuple):
 class Log:
     """A log file as far as it was read. Not thread-safe: the store's lock comes first."""
 
-    def __init__(self, path: str, sink: Sink) -> None:
+    def __init__(self, path: str, sink: Sink, opened: Callable[[Log], None] | None = None) -> None:
+        """`opened` is told of each descriptor, so that there are not too many."""
         self.path = path
+        self._opened = opened
         self.end = 0  # where the last whole group ends
         self.has_tail = False
         self.is_pinned = False  # somebody is writing: the descriptor stays open, and what he writes is not read yet
@@ -64,9 +70,9 @@ class Log:
         if self.is_pinned:
             return True
         try:
-            found = _seen(os.stat(self.path))
-            if found == self._seen and self._descriptor >= 0:
+            if _seen(os.stat(self.path)) == self._seen:
                 return True
+            self.close()
             self._open()
         except (FileNotFoundError, NotADirectoryError):
             self.close()
@@ -78,44 +84,49 @@ class Log:
         return True
 
     def descriptor(self) -> int:
-        """Of the file whose offsets were handed out; `catch_up` comes before."""
+        """Of the file whose offsets were handed out; `catch_up` comes before. `Moved` if that is gone."""
+        if self._descriptor < 0:
+            try:
+                self._open()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise Moved from error
+            if self._seen is None or os.fstat(self._descriptor).st_ino != self._seen.inode:
+                self.close()
+                self._seen = None
+                raise Moved
         return self._descriptor
 
     def line(self, offset: int, length: int) -> bytes:
         """The record of one line, verified."""
-        body = open_line(os.pread(self._descriptor, length, offset))
+        body = open_line(os.pread(self.descriptor(), length, offset))
         if body is None:
             raise Damaged(str(Damage(self.path, offset, length)))
         return body
 
     def append(self, data: bytes, *, sync: bool) -> None:
         """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside."""
+        descriptor = self.descriptor()
         if self.has_tail:
-            tail.set_aside(self.path, self._descriptor, self.end, sync=sync)
+            tail.set_aside(self.path, descriptor, self.end, sync=sync)
             self.has_tail = False
         try:
-            files.write_all(self._descriptor, data)
+            files.write_all(descriptor, data)
         except OSError:
             # Half a group is no group, but the next one may not follow it.
             try:
-                os.ftruncate(self._descriptor, self.end)
+                os.ftruncate(descriptor, self.end)
             except OSError as error:
                 raise files.SyncFailed from error
             raise
         if sync:
-            files.sync_data(self._descriptor)
+            files.sync_data(descriptor)
 
     def close(self) -> None:
         if self._descriptor >= 0 and not self.is_pinned:
             os.close(self._descriptor)
             self._descriptor = -1
 
-    @property
-    def is_open(self) -> bool:
-        return self._descriptor >= 0
-
     def _open(self) -> None:
-        self.close()
         try:
             self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
         except PermissionError:
@@ -124,6 +135,8 @@ class Log:
             if isinstance(error, FileNotFoundError | NotADirectoryError):
                 raise
             self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._opened is not None:
+            self._opened(self)
 
     def _read(self, found: _Seen) -> None:
         known = self._seen

@@ -170,9 +170,7 @@ def bury(space: Space, number: int) -> None:
     found = space.numbered(number)
     if found is None or not found.thread.is_gone:
         return
-    is_used = any(number in other.thread.origins and not other.thread.is_gone for other in space.everything()) and any(
-        found.thread.logs.values()
-    )
+    is_used = any(found.thread.logs.values()) and bool(space.forks(number))
     grave = space.dropped_folder(number)
     if found.folder != grave:
         files.make_folder(os.path.dirname(grave), sync=space.sync)

@@ -29,16 +29,7 @@ def thread(space: Space, name: str) -> c.ThreadRow | None:
 
 
 def threads(space: Space, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-    # Strings compare by code point, which is the order of their UTF-8 bytes.
-    wanted = sorted(
-        (found.thread.name, found.thread.number)
-        for found in space.everything()
-        if found.thread.name is not None
-        and found.thread.name.startswith(prefix)
-        and (after is None or found.thread.name > after)
-    )
-    page = [(name, space.numbered(number)) for name, number in wanted[:limit]]
-    return [_listed(found.thread, name) for name, found in page if found is not None and not found.thread.is_gone]
+    return [_listed(found.thread, found.thread.name or "") for found in islice(space.listed(prefix, after), limit)]
 
 
 def _listed(found: Thread, name: str) -> c.ThreadRow:
@@ -121,13 +112,7 @@ def last(space: Space, number: int) -> int:
 
 
 def forks(space: Space, number: int) -> list[int]:
-    if space.numbered(number) is None:
-        return []
-    return sorted(
-        found.thread.number
-        for found in space.everything()
-        if number in found.thread.origins and not found.thread.is_gone
-    )
+    return [] if space.numbered(number) is None else space.forks(number)
 
 
 def thread_numbers(space: Space) -> list[int]:

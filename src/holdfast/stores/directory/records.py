@@ -24,7 +24,7 @@ S = TypeVar("S", bound=msgspec.Struct)
 Parent = tuple[int, int]
 
 
-class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t"):
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", gc=False):
     pass
 
 
@@ -35,7 +35,7 @@ class References(msgspec.Struct, frozen=True, omit_defaults=True):
     values: tuple[str, ...] = ()
 
 
-class Stand(msgspec.Struct, frozen=True, kw_only=True):
+class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Where a thread stands after a group: what a listing shows of it. `id` is that of the head."""
 
     head: int
@@ -160,6 +160,13 @@ class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
     number: int
 
 
+class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
+    """A thread is about to use cells of others: who wants to know which forks a thread has looks here first."""
+
+    number: int
+    origins: tuple[int, ...]
+
+
 class EpochLine(_Record, frozen=True, kw_only=True, tag="epoch"):
     epoch: int
 
@@ -186,6 +193,7 @@ Replayed = (
     | RunLine
     | SpaceLine
     | NumberLine
+    | ForkLine
     | EpochLine
     | StampLine
 )
@@ -206,6 +214,7 @@ LETTERS: Final[dict[type[msgspec.Struct], str]] = {
     RunLine: "r",
     SpaceLine: "n",
     NumberLine: "a",
+    ForkLine: "f",
     EpochLine: "m",
     StampLine: "v",
 }

@@ -146,9 +146,14 @@ class Replay:
 def apply(thread: Thread, group: Group, form: Form) -> None:
     """Carry out what the lines of a group say, its end not among them."""
     for line, record in group:
+        # Most lines are cells.
+        if type(record) is r.CellHead:
+            cells = thread.logs.get(record.log)
+            if cells is None:
+                cells = thread.logs[record.log] = []
+            cells.append(Cell(record.at, record.seq, line.offset, line.length))
+            continue
         match record:
-            case r.CellHead():
-                thread.logs.setdefault(record.log, []).append(Cell(record.at, record.seq, line.offset, line.length))
             case r.CheckpointHead():
                 thread.rows[record.seq] = Row(record, Place(line.offset, line.length))
                 thread.origins.update(record.origins)

@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import time
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Final
 
 import msgspec
@@ -23,6 +23,7 @@ from holdfast.stores.directory import files, lines
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.lines import Damage, Line
+from holdfast.stores.directory.listing import Listing
 from holdfast.stores.directory.log import Log
 from holdfast.stores.directory.names import folder_name, name_of
 from holdfast.stores.directory.replay import Replay, Thread
@@ -41,6 +42,7 @@ class Ledger:
         self.last_number = 0
         self.epoch = 0
         self.stamps: dict[str, int] = {}
+        self.forks: dict[int, set[int]] = {}
         self.damages: list[Damage] = []
 
     def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage]) -> None:
@@ -55,6 +57,9 @@ class Ledger:
                     self.epoch = max(self.epoch, record.epoch)
                 case r.StampLine():
                     self.stamps.update(dict.fromkeys(record.values, record.epoch))
+                case r.ForkLine():
+                    for origin in record.origins:
+                        self.forks.setdefault(origin, set()).add(record.number)
                 case r.NumberLine():
                     self.last_number = max(self.last_number, record.number)
                 case _:
@@ -71,10 +76,11 @@ class Ledger:
 class Followed:
     """A thread's log, and the thread it was replayed into."""
 
-    def __init__(self, path: str, folder: str, form: Form) -> None:
+    def __init__(self, folder: str, form: Form, opened: Callable[[Log], None] | None = None) -> None:
         self.folder = folder
+        path = os.path.join(folder, LOG)
         self._replay = Replay(path, form)
-        self.log = Log(path, self._replay)
+        self.log = Log(path, self._replay, opened)
 
     @property
     def thread(self) -> Thread:
@@ -93,7 +99,8 @@ class Space:
         self.ledger_log = Log(os.path.join(self.path, "namespace.jsonl"), self.ledger)
         self._by_path: dict[str, Followed] = {}
         self._by_number: dict[int, Followed] = {}
-        self._open: OrderedDict[str, Followed] = OrderedDict()
+        self._opened: OrderedDict[str, Log] = OrderedDict()
+        self._listed = Listing(os.path.join(self.path, "threads"))
 
     # -- finding ----------------------------------------------------------------------------------------------------
 
@@ -122,10 +129,8 @@ class Space:
     def numbered(self, number: int) -> Followed | None:
         """The thread of that number, also one that was dropped and stays for its forks."""
         found = self._by_number.get(number)
-        if found is not None:
-            self._touch(found)
-            if found.log.catch_up() and found.thread.number == number:
-                return found
+        if found is not None and found.log.catch_up() and found.thread.number == number:
+            return found
         self.everything()
         return self._by_number.get(number)
 
@@ -141,6 +146,33 @@ class Space:
         self._by_number = {found.thread.number: found for found in there.values()}
         return list(there.values())
 
+    def listed(self, prefix: str, after: str | None) -> Iterator[Followed]:
+        """The threads by name, in order, each caught up with when it is its turn: a page costs what it shows."""
+        for name, folder in self._listed.names(self._name_in):
+            if name.startswith(prefix) and (after is None or name > after):
+                found = self._follow(folder)
+                if found is not None and found.thread.name == name and not found.thread.is_gone:
+                    yield found
+
+    def _name_in(self, folder: str) -> str | None:
+        told = name_of(os.path.basename(folder))
+        if told is None:
+            found = self._follow(folder)  # a name that was cut
+            told = None if found is None or not _is_at_home(folder, found.thread) else found.thread.name
+        return told
+
+    def forks(self, number: int) -> list[int]:
+        """The threads that use cells of this one. `namespace.jsonl` knows who may, so that not all are looked at."""
+        if not self.ledger_log.catch_up() or self.ledger.damages:
+            candidates: Iterable[Followed | None] = self.everything()
+        else:
+            candidates = [self.numbered(fork) for fork in sorted(self.ledger.forks.get(number, ()))]
+        return sorted(
+            found.thread.number
+            for found in candidates
+            if found is not None and number in found.thread.origins and not found.thread.is_gone
+        )
+
     def folders(self) -> Iterator[str]:
         for kind in ("threads", "dropped"):
             try:
@@ -153,7 +185,6 @@ class Space:
     def forget(self, folder: str) -> None:
         """What lay in a folder is not there any more."""
         found = self._by_path.pop(folder, None)
-        self._open.pop(folder, None)
         if found is not None:
             found.log.close()
             if self._by_number.get(found.thread.number) is found:
@@ -162,9 +193,8 @@ class Space:
     def _follow(self, folder: str) -> Followed | None:
         found = self._by_path.get(folder)
         if found is None:
-            found = Followed(os.path.join(folder, LOG), folder, self.form)
+            found = Followed(folder, self.form, self._keep_few_open)
             self._by_path[folder] = found
-        self._touch(found)
         if not found.log.catch_up():
             self.forget(folder)
             return None
@@ -173,13 +203,13 @@ class Space:
             self._by_number[thread.number] = found
         return found
 
-    def _touch(self, found: Followed) -> None:
-        """It is used now: the files used longest ago are closed, so that thousands of threads are not open at once."""
-        self._open[found.folder] = found
-        self._open.move_to_end(found.folder)
-        while len(self._open) > _OPEN_FILES:
-            _, oldest = self._open.popitem(last=False)
-            oldest.log.close()
+    def _keep_few_open(self, log: Log) -> None:
+        """Close what was opened longest ago, so that thousands of threads are not open at once."""
+        self._opened[log.path] = log
+        self._opened.move_to_end(log.path)
+        while len(self._opened) > _OPEN_FILES:
+            _, oldest = self._opened.popitem(last=False)
+            oldest.close()
 
     def close(self) -> None:
         for found in self._by_path.values():
@@ -188,7 +218,7 @@ class Space:
         self.ledger_log.close()
         self._by_path.clear()
         self._by_number.clear()
-        self._open.clear()
+        self._opened.clear()
 
     # -- writing: only under the gate ---------------------------------------------------------------------------------
 
@@ -198,12 +228,15 @@ class Space:
             return
         files.make_folder(self.path, sync=self.sync)
         # Without its log, the numbers in use are the last witness of those given out.
-        last = max((found.thread.number for found in self.everything()), default=0)
-        files.replace_file(
-            self.ledger_log.path,
-            [group([sealed(r.SpaceLine(format=r.FORMAT, **r.shown_name(self.namespace)))], last)],
-            sync=self.sync,
-        )
+        known = self.everything()
+        last = max((found.thread.number for found in known), default=0)
+        made = [sealed(r.SpaceLine(format=r.FORMAT, **r.shown_name(self.namespace)))]
+        made += [
+            sealed(r.ForkLine(number=found.thread.number, origins=tuple(sorted(found.thread.origins))))
+            for found in known
+            if found.thread.origins
+        ]
+        files.replace_file(self.ledger_log.path, [group(made, last)], sync=self.sync)
         self.ledger_log.catch_up()
 
     def note(self, record: msgspec.Struct, number: int | None = None, *, sync: bool) -> None:

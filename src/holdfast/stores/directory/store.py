@@ -25,6 +25,7 @@ from holdfast.stores.contract import (
 from holdfast.stores.directory import check, files, maintenance, reading, root, runs, writing
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
+from holdfast.stores.directory.log import Moved
 from holdfast.stores.directory.names import folder_name
 from holdfast.stores.directory.space import Space, group, sealed
 from holdfast.stores.directory.turns import Turns
@@ -229,8 +230,12 @@ class DirectoryStore:
 
     def _read(self, verb: Callable[Concatenate[Space, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a reading verb on one state of the logs."""
-        with self._turns.looking():
-            return verb(self._space, *args, **kwargs)
+        while True:
+            try:
+                with self._turns.looking():
+                    return verb(self._space, *args, **kwargs)
+            except Moved:
+                continue
 
     def _write(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
         """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
@@ -253,7 +258,9 @@ class DirectoryStore:
         self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at))
 
     def _bring(self, plan: Plan[T]) -> None:
-        """The values of a commit are there, and stamped, before the commit is."""
+        """The values of a commit are there and stamped, and whose cells it uses is known, before the commit is."""
+        if plan.origins:
+            self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), sync=True)
         if not plan.values:
             return
         for value in plan.values:

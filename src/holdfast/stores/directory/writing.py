@@ -35,6 +35,7 @@ class Plan(NamedTuple, Generic[T]):
     creates: str | None = None
     number: int = 0
     values: Sequence[c.SharedValue] = ()
+    origins: tuple[int, ...] = ()
 
 
 class Prepared(NamedTuple):
@@ -98,7 +99,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     )
     answer = c.Position(number, at.head, at.move, at.last)
     creates = made.name if thread is None else None
-    return Plan(answer, lines, at, found, creates, number, made.values)
+    return Plan(answer, lines, at, found, creates, number, made.values, new)
 
 
 def rewind(
