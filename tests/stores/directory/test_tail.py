@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -123,3 +124,33 @@ def test_a_namespace_that_lost_its_log_gives_out_no_number_again(
     store.close()
     (path / "default" / "namespace.jsonl").unlink()
     assert saved(open_store(), "d", "x").number > max(numbers)
+
+
+@pytest.mark.parametrize("verb", ["sweep", "compact"])
+def test_damage_at_the_end_is_not_swept_away(line: Line, open_store: Open, path: Path, verb: str) -> None:
+    log = log_of(path, "a")
+    damage_line(log, "end")
+    damaged = log.read_bytes()
+    store = open_store()
+    with suppress(Damaged):
+        getattr(store, verb)(line.number, line.live())
+    assert log.read_bytes() == damaged
+    assert list(log.parent.iterdir()) == [log]
+
+
+def test_damage_at_the_end_of_a_namespaces_own_log_is_told_by_who_writes(
+    store: DirectoryStore, open_store: Open, path: Path
+) -> None:
+    line = saved(store, "a", "x")
+    store.close()
+    own = path / "default" / "namespace.jsonl"
+    damage_line(own, "end")
+    other = open_store()
+    [problem] = other.check()
+    assert "namespace.jsonl" in problem.what
+    assert texts_of(other, line.span()) == [["x"]]
+    with pytest.raises(Damaged, match=r"namespace\.jsonl"):
+        saved(other, "b", "x")
+    other.close()
+    own.rename(own.with_suffix(".damaged"))  # what the user can do: it is made again from the threads
+    assert saved(open_store(), "b", "x").number == line.number + 1

@@ -13,8 +13,10 @@ from holdfast.stores.directory.space import LOG, Followed, Space
 
 
 def problems(space: Space) -> Iterator[Problem]:
-    for damage in space.ledger.damages:
-        yield Problem(None, (), f"{damage}.")
+    space.ledger_log.catch_up()
+    for damage in [*space.ledger.damages, space.ledger.tail_damage]:
+        if damage is not None:
+            yield Problem(None, (), f"{damage}.")
     known: dict[int, Followed] = {}
     for found in space.everything():
         known[found.thread.number] = found

@@ -59,6 +59,7 @@ class Log:
         self._opened = opened
         self.end = 0  # where the last whole group ends
         self.has_tail = False
+        self._tail_damage: Damage | None = None
         self.is_pinned = False  # somebody is writing: the descriptor stays open, and what he writes is not read yet
         self._sink = sink
         self._descriptor = -1
@@ -103,9 +104,19 @@ class Log:
             raise Damaged(str(Damage(self.path, offset, length)))
         return body
 
+    def pin(self) -> None:
+        """Be ready for `append`: stay open, and show nothing of what is appended before it is safe."""
+        self.descriptor()
+        self.is_pinned = True
+
     def append(self, data: bytes, *, sync: bool) -> None:
-        """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside."""
-        descriptor = self.descriptor()
+        """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside.
+
+        `Damaged`, with nothing written, if what is there is no tail: it may be the newest record.
+        """
+        descriptor = self._descriptor
+        if self._tail_damage is not None:
+            raise Damaged(f"{self._tail_damage}; nothing can be written behind that")
         if self.has_tail:
             tail.set_aside(self.path, descriptor, self.end, sync=sync)
             self.has_tail = False
@@ -177,7 +188,8 @@ class Log:
             pending = []
         self.has_tail = self.end < start + len(data)
         wrong = tail.damage(data[self.end - start :], pending, self.end)
-        self._sink.stop(None if wrong is None else Damage(self.path, *wrong))
+        self._tail_damage = None if wrong is None else Damage(self.path, *wrong)
+        self._sink.stop(self._tail_damage)
 
     def _sorted(self, lines: Sequence[Line]) -> tuple[list[tuple[Line, r.Replayed]], list[Damage]]:
         good: list[tuple[Line, r.Replayed]] = []

@@ -44,6 +44,7 @@ class Ledger:
         self.stamps: dict[str, int] = {}
         self.forks: dict[int, set[int]] = {}
         self.damages: list[Damage] = []
+        self.tail_damage: Damage | None = None
 
     def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage]) -> None:
         self.damages += bad
@@ -69,8 +70,7 @@ class Ledger:
         self.take(group, r.End(of="", number=0), bad)
 
     def stop(self, damage: Damage | None) -> None:
-        if damage is not None:
-            self.damages.append(damage)
+        self.tail_damage = damage
 
 
 class Followed:
@@ -163,7 +163,7 @@ class Space:
 
     def forks(self, number: int) -> list[int]:
         """The threads that use cells of this one. `namespace.jsonl` knows who may, so that not all are looked at."""
-        if not self.ledger_log.catch_up() or self.ledger.damages:
+        if not self.ledger_log.catch_up() or self.ledger.damages or self.ledger.tail_damage is not None:
             candidates: Iterable[Followed | None] = self.everything()
         else:
             candidates = [self.numbered(fork) for fork in sorted(self.ledger.forks.get(number, ()))]
@@ -242,6 +242,7 @@ class Space:
     def note(self, record: msgspec.Struct, number: int | None = None, *, sync: bool) -> None:
         """Add to the namespace's own log."""
         last = self.ledger.last_number if number is None else number
+        self.ledger_log.descriptor()
         self.ledger_log.append(group([sealed(record)], last), sync=sync and self.sync)
         self.ledger_log.catch_up()
 

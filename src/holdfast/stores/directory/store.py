@@ -63,7 +63,9 @@ class DirectoryStore:
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
         folder_name(namespace)
-        sync = durability == "full"
+        # At "normal" only appends are left to the system: what is put in the place of something else is safe first.
+        sync = durability != "off"
+        self._syncs_appends = durability == "full"
         root.open_root(self._path, sync=sync)
         self._space = Space(self._path, namespace, form, sync=sync)
         self._values = Values(self._space.path)
@@ -92,7 +94,11 @@ class DirectoryStore:
         return self._read(reading.cells, spans)
 
     def value(self, digest: bytes) -> list[bytes]:
-        return self._read(lambda _: self._values.read(digest))
+        self._turns.ready()
+        try:
+            return self._values.read(digest)
+        except OSError as error:
+            raise files.translate(error, self._path) from error
 
     def last(self, thread: int) -> int:
         return self._read(reading.last, thread)
@@ -176,7 +182,7 @@ class DirectoryStore:
                 maintenance.bury(self._space, number)
 
     def mark_values(self) -> int:
-        with self._turns.writing():
+        with self._turns.writing(), self._turns.looking():
             epoch = self._space.ledger.epoch + 1
             self._space.note(r.EpochLine(epoch=epoch), sync=True)
             return epoch
@@ -242,29 +248,33 @@ class DirectoryStore:
         with self._turns.writing():
             with self._turns.looking():
                 plan = verb(self._space, *args, **kwargs)
+            # Nobody else writes meanwhile, so what was planned stays right.
+            for value in plan.values:
+                self._values.store(value, sync=self._space.sync)
+            with self._turns.looking():
+                self._announce(plan)
                 if plan.creates is not None:
                     self._create(plan, plan.creates)
                     return plan.answer
-            if plan.lines and plan.followed is not None:
-                self._bring(plan)
-                data = group(plan.lines, plan.followed.thread.number, plan.at)
-                self._turns.append(plan.followed.log, data)
+                if not plan.lines or plan.followed is None:
+                    return plan.answer
+                log = plan.followed.log
+                log.pin()
+            with self._turns.appending(log):
+                log.append(group(plan.lines, plan.followed.thread.number, plan.at), sync=self._syncs_appends)
             return plan.answer
 
     def _create(self, plan: Plan[T], name: str) -> None:
-        self._bring(plan)
         self._space.note(r.NumberLine(number=plan.number), plan.number, sync=True)
         head = r.ThreadLine(format=r.FORMAT, number=plan.number, made=time.time_ns(), **r.shown_name(name))
         self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at))
 
-    def _bring(self, plan: Plan[T]) -> None:
-        """The values of a commit are there and stamped, and whose cells it uses is known, before the commit is."""
+    def _announce(self, plan: Plan[T]) -> None:
+        """The values of a commit are stamped, and whose cells it uses is known, before the commit is there."""
         if plan.origins:
             self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), sync=True)
         if not plan.values:
             return
-        for value in plan.values:
-            self._values.store(value, sync=self._space.sync)
         digests = tuple(dict.fromkeys(value.digest.hex() for value in plan.values))
         # Not synced: a stamp outlives the writer, and a power cut ends every sweep that it could matter to.
         self._space.note(r.StampLine(epoch=self._space.ledger.epoch, values=digests), sync=False)

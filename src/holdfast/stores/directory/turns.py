@@ -79,11 +79,11 @@ class Turns:
             finally:
                 self._writer = None
 
-    def append(self, log: Log, data: bytes) -> None:
-        """Append a group. Until that is durable this handle's readers do not see it."""
-        log.is_pinned = True
+    @contextmanager
+    def appending(self, log: Log) -> Generator[None]:
+        """A log that is pinned: until what is appended is durable this handle's readers do not see it."""
         try:
-            log.append(data, sync=self._space.sync)
+            yield
         finally:
             with self._looking:
                 log.is_pinned = False
