@@ -15,12 +15,13 @@ from tests.stores.postgres.server import address_at
 OpenHandle = Callable[..., Holdfast]
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where to open a store; each kind in turn."""
     if request.param == "postgres":
         return address_at(tmp_path)
-    return "memory:" if request.param == "memory" else str(tmp_path / "agent.db")
+    urls = {"memory": "memory:", "sqlite": str(tmp_path / "agent.db"), "directory": f"dir:{tmp_path}/agents"}
+    return urls[request.param]
 
 
 @pytest.fixture

@@ -355,7 +355,8 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
 ) -> Holdfast:
     """Open a store, creating it if it is not there.
 
-    `url` is a path, "sqlite:///path" or "memory:"; None means $HOLDFAST_STORE, else a file in the user's data folder.
+    `url` is a path, "sqlite:///path", "dir:path" or "memory:"; None means $HOLDFAST_STORE, else a file in the user's
+    data folder.
     `durability`: "full" survives power loss, "normal" may lose the last saves to it, "off" may lose the store to it;
     none of them loses a save to a killed process. `retention` is applied in the background; by default nothing is
     ever deleted. States over `max_state_bytes` are refused. `base_bytes` bounds the memory that finding changes takes.

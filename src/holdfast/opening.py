@@ -12,7 +12,7 @@ from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
 
-_KNOWN = 'a path, "sqlite:///path", "postgresql://host/database" or "memory:"'
+_KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database" or "memory:"'
 _POSTGRES = ("postgresql://", "postgres://")
 
 
@@ -34,6 +34,11 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
         return MemoryStore(namespace=namespace)
     if text.startswith(_POSTGRES):
         return _open_postgres(text, namespace)
+    if text.startswith("dir:"):
+        from holdfast.codec.text import TextForm  # noqa: PLC0415
+        from holdfast.stores.directory import DirectoryStore  # noqa: PLC0415
+
+        return DirectoryStore(_folder(text), namespace=namespace, durability=durability, form=TextForm())
     from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
     return SQLiteStore(_path(text), namespace=namespace, durability=durability)
@@ -61,9 +66,16 @@ def _path(text: str) -> Path:
         if not rest.startswith("///") or rest == "///":
             raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
         return Path(rest[3:]).expanduser()
-    if "://" in text or text.startswith(("dir:", "postgres:", "postgresql:")):
+    if "://" in text or text.startswith(("postgres:", "postgresql:")):
         raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
     return Path(text).expanduser()
+
+
+def _folder(text: str) -> Path:
+    path = text.removeprefix("dir:")
+    if not path or path.startswith("//") or "\0" in path:
+        raise InvalidArgument('write "dir:relative/path" or "dir:/absolute/path"')
+    return Path(path).expanduser()
 
 
 def _default_path() -> str:

@@ -30,6 +30,7 @@ VERIFY_EVERY = 10
 NEW_STORES = 40
 LONGEST_DELAY = 0.006  # seconds after the last awaited acknowledgement: some saves, or a part of an optimize
 LONGEST_OPENING = 0.03
+KINDS = ("sqlite", "directory")
 DURABILITIES: tuple[Literal["full", "normal", "off"], ...] = ("full", "normal", "off")
 
 
@@ -42,16 +43,17 @@ def nursery() -> Iterator[Nursery]:
 class Killed(NamedTuple):
     """A round whose workers are dead, to be inspected."""
 
-    store: Path
+    store: str
     left: list[Left]
 
 
 class Rounds:
     """The rounds on one store. Everything in them but the machine's own timing follows from the seed."""
 
-    def __init__(self, nursery: Nursery, folder: Path, seed: int) -> None:
+    def __init__(self, nursery: Nursery, folder: Path, kind: str, seed: int) -> None:
         self._nursery = nursery
         self._folder = folder
+        self._kind = kind
         self.seed = seed
         self._lines = [Line("left"), Line("right")]
         self.acknowledged = 0
@@ -65,11 +67,11 @@ class Rounds:
     def create(self, number: int) -> None:
         """Kill a store's first process while it creates it, and the next ones, until one got as far as a save."""
         random = Random(f"{self.seed}/new/{number}")
-        store = self._folder / f"new-{number}.db"
+        store = self._store(f"new-{number}")
         left: list[Left] = []
         while len(left) < 3 and not (left and left[-1].acknowledged):
             # Each on a line of its own: what the one before had in flight is not known yet.
-            work = Work(str(store), random.choice(DURABILITIES), Line(f"try-{len(left)}"), "plain", self.seed)
+            work = Work(store, random.choice(DURABILITIES), Line(f"try-{len(left)}"), "plain", self.seed)
             child = self._start(work)
             time.sleep(random.uniform(0, LONGEST_OPENING))  # the random moment itself
             left.append(self._end(child, work))
@@ -78,17 +80,15 @@ class Rounds:
     def lose(self) -> None:
         """A round whose worker acknowledges what it did not do."""
         random = Random(self.seed)
-        work = Work(str(self._folder / "a.db"), "full", Line("left"), "plain", self.seed, forgetful=True)
+        work = Work(self._store("a"), "full", Line("left"), "plain", self.seed, forgetful=True)
         child = self._start(work)
         child.wait_for(5)
-        self._inspect(Killed(self._folder / "a.db", [self._end(child, work)]), random, verify=False)
+        self._inspect(Killed(self._store("a"), [self._end(child, work)]), random, verify=False)
 
     def _kill_working(self, random: Random) -> Killed:
-        store = self._folder / "a.db"
+        store = self._store("a")
         busy = random.sample(self._lines, random.choice((1, 1, 2)))
-        works = [
-            Work(str(store), random.choice(DURABILITIES), line, random.choice(list(MIXES)), self.seed) for line in busy
-        ]
+        works = [Work(store, random.choice(DURABILITIES), line, random.choice(list(MIXES)), self.seed) for line in busy]
         children = [self._start(work) for work in works]
         wanted = random.randrange(30)
         delay = random.uniform(0, LONGEST_DELAY if wanted else LONGEST_OPENING)
@@ -106,6 +106,10 @@ class Rounds:
         idle = [Left(line, None, line.done) for line in self._lines if line not in busy]
         return Killed(store, left + idle)
 
+    def _store(self, name: str) -> str:
+        path = self._folder / name
+        return f"dir:{path}" if self._kind == "directory" else f"{path}.db"
+
     def _start(self, work: Work) -> Child:
         task = write_task(self._folder / f"work-{work.line.name}.json", work)
         return self._nursery.start("tests.crash.children:work", task)
@@ -121,7 +125,7 @@ class Rounds:
 
     def _inspect(self, killed: Killed, random: Random, *, verify: bool) -> list[Line]:
         durability, close = random.choice(DURABILITIES), random.random() < 0.1
-        task = Inspection(str(killed.store), durability, killed.left, self.seed, verify, close)
+        task = Inspection(killed.store, durability, killed.left, self.seed, verify, close)
         child = self._nursery.start("tests.crash.children:inspect", write_task(self._folder / "inspect.json", task))
         try:
             child.wait_for(1)
@@ -134,22 +138,25 @@ class Rounds:
 
 
 @pytest.mark.parametrize("half", [1, 2])
-def test_nothing_acknowledged_is_lost(nursery: Nursery, tmp_path: Path, half: int) -> None:
-    rounds = Rounds(nursery, tmp_path, _seed(half))
+@pytest.mark.parametrize("kind", KINDS)
+def test_nothing_acknowledged_is_lost(nursery: Nursery, tmp_path: Path, kind: str, half: int) -> None:
+    rounds = Rounds(nursery, tmp_path, kind, _seed(half))
     for number in range(1, ROUNDS + 1):
         _carry_out(rounds.run, number, rounds.seed)
     assert rounds.acknowledged > ROUNDS, "the children were killed before they did anything"
 
 
-def test_a_store_killed_while_it_is_created_can_be_opened(nursery: Nursery, tmp_path: Path) -> None:
-    rounds = Rounds(nursery, tmp_path, _seed(0))
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_store_killed_while_it_is_created_can_be_opened(nursery: Nursery, tmp_path: Path, kind: str) -> None:
+    rounds = Rounds(nursery, tmp_path, kind, _seed(0))
     for number in range(NEW_STORES):
         _carry_out(rounds.create, number, rounds.seed)
 
 
-def test_a_lost_save_is_noticed(nursery: Nursery, tmp_path: Path) -> None:
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_lost_save_is_noticed(nursery: Nursery, tmp_path: Path, kind: str) -> None:
     with pytest.raises(AssertionError, match="acknowledged up to operation"):
-        Rounds(nursery, tmp_path, 1).lose()
+        Rounds(nursery, tmp_path, kind, 1).lose()
 
 
 def _seed(part: int) -> int:

@@ -10,8 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
+from holdfast.codec.text import TextForm
 from holdfast.runs import claiming
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, Owner
@@ -117,7 +119,7 @@ def stop_renewing(run: Run) -> None:
     run._core._lease.stop()
 
 
-@pytest.fixture(params=["memory", "sqlite", "postgres"])
+@pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []
@@ -130,10 +132,14 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     def open_sqlite(clock: Callable[[], Clock]) -> Store:
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
+    def open_directory(clock: Callable[[], Clock]) -> Store:
+        return DirectoryStore(tmp_path / "agents", namespace="default", durability="off", form=TextForm(), clock=clock)
+
     def open_postgres(clock: Callable[[], Clock]) -> Store:
         return PostgresStore(address_at(tmp_path), namespace="default", clock=clock)
 
-    made = World({"memory": open_memory, "sqlite": open_sqlite, "postgres": open_postgres}[request.param])
+    opens = {"memory": open_memory, "sqlite": open_sqlite, "directory": open_directory, "postgres": open_postgres}
+    made = World(opens[request.param])
     monkeypatch.setattr(claiming, "this_process", made.owner)
     monkeypatch.setattr(claiming, "is_dead", made.is_dead)
     yield made

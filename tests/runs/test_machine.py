@@ -19,8 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
+from holdfast.codec.text import TextForm
 from holdfast.runs.acting import Parked
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock
@@ -382,12 +384,20 @@ class MemoryMachine(RunMachine):
     open_store = staticmethod(_open_memory)
 
 
+def _open_directory(path: Path, clock: Callable[[], Clock]) -> Store:
+    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock)
+
+
 class SQLiteMachine(RunMachine):
     open_store = staticmethod(_open_sqlite)
 
 
 class PostgresMachine(RunMachine):
     open_store = staticmethod(_open_postgres)
+
+
+class DirectoryMachine(RunMachine):
+    open_store = staticmethod(_open_directory)
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
@@ -401,3 +411,5 @@ TestPostgresRuns = PostgresMachine.TestCase
 TestPostgresRuns.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
+TestDirectoryRuns = DirectoryMachine.TestCase
+TestDirectoryRuns.settings = TestSQLiteRuns.settings

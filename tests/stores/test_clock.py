@@ -11,9 +11,11 @@ from typing import Protocol
 
 import pytest
 
+from holdfast.codec.text import TextForm
 from holdfast.errors import LeaseHeld
 from holdfast.stores import clock
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock
@@ -40,6 +42,10 @@ def postgres(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int
     return PostgresStore(address_at(path), namespace="default", clock=now, wall=wall)
 
 
+def directory(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
+    return DirectoryStore(path / "store", namespace="default", durability="off", form=TextForm(), clock=now, wall=wall)
+
+
 @pytest.fixture
 def asked_again() -> Iterator[None]:
     """What the machine said of its boot is forgotten before and after."""
@@ -48,7 +54,7 @@ def asked_again() -> Iterator[None]:
     clock.boot_id.cache_clear()
 
 
-@pytest.mark.parametrize("make", [memory, sqlite, postgres])
+@pytest.mark.parametrize("make", [memory, sqlite, directory, postgres])
 def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make: Make) -> None:
     now = Clock("mine", 1000)
     with closing(make(tmp_path, lambda: now)) as store:
@@ -67,7 +73,7 @@ def test_a_lease_ends_by_the_clock_that_the_store_was_given(tmp_path: Path, make
         line.save("z")
 
 
-@pytest.mark.parametrize("make", [memory, sqlite, postgres])
+@pytest.mark.parametrize("make", [memory, sqlite, directory, postgres])
 def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make: Make) -> None:
     now, wall = Clock("mine", 1000), 9_000_000
 
@@ -92,7 +98,7 @@ def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make
         assert woken() == ["first", "second"]
 
 
-@pytest.mark.parametrize("make", [memory, sqlite, postgres])
+@pytest.mark.parametrize("make", [memory, sqlite, directory, postgres])
 def test_a_tie_is_woken_in_the_order_of_the_threads(tmp_path: Path, make: Make) -> None:
     """Overdue by a second each, on three clocks."""
     with closing(make(tmp_path, lambda: Clock("mine", 5000), lambda: 50_000_000)) as store:

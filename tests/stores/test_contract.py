@@ -6,8 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.codec.text import TextForm
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreContract
 from holdfast.testing.contract.build import commit, names_of, run
@@ -29,7 +31,14 @@ class TestSQLiteStore(StoreContract):
         return SQLiteStore(tmp_path / "store.db", namespace=namespace, durability="full")
 
 
-@pytest.mark.parametrize("stores", [TestMemoryStore, TestSQLiteStore])
+class TestDirectoryStore(StoreContract):
+    durable = True
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return DirectoryStore(tmp_path / "store", namespace=namespace, durability="full", form=TextForm())
+
+
+@pytest.mark.parametrize("stores", [TestMemoryStore, TestSQLiteStore, TestDirectoryStore])
 def test_a_commit_that_writes_a_position_twice_is_refused(tmp_path: Path, stores: type[StoreContract]) -> None:
     store = stores().open_store(tmp_path)
     with pytest.raises(InvalidArgument, match="already has cells at 1"):

@@ -1,12 +1,13 @@
-"""A state machine of runs and journals: whatever order the verbs come in, both stores say and keep the same.
+"""A state machine of runs and journals: whatever order the verbs come in, all stores say and keep the same.
 
-The memory store is the shortest way to say what a store does, so it is the model; SQLite, closed and opened again at
-any time, is what is tested. What both could get wrong in the same way is asserted by itself.
+The memory store is the shortest way to say what a store does, so it is the model; the others, closed and opened again
+at any time, are what is tested. What both could get wrong in the same way is asserted by itself.
 """
 
 from __future__ import annotations
 
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
+from holdfast.codec.text import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
+from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, EffectRow, Owner, RunRow
@@ -64,8 +67,11 @@ class StoreMachine(RuleBasedStateMachine):
         self._numbers: dict[str, int] = {}
 
     def _open(self) -> Store:
-        path = Path(self._folder.name) / "store.db"
-        return SQLiteStore(path, namespace="default", durability="off", clock=self._clock, wall=lambda: self._wall)
+        return self.open_store(Path(self._folder.name) / "store", self._clock, lambda: self._wall)
+
+    @staticmethod
+    def open_store(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+        raise NotImplementedError
 
     def _clock(self) -> Clock:
         return Clock(f"boot-{self._boot}", self._now)
@@ -249,15 +255,36 @@ class StoreMachine(RuleBasedStateMachine):
             assert [name for name, _ in woken] == [name for *_, name in sorted(due)][:limit]
 
 
+def _open_sqlite(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+    return SQLiteStore(path, namespace="default", durability="off", clock=clock, wall=wall)
+
+
+def _open_directory(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock, wall=wall)
+
+
+def _open_postgres(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
+    return PostgresStore(address_at(path.parent), namespace="default", clock=clock, wall=wall)
+
+
+class SQLiteMachine(StoreMachine):
+    open_store = staticmethod(_open_sqlite)
+
+
+class DirectoryMachine(StoreMachine):
+    open_store = staticmethod(_open_directory)
+
+
 class PostgresMachine(StoreMachine):
-    """The same, with PostgreSQL as what is tested."""
-
-    def _open(self) -> Store:
-        url = address_at(Path(self._folder.name))
-        return PostgresStore(url, namespace="default", clock=self._clock, wall=lambda: self._wall)
+    open_store = staticmethod(_open_postgres)
 
 
-TestStores = StoreMachine.TestCase
-TestStores.settings = settings(max_examples=120, stateful_step_count=40, deadline=None)
-TestPostgres = PostgresMachine.TestCase
-TestPostgres.settings = settings(max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET)
+_SETTINGS = settings(max_examples=120, stateful_step_count=40, deadline=None)
+TestSQLiteStores = SQLiteMachine.TestCase
+TestSQLiteStores.settings = _SETTINGS
+TestDirectoryStores = DirectoryMachine.TestCase
+TestDirectoryStores.settings = _SETTINGS
+TestPostgresStores = PostgresMachine.TestCase
+TestPostgresStores.settings = settings(
+    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+)

@@ -350,6 +350,14 @@ class SQLiteMachine(HoldfastMachine):
         return self.open()
 
 
+class DirectoryMachine(HoldfastMachine):
+    def open(self) -> Holdfast:
+        return holdfast.open(f"dir:{self.folder}/agents", durability="off")
+
+    def second(self) -> Holdfast:
+        return self.open()
+
+
 MACHINE_SETTINGS = settings(
     max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
@@ -357,3 +365,5 @@ TestMemoryMachine = MemoryMachine.TestCase
 TestMemoryMachine.settings = MACHINE_SETTINGS
 TestSQLiteMachine = SQLiteMachine.TestCase
 TestSQLiteMachine.settings = MACHINE_SETTINGS
+TestDirectoryMachine = DirectoryMachine.TestCase
+TestDirectoryMachine.settings = MACHINE_SETTINGS

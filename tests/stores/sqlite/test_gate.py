@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.errors import Busy, StoreError
-from holdfast.stores.sqlite.gate import Gate
+from holdfast.stores.gate import Gate
 from holdfast.testing.contract.build import saved
 from tests.stores.sqlite.conftest import Open, output, script
 

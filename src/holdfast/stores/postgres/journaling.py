@@ -25,7 +25,7 @@ from holdfast.stores.postgres.locking import (
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.postgres.session import Session
 from holdfast.stores.postgres.writer import Done, Fact, Quick
-from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
+from holdfast.stores.running import EffectRow, EffectStatus, Owner, Progress, RunRow
 
 
 class JournalWork:
@@ -202,10 +202,11 @@ class RunWork:
 class RenewWork:
     """The end of a lease, moved forwards. Twice is as good as once."""
 
-    def __init__(self, thread: int, fence: int, until: int) -> None:
+    def __init__(self, thread: int, fence: int, until: int, progress: Progress | None) -> None:
         self._thread = thread
         self._fence = fence
         self._until = until
+        self._progress = progress
         self._run: KnownRun | None = None
 
     def quick(self, known: Known) -> Quick | None:
@@ -217,7 +218,7 @@ class RenewWork:
     def run(self, session: Session) -> None:
         found, _ = lock_run(session, self._thread)
         row = leases.require_fence(found.row, self._fence)
-        row = leases.keep_lease(row, replace(row, lease_until=self._until))
+        row = leases.renewed(row, self._until, self._progress)
         self._run = changed_run(session.namespace, found, row, entries_of(found))
         put_run(session, found, self._run)
 

@@ -33,7 +33,7 @@ from holdfast.stores.postgres.journaling import JournalWork, RenewWork, TellWork
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.session import Session
 from holdfast.stores.postgres.writer import Plain, Writer
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 
 P = ParamSpec("P")
@@ -162,8 +162,8 @@ class PostgresStore:
         leases.check_claim(expect, row)
         self._writer.write(journaling.claim(expect, row))
 
-    def renew(self, thread: int, fence: int, until: int) -> None:
-        self._writer.write(RenewWork(thread, fence, until))
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        self._writer.write(RenewWork(thread, fence, until, progress))
 
     def update_run(self, row: RunRow) -> None:
         self._writer.write(journaling.update(row))

@@ -11,9 +11,9 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from holdfast.errors import Closed, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.errors import FAILURES, primary, translate
-from holdfast.stores.sqlite.gate import Gate
 
 Durability = Literal["full", "normal", "off"]
 

@@ -9,10 +9,10 @@ from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
 from holdfast.errors import Closed, HoldfastError, Replaced, StoreError
+from holdfast.stores.gate import Gate
 from holdfast.stores.group import Entry, GroupCommit, again
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
-from holdfast.stores.sqlite.gate import Gate
 
 T = TypeVar("T")
 

@@ -1,0 +1,5 @@
+"""The store that is a folder of text files."""
+
+from holdfast.stores.directory.store import DirectoryStore
+
+__all__ = ["DirectoryStore"]

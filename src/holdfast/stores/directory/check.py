@@ -1,0 +1,75 @@
+"""Checking the directory store: what is damaged, where, and what it hurts."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from holdfast.errors import HoldfastError
+from holdfast.stores.contract import Problem
+from holdfast.stores.directory.names import folder_name
+from holdfast.stores.directory.replay import Thread
+from holdfast.stores.directory.space import LOG, Followed, Space
+
+
+def problems(space: Space) -> Iterator[Problem]:
+    space.ledger_log.catch_up()
+    for damage in [*space.ledger.damages, space.ledger.tail_damage]:
+        if damage is not None:
+            yield Problem(None, (), f"{damage}.")
+    known: dict[int, Followed] = {}
+    for found in space.everything():
+        known[found.thread.number] = found
+        yield from _thread(found)
+    for folder in space.folders():
+        if os.path.exists(os.path.join(folder, LOG)) and not any(found.folder == folder for found in known.values()):
+            yield from _stranger(space, folder)
+
+
+def _stranger(space: Space, folder: str) -> Iterator[Problem]:
+    """A folder whose log could not be followed, or that holds the thread of another."""
+    found = Followed(folder, space.form)
+    try:
+        found.log.catch_up()
+        thread = found.thread
+        if thread.number:
+            yield Problem(None, (), f"{folder}: a copy of the thread {thread.number}, or a folder that was renamed.")
+        elif thread.tail_damage is not None:
+            yield Problem(None, (), f"{thread.tail_damage}.")
+    except HoldfastError as error:
+        yield Problem(None, (), f"{folder}: {error}")
+    finally:
+        found.log.close()
+
+
+def _thread(found: Followed) -> Iterator[Problem]:
+    thread = found.thread
+    name = thread.name
+    for damage in thread.damages:
+        yield Problem(name, (), f"{damage}.")
+    if thread.tail_damage is not None:
+        yield Problem(name, (), f"{thread.tail_damage}, and nothing whole follows.")
+    if name is not None and os.path.basename(found.folder) != folder_name(name):
+        yield Problem(name, (), f"{found.folder}: the folder has the name of another thread.")
+    if thread.is_gone or thread.stand is None or thread.tail_damage is not None or thread.stand_damage is not None:
+        return
+    yield from _history(thread, name)
+    if sorted(thread.entries) != list(range(1, thread.last_entry + 1)):
+        yield Problem(name, (), "The journal's entries are not those that were numbered.")
+    if thread.run_row is None and thread.run_damage is None and thread.entries:
+        yield Problem(name, (), "The journal has no run.")
+    if thread.run_row is not None and thread.run_row.thread != thread.number:
+        yield Problem(name, (), "The run is that of another thread.")
+
+
+def _history(thread: Thread, name: str | None) -> Iterator[Problem]:
+    at = thread.at
+    lost = tuple(seq for seq in range(1, at.last + 1) if seq not in thread.rows)
+    if lost:
+        yield Problem(name, lost, "The checkpoint is missing from the log.")
+    elif len(thread.rows) != at.last:
+        yield Problem(name, (), "The checkpoints are not those that were numbered.")
+    elif not thread.has(at.head):
+        yield Problem(name, (at.head,), "The head is not among the checkpoints.")
+    elif at.count != sum(row.place is not None for row in thread.rows.values()):
+        yield Problem(name, (), "The number of checkpoints is not what was counted.")

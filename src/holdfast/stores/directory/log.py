@@ -1,0 +1,218 @@
+"""One log file, followed by one handle: what was appended is read once, and handed on group by group.
+
+Readers take no lock. They read whole groups only, so what a writer is in the middle of is not seen; and a file that
+was put in the place of the one they know is noticed by its inode, its size or its first bytes.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from typing import Final, NamedTuple, Protocol
+
+from holdfast.errors import Damaged
+from holdfast.stores.directory import files, tail
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.lines import Damage, Line, open_line, size, split
+
+# Of a file's first line: the checksum covers the rest of it, and it says when the file was made.
+_HEAD: Final = 64
+_AT_ONCE: Final = 16 << 20
+
+
+class Sink(Protocol):
+    """What a log is replayed into."""
+
+    def reset(self) -> None:
+        """Begin anew: the file is another one."""
+        ...
+
+    def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage]) -> None:
+        """A group: the lines that are as they were written, its end, and the lines that are not."""
+        ...
+
+    def lose(self, group: Sequence[tuple[Line, r.Replayed]], bad: Sequence[Damage]) -> None:
+        """Lines that were a group, or several, whose end is damaged."""
+        ...
+
+    def stop(self, damage: Damage | None) -> None:
+        """The damage behind the last whole group, where there is any."""
+        ...
+
+
+class Moved(Exception):
+    """Another file was put in the place of a log between looking at it and reading from it: look again."""
+
+
+class _Seen(NamedTuple):
+    inode: int
+    size: int
+    changed: int
+
+
+class Log:
+    """A log file as far as it was read. Not thread-safe: the store's lock comes first."""
+
+    def __init__(self, path: str, sink: Sink, opened: Callable[[Log], None] | None = None) -> None:
+        """`opened` is told of each descriptor, so that there are not too many."""
+        self.path = path
+        self._opened = opened
+        self.end = 0  # where the last whole group ends
+        self.has_tail = False
+        self._tail_damage: Damage | None = None
+        self.is_pinned = False  # somebody is writing: the descriptor stays open, and what he writes is not read yet
+        self._sink = sink
+        self._descriptor = -1
+        self._seen: _Seen | None = None
+        self._head = b""
+
+    def catch_up(self) -> bool:
+        """Read what is new. False if there is no such file (any more)."""
+        if self.is_pinned:
+            return True
+        try:
+            if _seen(os.stat(self.path)) == self._seen:
+                return True
+            self.close()
+            self._open()
+        except (FileNotFoundError, NotADirectoryError):
+            self.close()
+            self._seen = None
+            return False
+        found = _seen(os.fstat(self._descriptor))
+        if found != self._seen:
+            self._read(found)
+        return True
+
+    def descriptor(self) -> int:
+        """Of the file whose offsets were handed out; `catch_up` comes before. `Moved` if that is gone."""
+        if self._descriptor < 0:
+            try:
+                self._open()
+            except (FileNotFoundError, NotADirectoryError) as error:
+                raise Moved from error
+            if self._seen is None or os.fstat(self._descriptor).st_ino != self._seen.inode:
+                self.close()
+                self._seen = None
+                raise Moved
+        return self._descriptor
+
+    def line(self, offset: int, length: int) -> bytes:
+        """The record of one line, verified."""
+        body = open_line(os.pread(self.descriptor(), length, offset))
+        if body is None:
+            raise Damaged(str(Damage(self.path, offset, length)))
+        return body
+
+    def pin(self) -> None:
+        """Be ready for `append`: stay open, and show nothing of what is appended before it is safe."""
+        self.descriptor()
+        self.is_pinned = True
+
+    def append(self, data: bytes, *, sync: bool) -> None:
+        """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside.
+
+        `Damaged`, with nothing written, if what is there is no tail: it may be the newest record.
+        """
+        descriptor = self._descriptor
+        if self._tail_damage is not None:
+            raise Damaged(f"{self._tail_damage}; nothing can be written behind that")
+        if self.has_tail:
+            tail.set_aside(self.path, descriptor, self.end, sync=sync)
+            self.has_tail = False
+        try:
+            files.write_all(descriptor, data)
+        except OSError:
+            # Half a group is no group, but the next one may not follow it.
+            try:
+                os.ftruncate(descriptor, self.end)
+            except OSError as error:
+                raise files.SyncFailed from error
+            raise
+        if sync:
+            files.sync_data(descriptor)
+
+    def close(self) -> None:
+        if self._descriptor >= 0 and not self.is_pinned:
+            os.close(self._descriptor)
+            self._descriptor = -1
+
+    def _open(self) -> None:
+        try:
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+        except PermissionError:
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        except OSError as error:
+            if isinstance(error, FileNotFoundError | NotADirectoryError):
+                raise
+            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+        if self._opened is not None:
+            self._opened(self)
+
+    def _read(self, found: _Seen) -> None:
+        known = self._seen
+        is_same = (
+            known is not None
+            and known.inode == found.inode
+            and found.size >= self.end
+            and os.pread(self._descriptor, len(self._head), 0) == self._head
+        )
+        if not is_same:
+            self._sink.reset()
+            self.end = 0
+        data = _pread(self._descriptor, self.end, found.size - self.end)
+        self._replay(data)
+        self._seen = found
+        self._head = os.pread(self._descriptor, min(_HEAD, self.end), 0)
+
+    def _replay(self, data: bytes) -> None:
+        start = self.end
+        lines, _ = split(data, start)
+        pending: list[Line] = []
+        for line in lines:
+            end = None if line.body is None or not line.is_end else r.replayed(line.body)
+            if not isinstance(end, r.End):
+                pending.append(line)
+                continue
+            own = size(end.of)
+            if len(pending) > own:
+                lost = pending[: len(pending) - own]
+                good, bad = self._sorted(lost)
+                self._sink.lose(good, bad or [Damage(self.path, self.end, line.offset - self.end)])
+                pending = pending[len(lost) :]
+            good, bad = self._sorted(pending)
+            if len(pending) < own:
+                bad = bad or [Damage(self.path, self.end, line.offset - self.end)]
+            self._sink.take(good, end, bad)
+            self.end = line.offset + line.length + 1
+            pending = []
+        self.has_tail = self.end < start + len(data)
+        wrong = tail.damage(data[self.end - start :], pending, self.end)
+        self._tail_damage = None if wrong is None else Damage(self.path, *wrong)
+        self._sink.stop(self._tail_damage)
+
+    def _sorted(self, lines: Sequence[Line]) -> tuple[list[tuple[Line, r.Replayed]], list[Damage]]:
+        good: list[tuple[Line, r.Replayed]] = []
+        bad: list[Damage] = []
+        for line in lines:
+            if line.body is None:
+                bad.append(Damage(self.path, line.offset, line.length))
+            else:
+                good.append((line, r.replayed(line.body)))
+        return good, bad
+
+
+def _seen(found: os.stat_result) -> _Seen:
+    return _Seen(found.st_ino, found.st_size, found.st_mtime_ns)
+
+
+def _pread(descriptor: int, offset: int, length: int) -> bytes:
+    pieces: list[bytes] = []
+    while length > 0:
+        piece = os.pread(descriptor, min(length, _AT_ONCE), offset)
+        if not piece:
+            break
+        pieces.append(piece)
+        offset += len(piece)
+        length -= len(piece)
+    return b"".join(pieces)

@@ -1,0 +1,408 @@
+"""The records of a log, one per line, and how they stand for the records of the contract.
+
+Bytes that the layers above hand down (cells, skeletons, metadata, results) are shown as text by a `Form`; digests and
+ids are hex. Fields at their default are left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import Damaged, NewerFormat
+from holdfast.stores import contract as c
+from holdfast.stores.directory import lines
+from holdfast.stores.directory.form import Form
+from holdfast.stores.running import EffectRow, RunRow
+
+FORMAT: Final = 1
+
+S = TypeVar("S", bound=msgspec.Struct)
+Parent = tuple[int, int]
+
+
+class _Record(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", gc=False):
+    pass
+
+
+class References(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Refs`, with digests in hex."""
+
+    spans: tuple[c.Span, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+    """Where a thread stands after a group: what a listing shows of it. `id` is that of the head."""
+
+    head: int
+    id: str
+    move: int
+    last: int
+    count: int
+    summary: c.Summary
+
+
+class End(_Record, frozen=True, kw_only=True, tag="end"):
+    """The last line of a group: which lines it has. `at` is left out where the group did not change it."""
+
+    of: str
+    number: int
+    at: Stand | None = None
+
+
+class ThreadLine(_Record, frozen=True, kw_only=True, tag="thread"):
+    """The first line of a log. `made` tells this file from any other that had its place."""
+
+    format: int
+    number: int
+    name: str
+    is_escaped: bool = False
+    made: int
+    origins: tuple[int, ...] = ()
+    gone: bool = False  # the thread was dropped, and stays for the cells that forks use
+
+
+class CellHead(_Record, frozen=True, kw_only=True, tag="cell"):
+    """A cell, without the cell."""
+
+    seq: int
+    log: int
+    at: int
+
+
+class CellLine(CellHead, frozen=True, kw_only=True, tag="cell"):
+    refs: References | None = None
+    cell: msgspec.Raw
+
+
+class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint, without what only its readers need."""
+
+    seq: int
+    id: str
+    digest: str
+    step: int
+    move: int
+    parent: Parent | None = None
+    label: str | None = None
+    origins: tuple[int, ...] = ()
+
+
+class CheckpointLine(CheckpointHead, frozen=True, kw_only=True, tag="checkpoint"):
+    refs: References = References()
+    meta: msgspec.Raw
+    skeleton: msgspec.Raw
+
+
+class TombstoneLine(_Record, frozen=True, kw_only=True, tag="tombstone"):
+    """A checkpoint that was deleted, in a log that was rewritten since."""
+
+    seq: int
+    id: str
+    digest: str
+    step: int
+    move: int
+    parent: Parent | None = None
+
+
+class RewindLine(_Record, frozen=True, kw_only=True, tag="rewind"):
+    to: int
+
+
+class DeleteLine(_Record, frozen=True, kw_only=True, tag="delete"):
+    seqs: tuple[int, ...]
+
+
+class SweepLine(_Record, frozen=True, kw_only=True, tag="sweep"):
+    """Cells that nothing names any more, as (log, start, count)."""
+
+    cells: tuple[tuple[int, int, int], ...]
+
+
+class DropLine(_Record, frozen=True, kw_only=True, tag="drop"):
+    pass
+
+
+class EffectHead(_Record, frozen=True, kw_only=True, tag="effect"):
+    number: int
+    status: str
+    mark: str | None = None
+    is_escaped: bool = False
+
+
+class EffectLine(EffectHead, frozen=True, kw_only=True, tag="effect"):
+    """A journal entry. Its call and result are shown apart; what `entry` says of number, status and mark is above."""
+
+    entry: dict[str, Any]
+    call: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+
+
+class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
+    run: dict[str, Any]
+    result: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
+    is_escaped: bool = False
+
+
+class SpaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
+    """The first line of a namespace's log."""
+
+    format: int
+    name: str
+    is_escaped: bool = False
+
+
+class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
+    """A number was given to a thread."""
+
+    number: int
+
+
+class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
+    """A thread is about to use cells of others: who wants to know which forks a thread has looks here first."""
+
+    number: int
+    origins: tuple[int, ...]
+
+
+class EpochLine(_Record, frozen=True, kw_only=True, tag="epoch"):
+    epoch: int
+
+
+class StampLine(_Record, frozen=True, kw_only=True, tag="stamp"):
+    """Values that a commit brought or found in an epoch."""
+
+    epoch: int
+    values: tuple[str, ...]
+
+
+# What a replay reads of a line; the rest is passed over by the parser.
+Replayed = (
+    End
+    | ThreadLine
+    | CellHead
+    | CheckpointHead
+    | TombstoneLine
+    | RewindLine
+    | DeleteLine
+    | SweepLine
+    | DropLine
+    | EffectHead
+    | RunLine
+    | SpaceLine
+    | NumberLine
+    | ForkLine
+    | EpochLine
+    | StampLine
+)
+
+LETTERS: Final[dict[type[msgspec.Struct], str]] = {
+    ThreadLine: "t",
+    CellHead: "c",
+    CellLine: "c",
+    CheckpointHead: "k",
+    CheckpointLine: "k",
+    TombstoneLine: "s",
+    RewindLine: "b",
+    DeleteLine: "d",
+    SweepLine: "w",
+    DropLine: "x",
+    EffectHead: "e",
+    EffectLine: "e",
+    RunLine: "r",
+    SpaceLine: "n",
+    NumberLine: "a",
+    ForkLine: "f",
+    EpochLine: "m",
+    StampLine: "v",
+}
+"""What stands for a line in the composition of its group."""
+
+_decode_replayed = msgspec.json.Decoder(Replayed).decode
+_decode_cell = msgspec.json.Decoder(CellLine).decode
+_decode_checkpoint = msgspec.json.Decoder(CheckpointLine).decode
+_decode_effect = msgspec.json.Decoder(EffectLine).decode
+
+
+def replayed(body: bytes) -> Replayed:
+    """What a replay needs of a line. `Damaged` if it is none of ours."""
+    cell = lines.cell_head(body)
+    if cell is not None:
+        return CellHead(seq=cell[0], log=cell[1], at=cell[2])
+    found: Replayed = _checked(_decode_replayed, body)
+    return found
+
+
+def cell_line(body: bytes) -> CellLine:
+    return _checked(_decode_cell, body)
+
+
+def _checked(decode: Callable[[bytes], S], body: bytes) -> S:
+    try:
+        return decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+        raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
+
+
+def require_known(format_: int) -> None:
+    if format_ > FORMAT:
+        raise NewerFormat(
+            f"the store has a log of format {format_}, this Holdfast reads up to {FORMAT}; upgrade to read it"
+        )
+
+
+def shown_name(name: str) -> dict[str, Any]:
+    """The fields that say a name."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return {"name": _escaped(name), "is_escaped": True}
+    return {"name": name}
+
+
+def read_name(line: ThreadLine) -> str:
+    return _unescaped(line.name) if line.is_escaped else line.name
+
+
+# -- references ----------------------------------------------------------------------------------------------------
+
+
+def show_refs(refs: c.Refs) -> References:
+    return References(refs.spans, tuple([value.hex() for value in refs.values]))
+
+
+def read_refs(shown: References | None) -> c.Refs:
+    return c.NO_REFS if shown is None else c.Refs(shown.spans, tuple([bytes.fromhex(value) for value in shown.values]))
+
+
+# -- checkpoints ---------------------------------------------------------------------------------------------------
+
+
+def show_checkpoint(row: c.CheckpointRow, origins: tuple[int, ...], form: Form) -> CheckpointLine:
+    return CheckpointLine(
+        seq=row.seq,
+        id=row.id.hex(),
+        digest=row.digest.hex(),
+        step=row.step,
+        move=row.move,
+        parent=row.parent,
+        label=row.label,
+        origins=origins,
+        refs=show_refs(row.refs),
+        meta=msgspec.Raw(form.to_text(row.meta)),
+        skeleton=msgspec.Raw(form.to_text(row.skeleton)),
+    )
+
+
+def read_checkpoint(body: bytes, form: Form) -> c.CheckpointRow:
+    line = _checked(_decode_checkpoint, body)
+    return c.CheckpointRow(
+        seq=line.seq,
+        id=bytes.fromhex(line.id),
+        parent=line.parent,
+        step=line.step,
+        move=line.move,
+        digest=bytes.fromhex(line.digest),
+        label=line.label,
+        meta=form.from_text(bytes(line.meta)),
+        refs=read_refs(line.refs),
+        skeleton=form.from_text(bytes(line.skeleton)),
+    )
+
+
+# -- runs and their journals: fields that are added to the records need nothing here -------------------------------
+
+
+def show_effect(row: EffectRow, form: Form) -> EffectLine:
+    entry, is_escaped = _sparse(row, {"number", "status", "mark", "call", "result"})
+    return EffectLine(
+        number=row.number,
+        status=row.status,
+        mark=None if row.mark is None else _escaped(row.mark) if is_escaped else row.mark,
+        is_escaped=is_escaped,
+        entry=entry,
+        call=_show(row.call, form),
+        result=_show(row.result, form),
+    )
+
+
+def read_effect(body: bytes, form: Form) -> EffectRow:
+    line = _checked(_decode_effect, body)
+    told = {"number": line.number, "status": line.status, "mark": line.mark}
+    row = _converted(line.entry | told, EffectRow, line.is_escaped)
+    return replace(row, call=_read(line.call, form), result=_read(line.result, form))
+
+
+def show_run(row: RunRow, form: Form) -> RunLine:
+    run, is_escaped = _sparse(row, {"result"})
+    return RunLine(run=run, result=_show(row.result, form), is_escaped=is_escaped)
+
+
+def read_run(line: RunLine, form: Form) -> RunRow:
+    return replace(_converted(line.run, RunRow, line.is_escaped), result=_read(line.result, form))
+
+
+def mark_of(head: EffectHead) -> str | None:
+    return _unescaped(head.mark) if head.is_escaped and head.mark is not None else head.mark
+
+
+def _show(packed: bytes | None, form: Form) -> msgspec.Raw | msgspec.UnsetType:
+    return msgspec.UNSET if packed is None else msgspec.Raw(form.to_text(packed))
+
+
+def _read(shown: msgspec.Raw | msgspec.UnsetType, form: Form) -> bytes | None:
+    return None if isinstance(shown, msgspec.UnsetType) else form.from_text(bytes(shown))
+
+
+def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]:
+    """The fields that are not at their default, but those shown apart; and whether texts in them are escaped.
+
+    Lone surrogates, as in the message of an error that names a file, are no UTF-8: rare, so only they pay for it.
+    """
+    fields = {
+        field.name: value
+        for field in msgspec.structs.fields(row)
+        if field.name not in apart and (value := getattr(row, field.name)) != field.default
+    }
+    try:
+        msgspec.json.encode(fields)
+        row_mark = getattr(row, "mark", None)
+        if isinstance(row_mark, str):
+            row_mark.encode()
+    except UnicodeEncodeError:
+        return _each_text(msgspec.to_builtins(fields, builtin_types=(bytes,)), _escaped), True
+    return fields, False
+
+
+def _converted(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:
+    try:
+        row = msgspec.convert(fields, kind)
+    except msgspec.ValidationError as error:
+        raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
+    if not is_escaped:
+        return row
+    return msgspec.convert(_each_text(msgspec.to_builtins(row, builtin_types=(bytes,)), _unescaped), kind)
+
+
+def _each_text(value: Any, change: Callable[[str], str]) -> Any:
+    match value:
+        case str():
+            return change(value)
+        case dict():
+            return {key: _each_text(item, change) for key, item in value.items()}
+        case list() | tuple():
+            return [_each_text(item, change) for item in value]
+        case _:
+            return value
+
+
+def _escaped(text: str) -> str:
+    return text.encode("utf-8", "surrogatepass").decode("latin-1")
+
+
+def _unescaped(text: str) -> str:
+    return text.encode("latin-1").decode("utf-8", "surrogatepass")

@@ -1,0 +1,112 @@
+"""What the writing verbs of a run and its journal append. The rules are those of every store (`stores.leases`)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TypeVar
+
+from msgspec.structs import replace
+
+from holdfast.errors import NotFound
+from holdfast.stores import leases
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.replay import Thread
+from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
+from holdfast.stores.directory.writing import Plan, check_numbers, journaled, run_of
+from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
+
+T = TypeVar("T")
+
+
+def claim(space: Space, expect: RunRow | None, row: RunRow) -> Plan[None]:
+    found = space.numbered(row.thread)
+    leases.require_expected(run_of(space, row.thread), expect)
+    if found is None or found.thread.is_gone:
+        raise NotFound(f"There is no thread number {row.thread}; nothing was changed.")
+    return _put(space, found, row, [], None)
+
+
+def renew(space: Space, thread: int, fence: int, until: int, progress: Progress | None) -> Plan[None]:
+    run = leases.require_fence(run_of(space, thread), fence)
+    kept = leases.renewed(run, until, progress)
+    return Plan(None, [sealed(r.show_run(kept, space.form))], followed=_there(space, thread))
+
+
+def update(space: Space, row: RunRow) -> Plan[None]:
+    before = leases.require_fence(run_of(space, row.thread), row.fence)
+    return _put(space, _there(space, row.thread), leases.keep_lease(before, row), [], None)
+
+
+def park(space: Space, row: RunRow, entry: EffectRow | None, last: int) -> Plan[int]:
+    before = leases.require_fence(run_of(space, row.thread), row.fence)
+    found = _there(space, row.thread)
+    leases.require_last(found.thread.last_entry, last)
+    entries = [] if entry is None else [entry]
+    check_numbers(found.thread, entries)
+    written, numbers = journaled(found.thread, entries)
+    [question] = numbers or [0]
+    kept = leases.keep_lease(before, replace(row, question=question))
+    return _put(space, found, kept, written, question)
+
+
+def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) -> Plan[list[int]]:
+    leases.require_fence(run_of(space, thread), fence)
+    found = _there(space, thread)
+    check_numbers(found.thread, rows)
+    written, numbers = journaled(found.thread, rows)
+    return Plan(numbers, _shown(space, written), followed=found)
+
+
+def tell(space: Space, thread: int, row: EffectRow, last: int | None, run: RunRow | None) -> Plan[int]:
+    current = run_of(space, thread)
+    if current is None:
+        raise leases.no_run(thread)
+    found = _there(space, thread)
+    if last is not None:
+        leases.require_last(found.thread.last_entry, last)
+    if run is not None:
+        leases.require_expected(current, run)
+    written, [number] = journaled(found.thread, [replace(row, number=0)])
+    return Plan(number, _shown(space, written), followed=found)
+
+
+def settle(
+    space: Space,
+    thread: int,
+    number: int,
+    expect: EffectStatus,
+    row: EffectRow,
+    run: RunRow | None,
+    then: RunRow | None,
+) -> Plan[None]:
+    found = space.numbered(thread)
+    known = found.thread if found is not None else Thread(number=thread)
+    if found is None or not 1 <= number <= known.last_entry:
+        raise leases.no_effect(thread, number)
+    entry = known.entries.get(number)
+    if entry is None:
+        raise known.missing(f"journal entry {number}")
+    if entry.status != expect or (run is not None and known.run != run):
+        raise leases.settled_otherwise()
+    settled = [replace(row, number=number)]
+    if then is not None:
+        return _put(space, found, then, settled, None)
+    return Plan(None, _shown(space, settled), followed=found)
+
+
+def _there(space: Space, number: int) -> Followed:
+    found = space.numbered(number)
+    if found is None:
+        raise NotFound(f"There is no thread number {number}; nothing was changed.")
+    return found
+
+
+def _shown(space: Space, entries: Sequence[EffectRow]) -> list[Sealed]:
+    return [sealed(r.show_effect(entry, space.form)) for entry in entries]
+
+
+def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[EffectRow], answer: T) -> Plan[T]:
+    """Plan to replace the record of a run: listings show its status at once."""
+    at = found.thread.at
+    shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
+    return Plan(answer, [*_shown(space, entries), sealed(r.show_run(row, space.form))], shown, found)

@@ -1,0 +1,287 @@
+"""`DirectoryStore`: the verbs of the contract over a folder of logs, the gate and what was read so far."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Concatenate, Literal, ParamSpec, TypeVar
+
+from holdfast.errors import InvalidArgument
+from holdfast.stores import clock as clocks
+from holdfast.stores import leases
+from holdfast.stores.contract import (
+    Cells,
+    CheckpointRow,
+    Commit,
+    Compacted,
+    Live,
+    Position,
+    Problem,
+    Span,
+    Summary,
+    ThreadRow,
+)
+from holdfast.stores.directory import check, files, maintenance, reading, root, runs, writing
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.form import Form
+from holdfast.stores.directory.log import Moved
+from holdfast.stores.directory.names import folder_name
+from holdfast.stores.directory.space import Space, group, sealed
+from holdfast.stores.directory.turns import Turns
+from holdfast.stores.directory.values import Values
+from holdfast.stores.directory.writing import Plan
+from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class DirectoryStore:
+    """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
+
+    Raises `NotAStore` or `NewerFormat` (leaving everything as it was) if the folder is something else, `ReadOnly` if
+    it is not there and cannot be made. `form` shows as text what the layers above hand down as bytes.
+    """
+
+    encoding: Literal["packed", "text"] = "text"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        namespace: str,
+        durability: Literal["full", "normal", "off"],
+        form: Form,
+        busy_timeout: float = 10.0,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        if durability not in ("full", "normal", "off"):
+            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
+        self._path = os.path.realpath(path)
+        self._clock = clock or clocks.machine
+        self._wall = wall or clocks.wall
+        folder_name(namespace)
+        # At "normal" only appends are left to the system: what is put in the place of something else is safe first.
+        sync = durability != "off"
+        self._syncs_appends = durability == "full"
+        root.open_root(self._path, sync=sync)
+        self._space = Space(self._path, namespace, form, sync=sync)
+        self._values = Values(self._space.path)
+        self._turns = Turns(self._path, self._space, busy_timeout)
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> ThreadRow | None:
+        return self._read(reading.thread, name)
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        return self._read(reading.threads, prefix, after, max(limit, 0))
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        return self._read(reading.checkpoint, thread, seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[CheckpointRow]:
+        return self._read(reading.checkpoints, thread, before, limit, label, step)
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
+        return self._read(reading.refs, thread, after, limit)
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        return self._read(reading.cells, spans)
+
+    def value(self, digest: bytes) -> list[bytes]:
+        self._turns.ready()
+        try:
+            return self._values.read(digest)
+        except OSError as error:
+            raise files.translate(error, self._path) from error
+
+    def last(self, thread: int) -> int:
+        return self._read(reading.last, thread)
+
+    def forks(self, thread: int) -> list[int]:
+        return self._read(reading.forks, thread)
+
+    def thread_numbers(self) -> list[int]:
+        return self._read(reading.thread_numbers)
+
+    def clock(self) -> Clock:
+        self._turns.ready()
+        return self._clock()
+
+    def run(self, thread: int) -> RunRow | None:
+        return self._read(reading.run, thread)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(reading.runs, statuses, after, max(limit, 0))
+
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(reading.woken, self._clock(), self._wall(), max(limit, 0))
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        return self._read(reading.effects, thread, after, max(limit, 0))
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        return self._read(reading.marked, thread, mark)
+
+    def last_effect(self, thread: int) -> int:
+        return self._read(reading.last_effect, thread)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Position:
+        prepared = writing.prepare(commit, self._space.form)
+        return self._write(writing.commit, prepared, self._clock)
+
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        return self._write(writing.rewind, expect, to, summary, self._clock)
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        leases.check_claim(expect, row)
+        self._write(runs.claim, expect, row)
+
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        self._write(runs.renew, thread, fence, until, progress)
+
+    def update_run(self, row: RunRow) -> None:
+        self._write(runs.update, row)
+
+    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+        return self._write(runs.park, row, entry, last)
+
+    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+        return self._write(runs.journal, thread, fence, rows)
+
+    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+        return self._write(runs.tell, thread, row, last, run)
+
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EffectStatus,
+        row: EffectRow,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        leases.check_then(run, then)
+        self._write(runs.settle, thread, number, expect, row, run, then)
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        return self._write(writing.delete, thread, seqs)
+
+    def drop(self, thread: int) -> None:
+        affected = self._write(writing.drop, thread, self._clock)
+        # Nobody can see the rest any more. Should this end half-way, `reclaim` goes on with it.
+        with self._turns.writing(), self._turns.looking():
+            for number in affected:
+                maintenance.bury(self._space, number)
+
+    def mark_values(self) -> int:
+        with self._turns.writing(), self._turns.looking():
+            epoch = self._space.ledger.epoch + 1
+            self._space.note(r.EpochLine(epoch=epoch), sync=True)
+            return epoch
+
+    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+        keep = {digest.hex() for digest in live}
+        with self._turns.writing():
+            stamps = self._space.ledger.stamps
+            dead = [digest for digest in self._values.all() if digest not in keep and stamps.get(digest, 0) < epoch]
+            for digest in dead:
+                self._values.remove(digest)
+            return len(dead)
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def sweep(self, thread: int, live: Live) -> int:
+        dropped = self._write(maintenance.plan_sweep, thread, live)
+        with self._turns.writing():
+            with self._turns.looking():
+                found = self._space.numbered(thread)
+                if found is None:
+                    return dropped
+                rewrite = maintenance.Rewrite(found, frozenset()) if maintenance.is_worth_rewriting(found) else None
+                maintenance.bury(self._space, thread)
+            if rewrite is not None and not found.thread.is_gone:
+                self._replace(rewrite)
+        return dropped
+
+    def compact(self, thread: int, live: Live) -> Compacted:
+        with self._turns.writing():
+            with self._turns.looking():
+                done, rewrite = maintenance.plan_compaction(self._space, thread, live)
+            if rewrite is not None:
+                self._replace(rewrite)
+            with self._turns.looking():
+                maintenance.bury(self._space, thread)
+        return done
+
+    def reclaim(self) -> None:
+        with self._turns.writing(), self._turns.looking():
+            maintenance.sweep_leftovers(self._space)
+            self._values.sweep_leftovers()
+
+    def check(self) -> Iterator[Problem]:
+        return iter(self._read(lambda space: list(check.problems(space))))
+
+    def close(self) -> None:
+        self._turns.close()
+
+    # -- how a verb runs --------------------------------------------------------------------------------------------
+
+    def _read(self, verb: Callable[Concatenate[Space, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a reading verb on one state of the logs."""
+        while True:
+            try:
+                with self._turns.looking():
+                    return verb(self._space, *args, **kwargs)
+            except Moved:
+                continue
+
+    def _write(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
+        with self._turns.writing():
+            with self._turns.looking():
+                plan = verb(self._space, *args, **kwargs)
+            # Nobody else writes meanwhile, so what was planned stays right.
+            for value in plan.values:
+                self._values.store(value, sync=self._space.sync)
+            with self._turns.looking():
+                self._announce(plan)
+                if plan.creates is not None:
+                    self._create(plan, plan.creates)
+                    return plan.answer
+                if not plan.lines or plan.followed is None:
+                    return plan.answer
+                log = plan.followed.log
+                log.pin()
+            with self._turns.appending(log):
+                log.append(group(plan.lines, plan.followed.thread.number, plan.at), sync=self._syncs_appends)
+            return plan.answer
+
+    def _create(self, plan: Plan[T], name: str) -> None:
+        self._space.note(r.NumberLine(number=plan.number), plan.number, sync=True)
+        head = r.ThreadLine(format=r.FORMAT, number=plan.number, made=time.time_ns(), **r.shown_name(name))
+        self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at))
+
+    def _announce(self, plan: Plan[T]) -> None:
+        """The values of a commit are stamped, and whose cells it uses is known, before the commit is there."""
+        if plan.origins:
+            self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), sync=True)
+        if not plan.values:
+            return
+        digests = tuple(dict.fromkeys(value.digest.hex() for value in plan.values))
+        # Not synced: a stamp outlives the writer, and a power cut ends every sweep that it could matter to.
+        self._space.note(r.StampLine(epoch=self._space.ledger.epoch, values=digests), sync=False)
+
+    def _replace(self, rewrite: maintenance.Rewrite) -> None:
+        with self._turns.looking():
+            data = maintenance.rewritten(self._space, rewrite)
+        files.replace_file(rewrite.followed.log.path, [data], sync=self._space.sync)
+        with self._turns.looking():
+            rewrite.followed.log.catch_up()

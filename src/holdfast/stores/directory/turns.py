@@ -1,0 +1,147 @@
+"""Whose turn it is: one writer at a time, across processes; and one look at a time at what a handle has read.
+
+Looking never waits for the disk to sync: a writer looks, lets go, writes, and looks again.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+import weakref
+from collections.abc import Generator
+from contextlib import contextmanager
+
+from holdfast.errors import Busy, Closed
+from holdfast.stores.directory import files
+from holdfast.stores.directory.log import Log
+from holdfast.stores.directory.space import Space
+from holdfast.stores.gate import Gate
+
+
+class Turns:
+    """The locks of one handle: `writing` comes before `looking`."""
+
+    def __init__(self, path: str, space: Space, timeout: float) -> None:
+        self._path = path
+        self._space = space
+        self._gate = Gate(os.path.join(space.path, "lock"), timeout)
+        self._writing = threading.Lock()
+        self._looking = threading.Lock()
+        self._writer: int | None = None
+        self._looker: int | None = None
+        self._is_closed = False
+        self._is_poisoned = False
+        _all.add(self)
+
+    def ready(self) -> None:
+        """Raise unless the store can be used."""
+        if self._is_closed:
+            raise Closed(f"{self._path}: the store was closed; open it again")
+        if self._is_poisoned:
+            raise files.unknown(self._path)
+
+    @contextmanager
+    def looking(self) -> Generator[None]:
+        """What was read so far, by nobody else."""
+        self._refuse_handler(self._looker)
+        with self._looking:
+            self._looker = threading.get_ident()
+            try:
+                self.ready()
+                yield
+            except OSError as error:
+                raise files.translate(error, self._path) from error
+            finally:
+                self._looker = None
+
+    @contextmanager
+    def writing(self) -> Generator[None]:
+        """The turn to write: no other thread and no other process has it."""
+        self._refuse_handler(self._writer)
+        with self._writing:
+            self._writer = threading.get_ident()
+            try:
+                self.ready()
+                if not os.path.isdir(self._space.path):
+                    files.make_folder(self._space.path, sync=self._space.sync)
+                try:
+                    self._gate.enter()
+                    with self.looking():
+                        self._space.keep_ledger()
+                    yield
+                finally:
+                    self._gate.leave()
+            except files.SyncFailed as error:
+                self._is_poisoned = True
+                raise files.unknown(self._path) from error
+            except OSError as error:
+                raise files.translate(error, self._path) from error
+            finally:
+                self._writer = None
+
+    @contextmanager
+    def appending(self, log: Log) -> Generator[None]:
+        """A log that is pinned: until what is appended is durable this handle's readers do not see it."""
+        try:
+            yield
+        finally:
+            with self._looking:
+                log.is_pinned = False
+                log.catch_up()
+
+    def close(self) -> None:
+        with self._writing, self._looking:
+            if not self._is_closed:
+                self._is_closed = True
+                self._space.close()
+                self._gate.close()
+
+    def _refuse_handler(self, holder: int | None) -> None:
+        if holder == threading.get_ident():
+            raise Busy(
+                "the store cannot be used from a signal handler that interrupted a call of the same thread; nothing "
+                "was stored. Set a flag in the handler and save later"
+            )
+
+    # -- fork() -----------------------------------------------------------------------------------------------------
+
+    def pause(self) -> None:
+        """Before fork(): let calls in flight finish, so that the child inherits nothing half done."""
+        self._writing.acquire()
+        self._looking.acquire()
+
+    def resume(self) -> None:
+        self._looking.release()
+        self._writing.release()
+
+    def restart(self) -> None:
+        """In the child. Not left, only closed: the lock of an inherited descriptor is the parent's."""
+        self._gate.close()
+        self.resume()
+
+
+_all: weakref.WeakSet[Turns] = weakref.WeakSet()
+_paused: list[Turns] = []
+_fork = threading.Lock()
+
+
+def _before_fork() -> None:
+    _fork.acquire()
+    for turns in list(_all):
+        turns.pause()
+        _paused.append(turns)
+
+
+def _after_fork_in_parent() -> None:
+    while _paused:
+        _paused.pop().resume()
+    _fork.release()
+
+
+def _after_fork_in_child() -> None:
+    while _paused:
+        _paused.pop().restart()
+    _fork.release()
+
+
+os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)

@@ -1,0 +1,219 @@
+"""What the writing verbs of a thread's history append. Everything is checked before anything is written."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Final, Generic, NamedTuple, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
+from holdfast.stores import contract as c
+from holdfast.stores import leases
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.form import Form
+from holdfast.stores.directory.replay import Thread
+from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
+from holdfast.stores.running import Clock, EffectRow, RunRow
+
+T = TypeVar("T")
+
+_LARGEST_PIECE: Final = 8 * 2**20
+
+
+class Plan(NamedTuple, Generic[T]):
+    """What a verb is going to append, and answer when that is done. Without lines there is nothing to do.
+
+    `creates` is the name of the thread that is to be made; else the lines go to the log that is `followed`.
+    """
+
+    answer: T
+    lines: Sequence[Sealed] = ()
+    at: r.Stand | None = None
+    followed: Followed | None = None
+    creates: str | None = None
+    number: int = 0
+    values: Sequence[c.SharedValue] = ()
+    origins: tuple[int, ...] = ()
+
+
+class Prepared(NamedTuple):
+    """A commit with the part of its lines that needs no look at the store."""
+
+    commit: c.Commit
+    cells: Sequence[Sealed]
+    line: r.CheckpointLine
+
+
+def prepare(commit: c.Commit, form: Form) -> Prepared:
+    _check_form(commit)
+    cells = [
+        sealed(
+            r.CellLine(
+                seq=commit.row.seq,
+                log=run.log,
+                at=run.start + i,
+                cell=msgspec.Raw(form.to_text(cell)),
+                refs=r.show_refs(run.refs[i]) if run.refs else None,
+            )
+        )
+        for run in commit.runs
+        for i, cell in enumerate(run.cells)
+    ]
+    return Prepared(commit, cells, r.show_checkpoint(commit.row, (), form))
+
+
+def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan[c.Position]:
+    made = prepared.commit
+    found = space.named(made.name)
+    thread = found.thread if found is not None else None
+    _check_run(space, made, clock)
+    if thread is not None and made.expect is None:
+        raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
+    if (thread.position if thread is not None else None) != made.expect:
+        raise Conflict("The thread is not where this commit expects it; nothing was stored. Load it again.")
+    if not all(_has(space, number, seq) for number, seq in made.bases):
+        raise Conflict("A checkpoint this commit builds on is gone; nothing was stored. Save the state whole.")
+    origins = _origins(space, made)
+    before = thread or Thread()
+    _check_appends(made.runs, before)
+    check_numbers(before, made.effects)
+
+    number = before.number or space.ledger.last_number + 1
+    lines = list(prepared.cells)
+    entries, _ = journaled(before, made.effects)
+    lines += [sealed(r.show_effect(entry, space.form)) for entry in entries]
+    if made.run is not None:
+        row = replace(made.run, thread=number)
+        lines.append(sealed(r.show_run(leases.keep_lease(before.run, row) if before.run else row, space.form)))
+    new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
+    lines.append(sealed(replace(prepared.line, origins=new)))
+    at = r.Stand(
+        head=made.row.seq,
+        id=made.row.id.hex(),
+        move=made.row.move,
+        last=made.row.seq,
+        count=(thread.at.count if thread is not None else 0) + 1,
+        summary=made.summary,
+    )
+    answer = c.Position(number, at.head, at.move, at.last)
+    creates = made.name if thread is None else None
+    return Plan(answer, lines, at, found, creates, number, made.values, new)
+
+
+def rewind(
+    space: Space, expect: c.Position, to: int, summary: c.Summary, clock: Callable[[], Clock]
+) -> Plan[c.Position]:
+    found = space.numbered(expect.thread)
+    if found is None:
+        raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+    thread = found.thread
+    leases.require_free(thread.run, clock())
+    if thread.is_gone or thread.position != expect:
+        raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+    if not thread.has(to):
+        raise NotFound(f"The thread has no checkpoint {to}, or it was deleted; nothing was changed.")
+    at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
+    answer = c.Position(thread.number, at.head, at.move, at.last)
+    return Plan(answer, [sealed(r.RewindLine(to=to))], at, found)
+
+
+def delete(space: Space, number: int, seqs: Collection[int]) -> Plan[int]:
+    found = require(space, number)
+    gone = sorted({seq for seq in seqs if found.thread.has(seq)})
+    if found.thread.at.head in gone:
+        raise Protected("The head of a thread cannot be deleted; nothing was changed. Rewind or save first.")
+    if not gone:
+        return Plan(0)
+    at = replace(found.thread.at, count=found.thread.at.count - len(gone))
+    return Plan(len(gone), [sealed(r.DeleteLine(seqs=tuple(gone)))], at, found)
+
+
+def drop(space: Space, number: int, clock: Callable[[], Clock]) -> Plan[list[int]]:
+    """Plan the end of a thread; the answer is which threads may have nothing left to stay for."""
+    found = require(space, number)
+    leases.require_free(found.thread.run, clock())
+    affected = [number, *sorted(found.thread.origins)]
+    return Plan(affected, [sealed(r.DropLine())], found.thread.at, found)
+
+
+# -- what is checked ------------------------------------------------------------------------------------------------
+
+
+def require(space: Space, number: int) -> Followed:
+    """The thread, which must be there and not dropped."""
+    found = space.numbered(number)
+    if found is None or found.thread.is_gone:
+        raise NotFound(f"There is no thread number {number}; nothing was changed.")
+    return found
+
+
+def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
+    for row in rows:
+        if row.number and not 1 <= row.number <= thread.last_entry:
+            raise leases.no_effect(thread.number, row.number)
+
+
+def journaled(thread: Thread, rows: Sequence[EffectRow]) -> tuple[list[EffectRow], list[int]]:
+    """Entries with the numbers they get, and those numbers."""
+    last = thread.last_entry
+    entries: list[EffectRow] = []
+    for row in rows:
+        if not row.number:
+            last += 1
+        entries.append(row if row.number else replace(row, number=last))
+    return entries, [entry.number for entry in entries]
+
+
+def run_of(space: Space, number: int) -> RunRow | None:
+    found = space.numbered(number)
+    return None if found is None else found.thread.run
+
+
+def _has(space: Space, number: int, seq: int) -> bool:
+    found = space.numbered(number)
+    return found is not None and found.thread.has(seq)
+
+
+def _origins(space: Space, made: c.Commit) -> set[int]:
+    origins: set[int] = set()
+    for number in made.origins:
+        found = space.numbered(number)
+        if found is None:
+            raise Conflict("A thread whose cells this commit uses is gone; nothing was stored. Save the state whole.")
+        origins |= {number} | found.thread.origins
+    return origins
+
+
+def _check_run(space: Space, made: c.Commit, clock: Callable[[], Clock]) -> None:
+    run = run_of(space, made.expect.thread) if made.expect is not None else None
+    if made.fence is not None:
+        leases.require_fence(run, made.fence)
+    elif made.run is not None:
+        leases.require_none(run)
+    else:
+        leases.require_free(run, clock())
+
+
+def _check_form(made: c.Commit) -> None:
+    last, move = (made.expect.last, made.expect.move) if made.expect else (0, 0)
+    if (made.row.seq, made.row.move) != (last + 1, move + 1):
+        raise InvalidArgument("A commit's seq and move must follow those it expects; nothing was stored.")
+    if made.row.deleted:
+        raise InvalidArgument("A commit cannot bring a deleted checkpoint; nothing was stored.")
+    if any(run.refs and len(run.refs) != len(run.cells) for run in made.runs):
+        raise InvalidArgument("A run needs refs for each of its cells or for none; nothing was stored.")
+    if any(len(piece) > _LARGEST_PIECE for value in made.values for piece in value.pieces):
+        raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
+    leases.check_form(made)
+
+
+def _check_appends(runs: Sequence[c.Run], thread: Thread) -> None:
+    """A log only grows: a position written twice would leave a span that covers both without a meaning."""
+    ends = {log: cells[-1].at + 1 for log, cells in thread.logs.items() if cells}
+    for run in runs:
+        if run.cells:
+            if run.start < ends.get(run.log, 0):
+                raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
+            ends[run.log] = run.start + len(run.cells)
