@@ -218,4 +218,4 @@ def forget(thread: Thread) -> None:
 
 
 def buried(row: Row) -> Row:
-    return Row(replace(row.head, step=0, move=0, label=None, origins=()), None)
+    return Row(replace(row.head, label=None, origins=()), None)
