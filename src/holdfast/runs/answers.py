@@ -13,7 +13,7 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.records import Question
 from holdfast.runs.claiming import is_free, presumed_until
 from holdfast.runs.family import open_children, wake_parents
-from holdfast.runs.journal import now
+from holdfast.runs.journal import note_told, now
 from holdfast.runs.recovery import each_run, queued
 from holdfast.runs.waits import SLEEP, checked_name, mark_of
 from holdfast.stores.contract import Store, ThreadRow
@@ -89,6 +89,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
                 _heeded(store, run)
             elif not pending_cancel(store, run):
                 store.tell(number, _from_outside("cancel", CANCEL, CANCEL, error=reason), run=run)
+                note_told()
             return
         except Conflict:
             continue
@@ -140,6 +141,7 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
         else:
             told = _from_outside("answer", name, mark_of(name), result=encoded, by=by)
             store.tell(number, told, last=last, run=run)
+            note_told()
     except Conflict as conflict:
         raise _Moved from conflict
 

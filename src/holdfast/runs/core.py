@@ -412,7 +412,7 @@ class RunCore:
                 )
                 break
             except Conflict:
-                self._journal.heed()
+                self._journal.heed(at_once=True)
         self._end("halted")
 
     def _guarded(self, lease: Lease, reason: str) -> None:

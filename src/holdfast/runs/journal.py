@@ -14,7 +14,22 @@ from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectClass, EffectRow, EffectStatus
 
 _PAGE = 500
+_LOOK_SECONDS = 0.05  # between two looks for what other processes told
 _FROM_OUTSIDE = ("answer", "cancel")
+
+
+class _Told:
+    """How often this process told any run something."""
+
+    count = 0
+
+
+_told = _Told()
+
+
+def note_told() -> None:
+    """Something was told from outside a run by this process: whoever runs it here hears of it at the next call."""
+    _told.count += 1
 
 
 class Journal:
@@ -40,6 +55,7 @@ class Journal:
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, str], EffectRow] = {}
         self._waiting: list[EffectRow] = []
+        self._told, self._looked = _told.count, time.monotonic()
         self._last = store.last_effect(self._thread)
         rows, self._undone = _split_undone(
             _open_rows(store, self._thread, lease.row.closed, self._last, closed_step, branch)
@@ -144,7 +160,9 @@ class Journal:
         for written, number in zip(rows, numbers, strict=True):
             self._entries[written.step, written.key] = replace(written, number=number)
             if number == self._last + 1:
-                self._last = number  # else somebody wrote from outside: `heed` will read that
+                self._last = number
+            elif number > self._last:
+                self._looked = 0.0  # somebody wrote from outside: `heed` will read that
 
     def write_with_next(self, row: EffectRow) -> EffectRow:
         """Record an entry together with whatever is written next."""
@@ -170,9 +188,17 @@ class Journal:
         with self._lock:
             self._waiting[:0] = waiting
 
-    def heed(self) -> list[EffectRow]:
-        """What was written from outside the run since the last time: cancellations, answers."""
+    def heed(self, *, at_once: bool = False) -> list[EffectRow]:
+        """What was written from outside the run since the last time: cancellations, answers.
+
+        What this process told is heard at once, what another did at the first look that is not made right after the
+        one before: with many runs beside each other, looking before every call would take longer than recording it.
+        """
         with self._lock:
+            told, moment = _told.count, time.monotonic()
+            if told == self._told and moment < self._looked + _LOOK_SECONDS and not at_once:
+                return []
+            self._told, self._looked = told, moment
             outside: list[EffectRow] = []
             while page := self._store.effects(self._thread, after=self._last, limit=_PAGE):
                 self._last = page[-1].number

@@ -65,7 +65,7 @@ class Waits:
         try:
             return self._journal.write_expecting(failed, last)
         except Conflict:
-            self._journal.heed()
+            self._journal.heed(at_once=True)
             return question
 
     def sleep(self, seconds: float, step: int, key: str) -> None:

@@ -32,7 +32,7 @@ _SETTINGS: Final = {
     "checkpoint_fullfsync": 1,
     "temp_store": 2,  # memory
 }
-_IDLE_READERS: Final = 8
+_IDLE_READERS: Final = 16
 # Bytes: SQLite's smallest page, and so its smallest database.
 _SMALLEST: Final = 512
 
