@@ -17,11 +17,12 @@ from holdfast.aio_threads import to_the_end
 from holdfast.errors import LeaseHeld
 from holdfast.observing import Observed
 from holdfast.policy import Policy
-from holdfast.records import Checkpoint, Effect, Status
+from holdfast.records import Checkpoint
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.core import RunCore, waits_in_hook
 from holdfast.runs.entering import Claiming
+from holdfast.runs.face import RunFace
 from holdfast.runs.invoking import Call
 from holdfast.runs.leaving import decisive
 from holdfast.runs.signals import termination
@@ -31,66 +32,12 @@ T = TypeVar("T")
 _POLL_SECONDS: Final = 0.05
 
 
-class AsyncRun:
+class AsyncRun(RunFace):
     """A run that this process holds, inside `async with hf.aio.run(…) as run`. `Run` says what each verb does."""
 
     def __init__(self, core: RunCore, claiming: Claiming) -> None:
-        self._core = core
-        self._claiming = claiming
+        super().__init__(core, claiming)
         self._tasks = Tasks()
-
-    @property
-    def state(self) -> Any:
-        """The state, to be changed in place or replaced; stored at the boundaries, as it is when they are reached."""
-        return self._core.state
-
-    @state.setter
-    def state(self, state: Any) -> None:
-        self._core.state = state
-
-    @property
-    def thread(self) -> str:
-        """The name of its thread."""
-        return self._core.thread
-
-    @property
-    def resumed(self) -> bool:
-        """Whether the run was begun before."""
-        return self._core.resumed
-
-    @property
-    def fresh(self) -> bool:
-        """Whether nothing of this run, or this turn, is stored yet: put its input into the state then."""
-        return self._core.fresh
-
-    @property
-    def attempt(self) -> int:
-        """How often the run was claimed since its last checkpoint, this time included."""
-        return self._core.attempt
-
-    @property
-    def age(self) -> float:
-        """How many seconds old the checkpoint was from which the run goes on."""
-        return self._core.age
-
-    @property
-    def status(self) -> Status:
-        return self._core.status
-
-    @property
-    def result(self) -> Any:
-        """What the run was finished with; None before."""
-        return self._core.result
-
-    @property
-    def changed(self) -> tuple[Effect, ...]:
-        """The recorded calls that were asked for with other arguments than they were made with."""
-        return self._core.changed
-
-    @property
-    def step(self) -> int:
-        """The step that is open."""
-        return self._core.step
 
     async def steps(self) -> AsyncIterator[int]:
         """As `Run.steps`: `async for step in run.steps()`."""
