@@ -48,6 +48,14 @@ def test_the_table_says_how_many_points_were_tried_and_what_was_not_judged() -> 
     ]
 
 
+def test_what_could_not_be_judged_is_no_pass() -> None:
+    for differs in ("calls: other ones", "ledger: another line"):
+        made = report(GOOD, unsteady=(differs,))
+        assert (made.passed, made.failures) == (False, ())
+        assert "NOT PASSED" in made.table()
+    assert report(GOOD, unsteady=("final state: another result",)).passed
+
+
 @pytest.mark.parametrize("kills", [(GOOD,), (GOOD, BAD)])
 def test_json(kills: tuple[Kill, ...]) -> None:
     made = json.loads(report(*kills).json())

@@ -63,8 +63,16 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether no kill brought anything to light."""
-        return all(kill.passed for kill in self.kills)
+        """Whether no kill brought anything to light, and all that tells of repetition could be judged.
+
+        An agent whose calls differ by themselves may hide a repeated one among them: that is no pass.
+        """
+        return self.is_judged and all(kill.passed for kill in self.kills)
+
+    @property
+    def is_judged(self) -> bool:
+        """Whether calls, and what is watched, are the same in two runs that nobody disturbed."""
+        return all(text.startswith("final state") for text in self.unsteady)
 
     @property
     def failures(self) -> tuple[Kill, ...]:

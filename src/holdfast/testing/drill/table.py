@@ -42,5 +42,10 @@ def _told(report: DrillReport) -> Iterator[str]:
     tried = len(report.kills)
     among = f"{tried} of {report.points} points" if tried < report.points else f"all {report.points} points"
     failed = len(report.failures)
-    verdict = f"{failed} FAILED" if failed else "nothing lost, nothing silently repeated"
+    if failed:
+        verdict = f"{failed} FAILED"
+    elif report.is_judged:
+        verdict = "nothing lost, nothing silently repeated"
+    else:
+        verdict = "NOT PASSED: nothing was found, but a repeated call could hide in what differs by itself"
     yield f"{report.handler} was killed at {among} and resumed: {verdict} ({report.seconds:.1f} s)"
