@@ -75,9 +75,12 @@ def sync_data(descriptor: int) -> None:
         raise SyncFailed from error
 
 
-def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool) -> None:
-    """Put a new file in the place of a name, whole or not at all. A `.new` that a crash leaves behind is nobody's."""
-    new = f"{path}.new"
+def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, new: str | None = None) -> None:
+    """Put a new file in the place of a name, whole or not at all. A `.new` that a crash leaves behind is nobody's.
+
+    `new` is for where several processes may do so at once, and no lock keeps them apart.
+    """
+    new = f"{path}.new" if new is None else new
     with _opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)

@@ -57,12 +57,13 @@ def _make(path: str, *, sync: bool) -> None:
     try:
         files.make_folder(path, sync=sync)
         # What a creation that was cut off has left is ours.
-        if any(name != f"{MARKER}.new" for name in os.listdir(path)):
+        if any(not (name.startswith(f"{MARKER}.") and name.endswith("new")) for name in os.listdir(path)):
             if os.path.exists(os.path.join(path, MARKER)):
                 return  # somebody else was faster
             raise NotAStore(f"{path}: a folder that is not empty and not a Holdfast store; it was left as it was")
         marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
-        files.replace_file(os.path.join(path, MARKER), [marker], sync=sync)
+        whole = os.path.join(path, MARKER)
+        files.replace_file(whole, [marker], sync=sync, new=f"{whole}.{os.getpid()}.new")
     except (FileExistsError, NotADirectoryError) as error:
         raise NotAStore(f"{path}: a file is where a folder should be; it was left as it was") from error
     except OSError as error:
