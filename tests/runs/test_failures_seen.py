@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import threading
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -290,8 +291,8 @@ def test_a_failure_that_nobody_went_on_from_is_no_reason_to_fail_again(world: Wo
         assert run.model(model) == "up again"
 
 
-def test_a_failure_that_ended_the_run_is_tried_again_although_something_came_after_it(world: World) -> None:
-    """A tool in a `finally` clause, or calls beside it, must not make a run fail for ever."""
+def unlocking() -> Callable[[holdfast.Run], str]:
+    """A step whose model is not there at the first try, and that calls a tool in a `finally` clause."""
     tries: list[int] = []
 
     def model() -> str:
@@ -309,6 +310,12 @@ def test_a_failure_that_ended_the_run_is_tried_again_although_something_came_aft
         finally:
             run.tool(unlock, {}, key="u")
 
+    return step
+
+
+def test_a_failure_that_ended_the_run_is_tried_again_although_something_came_after_it(world: World) -> None:
+    """A tool in a `finally` clause, or calls beside it, must not make a run fail for ever."""
+    step = unlocking()
     with world.failing("t", Unavailable, start={}) as run:
         step(run)
     with world.running("t") as run:
@@ -316,23 +323,7 @@ def test_a_failure_that_ended_the_run_is_tried_again_although_something_came_aft
 
 
 def test_a_crash_after_such_a_failure_costs_one_more_attempt_at_most(world: World) -> None:
-    tries: list[int] = []
-
-    def model() -> str:
-        tries.append(1)
-        if len(tries) == 1:
-            raise Unavailable
-        return "up again"
-
-    def unlock() -> None:
-        pass
-
-    def step(run: holdfast.Run) -> str:
-        try:
-            return str(run.model(model, key="m"))
-        finally:
-            run.tool(unlock, {}, key="u")
-
+    step = unlocking()
     with world.dying("t", start={}) as run, pytest.raises(Unavailable):
         step(run)
     with world.failing("t", Unavailable) as run:

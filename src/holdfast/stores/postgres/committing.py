@@ -100,8 +100,8 @@ class CommitWork:
         if expect is None:
             after = KnownThread(*_sealed(preparing.new_thread(more[-1][0][0], self._namespace, wanted)), 1)
         else:
-            self._require(thread, more[-1][0][0])
-            after = _moved(thread, wanted)  # type: ignore[arg-type]
+            found = require_at(thread, expect, rows.to_bytes(wanted.name), more[-1][0][0])
+            after = _moved(found, wanted)
         number = after.row.thread_no
         self._require_bases(threads, more[0])
         origins = [origin for origin in wanted.origins if origin != number]
@@ -175,10 +175,6 @@ class CommitWork:
         threads, (run, last, *answers) = lock_threads(session, {number, *needed}, *of_thread)
         return threads.get(number), threads, checked_run(self._namespace, number, run, last), answers
 
-    def _require(self, found: KnownThread | None, newest: int | None) -> None:
-        """`Conflict` unless the thread is where the commit expects it."""
-        require_at(found, self._wanted.expect, rows.to_bytes(self._wanted.name), newest)
-
     def _require_bases(self, threads: dict[int, KnownThread], stored: Sequence[Any]) -> None:
         expect = self._wanted.expect
         there = {row[0] for row in stored if not rows.decode(*row).deleted}
@@ -210,8 +206,10 @@ class CommitWork:
         return written, changed_run(self._namespace, run, row, written.last)
 
 
-def require_at(found: KnownThread | None, expect: Position | None, name: bytes | None, newest: int | None) -> None:
-    """`Conflict` unless the thread is in the position the caller expects."""
+def require_at(
+    found: KnownThread | None, expect: Position | None, name: bytes | None, newest: int | None
+) -> KnownThread:
+    """The thread, if it is in the position the caller expects; else `Conflict`."""
     if found is None or found.row.name is None or (name is not None and found.row.name != name):
         raise Conflict("the thread was dropped; nothing was stored")
     thread = found.row
@@ -222,6 +220,7 @@ def require_at(found: KnownThread | None, expect: Position | None, name: bytes |
         )
     if newest != rows.key(thread.thread_no, thread.last):
         raise Damaged(f"thread number {thread.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+    return found
 
 
 def columns_of(written: Sequence[entries.EffectColumns]) -> tuple[list[int], list[bytes], list[bytes | None]]:
