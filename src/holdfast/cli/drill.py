@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import json
 import sys
+import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
 from pathlib import Path
@@ -21,6 +22,7 @@ import msgspec
 from holdfast.cli.application import _load, load_tools
 from holdfast.cli.exits import Exit
 from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.testing.drill.child import place_of
 from holdfast.testing.drill.report import DrillReport
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.verbs import run_drill
@@ -42,6 +44,7 @@ def declare(parser: ArgumentParser) -> None:
         action="append",
         help="a file or folder that must end as undisturbed; may be repeated",
     )
+    parser.add_argument("--answers", metavar="JSON", type=_object, help="what run.wait is answered, by name: an object")
     parser.add_argument("--points", metavar="N", type=_count, help="try so many points, evenly spread; by default all")
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long one run may take (60)")
     parser.add_argument("--json", action="store_true", help="write the report to stdout as JSON")
@@ -66,11 +69,12 @@ def _drill(arguments: Namespace) -> Drill:
         "live": arguments.live or None,
         "recorded": arguments.recorded or None,
         "watch": arguments.watch,
+        "answers": arguments.answers,
         "points": arguments.points,
         "timeout": arguments.timeout,
     }
     said = {name: value for name, value in given.items() if value is not None}
-    found = _load(arguments.app)
+    found = _found(arguments.app)
     if isinstance(found, Drill):
         return msgspec.structs.replace(found, **said)
     if isinstance(found, Mapping):
@@ -90,6 +94,18 @@ def _drill(arguments: Namespace) -> Drill:
     return Drill(handler=found, **said)
 
 
+def _found(named: str) -> Any:
+    """What APP names. InvalidArgument also if its module makes a Drill that cannot be: that needs no traceback."""
+    try:
+        return _load(named)
+    except HoldfastError as failure:
+        cause = failure.__cause__
+        if not isinstance(cause, InvalidArgument):
+            raise
+        place = place_of(traceback.TracebackException.from_exception(cause))
+        raise InvalidArgument(f"{named}: {cause} (in {place})") from None
+
+
 def _write(path: Path, report: DrillReport) -> None:
     try:
         path.write_bytes(report.junit())
@@ -102,6 +118,13 @@ def _json(text: str) -> Any:
         return json.loads(text)
     except ValueError:
         raise ArgumentTypeError(f"{text!r} is not JSON") from None
+
+
+def _object(text: str) -> dict[str, Any]:
+    found = _json(text)
+    if not isinstance(found, dict):
+        raise ArgumentTypeError(f"{text!r} is no JSON object")
+    return found
 
 
 def _count(text: str) -> int:

@@ -32,6 +32,12 @@ def clerk(run):
 def broken(run):
     return run.state["nothing"]
 
+def polite(run):
+    return run.wait("may I?")
+
+def no_run():
+    pass
+
 async def sleepy(run):
     return "awake"
 
@@ -47,6 +53,7 @@ drill = Drill(handler=clerk, start={"letter": "a"}, fakes=[post], watch=["box.tx
 def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path)
     made.write("app.py", AGENT)
+    made.write("wrong.py", "from holdfast.testing import Drill\n\ndrill = Drill(handler=7, start={})\n")
     yield made
     made.close()
 
@@ -85,15 +92,26 @@ def test_an_async_handler(folder: Folder) -> None:
     assert code == 0, out
 
 
+def test_answers_from_the_command_line(folder: Folder) -> None:
+    words = ["--start", "{}", "--answers", '{"may I?": true}', "--points", "1"]
+    code, out, err = folder.run("drill", "app:polite", *words)
+    assert (code, err) == (0, ""), out
+
+
 @pytest.mark.parametrize(
     ("words", "code", "says"),
     [
         (("app:nothing",), 2, "module 'app' has no attribute 'nothing'"),
         (("nowhere:drill",), 2, "there is no module 'nowhere'"),
+        (("wrong:drill",), 2, "wrong:drill: a drill needs a handler: a function of a run (in "),
         (("app:number",), 2, "app:number is of type int; name a holdfast.testing.Drill, or a function of a run"),
         (("app:two",), 2, "app:two has the handlers clerk, broken; name one of them, as module:function"),
         (("app:clerk",), 2, "app:clerk is a function of a run, and a run needs a start; give --start"),
         (("app:clerk", "--start", "{"), 2, "--start: '{' is not JSON"),
+        (("app:clark",), 2, "module 'app' has no attribute 'clark'; did you mean 'clerk'?"),
+        (("app:no_run", "--start", "{}"), 2, "no_run takes (); a handler is called with one argument, the run"),
+        (("app:polite", "--start", "{}"), 2, "the run waits for an answer to 'may I?'; give one: answers="),
+        (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers: '[]' is no JSON object"),
         (("app:drill", "--points", "0"), 2, "--points: '0' is not a whole number, 1 or more"),
         (("app:drill", "--timeout", "soon"), 2, "--timeout: 'soon' is not a number of seconds"),
         (("app:drill", "--junit", "no/such.xml", "--points", "1"), 1, "cannot write no/such.xml (No such file"),

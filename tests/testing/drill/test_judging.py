@@ -2,54 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from holdfast import Happened, NotDone
-from holdfast.codec import packed
-from holdfast.testing import Drill, Finding, Kill
-from holdfast.testing.drill.child import Outcome
-from holdfast.testing.drill.judging import Judge, Trial
+from holdfast.testing import Finding
 from holdfast.testing.drill.points import spread
-from holdfast.testing.drill.world import Begun, Ended, Killed, Kind, Line, Settled, WorldLog
-
-
-def call(number: int, kind: Kind, name: str, key: str | None = None, *, arguments: str = "a") -> list[Line]:
-    """A call from its beginning to its end."""
-    begun = Begun(call=number, kind=kind, name=name, arguments=arguments, thread=1, step=1, entry=name, key=key)
-    return [begun, Ended(call=number, result=packed.encode(number))]
-
-
-KILL: list[Line] = [Killed("here")]
+from holdfast.testing.drill.world import Ended, Line, Settled, WorldLog
+from tests.testing.drill.court import KILL, Court, call, refused
 
 
 @pytest.fixture
 def log(tmp_path: Path) -> WorldLog:
     return WorldLog(tmp_path / "world.jsonl")
-
-
-class Court:
-    """Judges logs by what undisturbed runs did."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        self._count = 0
-
-    def trial(self, lines: Sequence[Line], outcome: Outcome) -> Trial:
-        self._count += 1
-        log = WorldLog(self._folder / f"log-{self._count}")
-        for line in lines:
-            log.write(line)
-        return Trial(log.lines(), log.calls(), outcome)
-
-    def judge(self, undisturbed: list[Line], killed: list[Line], *, second: list[Line] | None = None) -> Kill:
-        ended = Outcome(status="completed", state=packed.encode({}), result=packed.encode(None))
-        first = self.trial(undisturbed, ended)
-        again = first if second is None else self.trial(second, ended)
-        drill = Drill(handler=lambda run: None, start={})
-        return Judge(drill, first, again).judge(1, "here", self.trial(killed, ended), 0.1)
 
 
 @pytest.fixture
@@ -75,6 +41,14 @@ def test_a_call_that_ended_twice_is_a_duplicate_whoever_was_asked(court: Court) 
     made = call(1, "irreversible", "pay")
     kill = court.judge(made, [*made, *KILL, *asked, *made])
     assert kill.findings == (Finding("duplicate", "pay happened twice, 1 in the undisturbed run"),)
+
+
+def test_a_call_that_said_that_nothing_was_done_may_be_made_again(court: Court) -> None:
+    made = call(2, "irreversible", "pay")
+    assert court.judge(made, [*refused(1, "irreversible", "pay"), *KILL, *made]).passed
+    assert court.judge([*refused(1, "irreversible", "pay"), *made], made).passed
+    kill = court.judge(made, [*refused(1, "irreversible", "pay"), *made[:1], *KILL, *made])
+    assert kill.findings == (Finding("duplicate", "pay was begun twice, and nobody was asked"),)
 
 
 def test_what_the_undisturbed_run_does_twice_may_be_done_twice(court: Court) -> None:
@@ -118,13 +92,6 @@ def test_as_many_model_calls_may_be_repeated_as_are_made_beside_each_other(court
     made = [first, second, first_end, second_end]
     assert court.judge(made, [*made, *KILL, *made]).passed
     assert not court.judge([first, first_end, second, second_end], [*made, *KILL, *made]).passed
-
-
-def test_undisturbed_runs_that_differ_are_not_held_against_a_kill(court: Court) -> None:
-    first, second, third = (call(1, "irreversible", "pay", arguments=text) for text in "abc")
-    assert court.judge(first, third, second=second).passed
-    kill = court.judge(first, [*third, *KILL, *third], second=second)
-    assert [finding.kind for finding in kill.findings] == ["duplicate"]
 
 
 # -- the world log -----------------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -21,8 +22,8 @@ BAD = Kill(
 )
 
 
-def report(*kills: Kill, points: int = 2, unsteady: tuple[str, ...] = ()) -> DrillReport:
-    return DrillReport(handler="clerk", points=points, kills=kills, unsteady=unsteady, seconds=1.25)
+def report(*kills: Kill, points: int = 2, calls: int = 1, **differs: Any) -> DrillReport:
+    return DrillReport(handler="clerk", points=points, calls=calls, kills=kills, seconds=1.25, **differs)
 
 
 def test_the_table() -> None:
@@ -38,10 +39,10 @@ def test_the_table() -> None:
     ]
 
 
-def test_the_table_says_how_many_points_were_tried_and_what_was_not_judged() -> None:
+def test_the_table_says_how_many_points_were_tried_and_what_differs() -> None:
     lines = report(GOOD, points=60, unsteady=("final state: another result",)).table().splitlines()
     assert lines[-4:] == [
-        "Two runs that nobody disturbed differ, so this is not judged:",
+        "Two runs that nobody disturbed differ:",
         "  final state: another result",
         "",
         "clerk was killed at 1 of 60 points and resumed: nothing lost, nothing silently repeated (1.2 s)",
@@ -49,17 +50,42 @@ def test_the_table_says_how_many_points_were_tried_and_what_was_not_judged() -> 
 
 
 def test_what_could_not_be_judged_is_no_pass() -> None:
-    for differs in ("calls: other ones", "ledger: another line"):
-        made = report(GOOD, unsteady=(differs,))
-        assert (made.passed, made.failures) == (False, ())
-        assert "NOT PASSED" in made.table()
-    assert report(GOOD, unsteady=("final state: another result",)).passed
+    made = report(GOOD, unjudged=("the tool pay: called 1, then 2 times; mend it",))
+    assert (made.passed, made.failures) == (False, ())
+    assert made.table().splitlines()[-4:-1] == [
+        "Two runs that nobody disturbed differ too much, so this could not be judged:",
+        "  the tool pay: called 1, then 2 times; mend it",
+        "",
+    ]
+    assert made.table().endswith(
+        "resumed: NOT PASSED: nothing was found, but a repeated call could hide in what could not be judged (1.2 s)"
+    )
+    [suite] = ET.fromstring(made.junit())  # noqa: S314 - written here
+    assert (suite.get("tests"), suite.get("failures")) == ("2", "1")
+    assert [failure.get("message") for failure in suite.iter("failure")] == list(made.unjudged)
+    assert report(GOOD, unsteady=("final state: another result; not compared",)).passed
+
+
+def test_an_agent_that_makes_no_calls_has_nothing_to_repeat() -> None:
+    made = report(GOOD, calls=0)
+    assert made.passed
+    assert "nothing lost; it made no calls, so there was nothing to repeat" in made.table()
 
 
 @pytest.mark.parametrize("kills", [(GOOD,), (GOOD, BAD)])
 def test_json(kills: tuple[Kill, ...]) -> None:
     made = json.loads(report(*kills).json())
-    assert set(made) == {"passed", "format", "handler", "points", "kills", "unsteady", "seconds"}
+    assert set(made) == {
+        "passed",
+        "format",
+        "handler",
+        "points",
+        "calls",
+        "kills",
+        "unsteady",
+        "unjudged",
+        "seconds",
+    }
     assert made["passed"] is (len(kills) == 1)
     assert set(made["kills"][0]) == {
         "number",

@@ -33,6 +33,10 @@ from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 Signature = tuple[int, int, str, str, str]
 
 
+class Unplayable(NotDone):
+    """The recorded run has nothing to give for a call. It was not made, so no run is left in doubt of it."""
+
+
 class Book:
     """What calls gave in a run that was recorded, to be given again."""
 
@@ -44,17 +48,22 @@ class Book:
                 self._ended.setdefault(_signature(called.begun), []).append(called.ended)
 
     def give(self, begun: Begun) -> Any:
-        """What a call gave. NotDone if it was never made, or if what it gave could not be kept."""
+        """What a call gave. Unplayable if it was never made, or if what it gave could not be kept."""
         signature = _signature(begun)
         known = self._ended.get(signature)
         if known is None:
-            raise NotDone(f"the recorded run did not call {begun.name} with these arguments in step {begun.step}")
+            raise Unplayable(
+                f"{begun.name} cannot be played back: the recorded run did not call it with these arguments in step "
+                f"{begun.step}; drill this agent without recorded=True"
+            )
         ended = known[min(self._given[signature], len(known) - 1)]
         self._given[signature] += 1
         if ended.error is not None:
             raise again(ended.error)
         if ended.result is None:
-            raise NotDone(f"what {begun.name} returned cannot be played back; drill this agent without recorded=True")
+            raise Unplayable(
+                f"what {begun.name} returned cannot be played back; drill this agent without recorded=True"
+            )
         return packed.decode(ended.result)
 
 
@@ -99,7 +108,8 @@ class Stage:
             entry=entry,
             may_give_up=tool.in_doubt == "give_up",
         )
-        changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function)}
+        nothing_done: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
         return replace(tool, **changed)
@@ -147,8 +157,18 @@ class Stage:
 
         return look
 
-    def _watched(self, function: Callable[..., Any], about: Begun, shown_as: Callable[..., Any]) -> Callable[..., Any]:
+    def _watched(
+        self,
+        function: Callable[..., Any],
+        about: Begun,
+        shown_as: Callable[..., Any],
+        nothing_done: tuple[type[BaseException], ...] = (),
+    ) -> Callable[..., Any]:
+        """The function, noted. `nothing_done` are the errors that say that it did nothing."""
         has_key = takes_key(function)
+
+        def failed(begun: Begun, error: BaseException) -> None:
+            self._end(begun, Ended(call=begun.call, error=text_of(error), not_done=isinstance(error, nothing_done)))
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
             if about.kind == "model":
@@ -163,16 +183,25 @@ class Stage:
             try:
                 result = self._perform(function, begun, args, kwargs)
             except BaseException as error:
-                self._end(begun, Ended(call=begun.call, error=text_of(error)))
+                failed(begun, error)
                 raise
             if inspect.isawaitable(result):
-                return self._awaited(result, begun)
+                return awaited(result, begun)
             self._end(begun, Ended(call=begun.call, result=stored(result)))
             return result
 
         async def call_async(*args: Any, **kwargs: Any) -> Any:
             begun, kwargs = begin(args, kwargs)
-            return await self._awaited(self._perform(function, begun, args, kwargs), begun)
+            return await awaited(self._perform(function, begun, args, kwargs), begun)
+
+        async def awaited(result: Any, begun: Begun) -> Any:
+            try:
+                value = await result
+            except BaseException as error:
+                failed(begun, error)
+                raise
+            self._end(begun, Ended(call=begun.call, result=stored(value)))
+            return value
 
         made = call_async if is_async(function) and not self._is_played(about) else call
         # Signature and name are those of the agent's own function: what is checked of them is its business.
@@ -187,17 +216,12 @@ class Stage:
         self, function: Callable[..., Any], begun: Begun, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Any:
         if self._book is not None and self._is_played(begun):
-            return self._book.give(begun)
+            try:
+                return self._book.give(begun)
+            except Unplayable as unplayable:
+                self.refused = InvalidArgument(str(unplayable))
+                raise
         return function(*args, **kwargs)
-
-    async def _awaited(self, result: Any, begun: Begun) -> Any:
-        try:
-            value = await result
-        except BaseException as error:
-            self._end(begun, Ended(call=begun.call, error=text_of(error)))
-            raise
-        self._end(begun, Ended(call=begun.call, result=stored(value)))
-        return value
 
     def _begin(self, begun: Begun) -> Begun:
         begun = replace(begun, call=next(self._numbers))

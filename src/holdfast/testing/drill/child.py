@@ -4,23 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import json
 import os
 import sys
 import time
 import traceback
+from collections import Counter
 from pathlib import Path
 from typing import Any, NoReturn
 
 import msgspec
 
+import holdfast
 from holdfast.codec import packed
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.opening import open_store
 from holdfast.records import Question, Status
 from holdfast.runs.invoking import is_async
-from holdfast.runs.outcome import Happened
-from holdfast.testing.drill.calling import Book, Stage, watch_calls
+from holdfast.runs.outcome import Happened, NotDone
+from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.watching import look
@@ -28,6 +31,7 @@ from holdfast.testing.drill.world import Settled, WorldLog
 
 THREAD = "drill"
 _MOST_QUESTIONS = 100
+_MOST_TIMES = 3  # that a run is told that one call did not happen
 _MOST_RUNS = 1000
 _MOMENT_SECONDS = 0.002
 
@@ -52,11 +56,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     seen_at_start: list[bytes] = []
     seen: list[bytes] = []
     failure: str | None = None
-    trace: str = ""
+    is_usage: bool = False  # the failure is no fault of the agent's, but of what it or the drill was given
+    trace: str = ""  # of the agent's own code; none for an error of ours, which says what to do
 
 
 class Stuck(HoldfastError):
-    """The run cannot be brought to an end by the drill."""
+    """The run cannot be brought to an end by the drill, as it was given."""
 
 
 def log_of(folder: Path) -> WorldLog:
@@ -101,8 +106,7 @@ def _outcome(drill: Drill, task: Task) -> Outcome:
                 raise stage.refused
             return _ended(drill, hf, status, countdown.places, seen_at_start)
     except BaseException as error:  # noqa: BLE001 - whatever it is, the drill has to hear of it
-        trace = "".join(traceback.format_exception(error)).rstrip()
-        return Outcome(failure=_told(error), trace=trace)
+        return _failed(error)
 
 
 def _enter(folder: Path) -> None:
@@ -122,16 +126,19 @@ def _enter(folder: Path) -> None:
 
 def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
     """Run, and tell the run what it asks, until it has ended; how."""
+    told: Counter[Any] = Counter()
+    question: Question | None = None
     for _ in range(_MOST_QUESTIONS):
         status = asyncio.run(_run_async(drill, hf)) if is_async(drill.handler) else _run(drill, hf)
         if status not in ("waiting", "queued"):
             return status
         questions = list(hf.waiting())
         for question in questions:
-            _tell(drill, hf, log, question)
+            _tell(drill, hf, log, question, told)
         if not questions and status == "waiting":
             _sleep(drill, hf)
-    raise Stuck(f"the run asked {_MOST_QUESTIONS} times and came to no end")
+    last = "" if question is None else f", the last time {question.name!r}"
+    raise Stuck(f"the run waited {_MOST_QUESTIONS} times and came to no end{last}; let the agent wait less often")
 
 
 def _sleep(drill: Drill, hf: Holdfast) -> None:
@@ -149,6 +156,7 @@ def _run(drill: Drill, hf: Holdfast) -> Status:
         if run.status == "running":
             result = drill.handler(run)
             if run.status == "running":
+                _check_result(drill, result)
                 run.finish(result)
     return run.status
 
@@ -158,20 +166,41 @@ async def _run_async(drill: Drill, hf: Holdfast) -> Status:
         if run.status == "running":
             result = await drill.handler(run)
             if run.status == "running":
+                _check_result(drill, result)
                 await run.finish(result)
     return run.status
 
 
-def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question) -> None:
-    """Answer as the drill was told to; about a call, say what the world log says."""
+def _check_result(drill: Drill, result: Any) -> None:
+    try:
+        packed.check(result)
+    except Unsupported as refused:
+        raise Stuck(f"what {drill.name} returns cannot be the result of a run: {refused}") from None
+
+
+def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: Counter[Any]) -> None:
+    """Answer as the drill was told to; about a call, say what the world log says. `told` counts calls not done."""
     if question.about == "wait":
         if question.name not in drill.answers:
-            raise Stuck(f"the run waits for an answer to {question.name!r}; give one: answers={{{question.name!r}: …}}")
+            answers = json.dumps({question.name: "…"}, ensure_ascii=False)
+            raise Stuck(
+                f"the run waits for an answer to {question.name!r}; give one: answers={{{question.name!r}: …}}, or on "
+                f"the command line --answers '{answers}'"
+            )
         hf.answer(question.thread, question.name, drill.answers[question.name])
         return
     effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
     thread = hf._session.store.thread(question.thread)
     truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
+    place = (question.thread, effect.step, effect.key)
+    if told[place] == _MOST_TIMES:
+        why = "did not come back" if effect.error is None else f"raised {effect.error.partition(':')[0]}"
+        raise Stuck(
+            f"the call of {effect.name} in step {effect.step} is in doubt, and was made {_MOST_TIMES + 1} times: each "
+            f"time it {why}, which does not say whether it happened. Let what is called in the drill return, or "
+            "raise holdfast.NotDone where nothing was done; or declare such errors with not_done= of the tool"
+        )
+    told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(packed.encode(effect.arguments)).hexdigest()
     log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
     hf.settle(question.thread, effect, truth)
@@ -195,12 +224,31 @@ def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_a
     )
 
 
-def _told(error: BaseException) -> str:
-    """What an error says in a line of the report: where it is from, and its text only if it is ours."""
+def _failed(error: BaseException) -> Outcome:
+    """What is reported of an error: where it is from in the agent's code, and its text only if it is ours."""
+    shown = traceback.TracebackException.from_exception(error)
+    at = place_of(shown)
     if isinstance(error, HoldfastError):
-        return f"{type(error).__name__}: {error}"
-    own = [frame for frame in traceback.extract_tb(error.__traceback__) if not frame.filename.startswith(_PACKAGE)]
-    return type(error).__name__ + (f" in {own[-1].filename}, line {own[-1].lineno}" if own else "")
+        place = f" (in {at})" if at else ""
+        is_usage = isinstance(error, InvalidArgument | Stuck | Unplayable)
+        return Outcome(failure=f"{'' if is_usage else f'{type(error).__name__}: '}{error}{place}", is_usage=is_usage)
+    trace = "".join(shown.format()).rstrip()
+    return Outcome(failure=type(error).__name__ + (f" in {at}" if at else ""), trace=trace)
 
 
-_PACKAGE = str(Path(__file__).resolve().parent.parent.parent) + os.sep
+def place_of(shown: traceback.TracebackException) -> str:
+    """Where in the agent's code an error was made, if there; all other code is taken out of what is shown."""
+    own = _own(shown)
+    return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
+
+
+def _own(shown: traceback.TracebackException) -> list[traceback.FrameSummary]:
+    for behind in (shown.__cause__, shown.__context__):
+        if behind is not None:
+            _own(behind)
+    own = [frame for frame in shown.stack if not frame.filename.startswith(_NOT_OWN)]
+    shown.stack = traceback.StackSummary.from_list(own)
+    return own
+
+
+_NOT_OWN = tuple(str(Path(module).resolve().parent) + os.sep for module in (holdfast.__file__, asyncio.__file__))

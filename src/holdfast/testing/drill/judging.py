@@ -2,111 +2,45 @@
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
 from collections.abc import Iterator
 
-import msgspec
-
-from holdfast.codec import packed
-from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.report import FinalState, Finding, Kill
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.watching import changes, differences
-from holdfast.testing.drill.world import Begun, Called, Ended, Kind, Line, Settled
-
-_Call = tuple[str, str]  # name and arguments
-
-
-class Trial(msgspec.Struct, frozen=True):
-    """One run of the drill, as it is judged."""
-
-    lines: list[Line]
-    calls: list[Called]
-    outcome: Outcome
-
-    def begun(self, *kinds: Kind) -> Counter[_Call]:
-        return Counter(_call(called) for called in self.calls if called.begun.kind in kinds)
-
-    def returned(self, *kinds: Kind) -> Counter[_Call]:
-        return Counter(_call(called) for called in self.calls if called.begun.kind in kinds and called.returned)
-
-    def keys(self) -> dict[_Call, set[str | None]]:
-        """The keys under which idempotent tools acted. One that takes no key acts as often as it likes, once."""
-        found: dict[_Call, set[str | None]] = defaultdict(set)
-        for called in self.calls:
-            if called.begun.kind == "idempotent" and called.returned:
-                found[_call(called)].add(called.begun.key)
-        return found
-
-    def in_flight(self) -> int:
-        """How many model calls were made beside each other, at most."""
-        under_way: set[int] = set()
-        most = 0
-        for line in self.lines:
-            match line:
-                case Begun(kind="model", call=call):
-                    under_way.add(call)
-                case Ended(call=call):
-                    under_way.discard(call)
-                case _:
-                    pass
-            most = max(most, len(under_way))
-        return most
-
-    def decided(self) -> Counter[_Call]:
-        """How often somebody was asked about a call: a probe, or the drill."""
-        probed = self.begun("probe")
-        settled = Counter((line.name, line.arguments) for line in self.lines if isinstance(line, Settled))
-        return probed + settled
+from holdfast.testing.drill.steadiness import Steadiness
+from holdfast.testing.drill.trial import Name, Trial, by_arguments, by_entry, shown
+from holdfast.testing.drill.world import Kind, Settled
 
 
 class Judge:
     """Judges kills by two undisturbed runs."""
 
     def __init__(self, drill: Drill, first: Trial, second: Trial) -> None:
-        self._drill = drill
         self._first = first
         self._second = second
-        self.unsteady: list[str] = []
-        acting: tuple[Kind, ...] = ("model", "idempotent", "irreversible")
-        self._is_calls_steady = first.begun(*acting) == second.begun(*acting)
-        if not self._is_calls_steady:
-            names = sorted({name for name, _ in first.begun(*acting) - second.begun(*acting)})
-            self.unsteady.append(f"calls: other ones, or with other arguments ({', '.join(names) or 'more of them'})")
-        difference = _state_difference(second.outcome, first.outcome)
-        self._is_state_steady = not difference
-        self.unsteady += [f"final state: {text}" for text in difference]
-        watched = differences(drill.watch, second.outcome.seen, first.outcome.seen)
-        self._is_watched_steady = not watched
-        self.unsteady += watched
+        self._steadiness = Steadiness(drill, first, second)
+        self.unsteady = self._steadiness.unsteady
+        self.unjudged = self._steadiness.unjudged
 
     def judge(self, number: int, place: str, trial: Trial, seconds: float) -> Kill:
         """What a kill did."""
-        findings = [*self._duplicates(trial), *self._lost(trial)]
-        repeated = len([finding for finding in findings if finding.kind == "duplicate"])
-        again = self._again(trial)
-        models = self._repeated(trial, "model")
-        most = max(1, self._first.in_flight())
-        if models > most and self._is_calls_steady:
-            findings.append(Finding("model", f"{models} model calls were repeated; {_number(most)} can be in flight"))
-        state: FinalState = "equal"
-        difference = _state_difference(trial.outcome, self._first.outcome)
-        if trial.outcome.failure is not None:
-            state = "none"
-            findings.append(Finding("failed", f"the resumed run did not end: {trial.outcome.failure}"))
-        elif not self._is_state_steady or trial.outcome.given_up:
-            state = "not compared"
-        elif difference:
-            state = "different"
-            findings += [Finding("state", text) for text in difference]
-        if self._is_watched_steady and trial.outcome.failure is None:
-            watched = differences(self._drill.watch, trial.outcome.seen, self._first.outcome.seen)
+        names = list(dict.fromkeys([*self._first.names(), *trial.names()]))
+        findings = [finding for name in names for finding in self._duplicates(trial, name)]
+        repeated = len(findings)
+        if trial.outcome.failure is None:
+            findings += [finding for name in names for finding in self._lost(trial, name)]
+        findings += self._models(trial)
+        state, differences = self._end(trial)
+        findings += differences
+        if trial.outcome.failure is None:
+            again = [shown(name) for name in names if name[0] != "irreversible" and self._again(trial, name)]
             suspects = f"; called again after this kill: {', '.join(again)}" if again else ""
-            findings += [Finding("watch", text + suspects) for text in watched]
+            findings += [
+                Finding("watch", text + suspects) for text in self._steadiness.seen_otherwise(trial.outcome.seen)
+            ]
         return Kill(
             number=number,
             place=place,
-            model_calls_repeated=models,
+            model_calls_repeated=self._repeated(trial, "model"),
             reads_repeated=self._repeated(trial, "read"),
             effects_repeated=repeated,
             in_doubt=tuple(_doubts(trial)),
@@ -115,61 +49,67 @@ class Judge:
             seconds=seconds,
         )
 
-    def _allowed(self, call: _Call, first: Counter[_Call], second: Counter[_Call]) -> int:
-        """How often a call may be made. Where undisturbed runs differ, what is new may be, once."""
-        return max(first[call], second[call], 0 if self._is_calls_steady else 1)
+    def _again(self, trial: Trial, name: Name) -> int:
+        """How many calls were made again that had been made before the kill: begun more often than undisturbed."""
+        grain = self._steadiness.grain(name)
+        is_judged = grain is not None
+        grain = grain or by_arguments
+        first, second = self._first.begun(name, grain), self._second.begun(name, grain)
+        # Where undisturbed runs differ even in number, what is new may be made, once.
+        allowed = {key: max(first[key], second[key], 0 if is_judged else 1) for key in trial.begun(name, grain)}
+        return sum(max(0, count - allowed[key]) for key, count in trial.begun(name, grain).items())
 
     def _repeated(self, trial: Trial, kind: Kind) -> int:
-        """How many calls were made again that had been made before the kill: begun more often than undisturbed."""
-        first, second = self._first.begun(kind), self._second.begun(kind)
-        counts = trial.begun(kind).items()
-        return sum(max(0, count - self._allowed(call, first, second)) for call, count in counts)
+        return sum(self._again(trial, name) for name in trial.names() if name[0] == kind)
 
-    def _duplicates(self, trial: Trial) -> Iterator[Finding]:
-        decided, returned = trial.decided(), trial.returned("irreversible")
-        for call, begun in trial.begun("irreversible").items():
-            may_return = self._allowed(
-                call, self._first.returned("irreversible"), self._second.returned("irreversible")
-            )
-            may_begin = self._allowed(call, self._first.begun("irreversible"), self._second.begun("irreversible"))
-            if returned[call] > may_return:
-                yield Finding("duplicate", _too_often(call[0], returned[call], may_return))
-            elif begun > may_begin + decided[call]:
-                yield Finding("duplicate", f"{call[0]} was begun {_times(begun)}, and nobody was asked")
-        known = self._first.keys()
-        for call, keys in trial.keys().items():
-            if self._is_calls_steady and len(keys) > max(len(known.get(call, ())), 1):
-                yield Finding("duplicate", f"{call[0]} was made again with another idempotency key")
-            elif self._is_calls_steady and call not in known:
-                yield Finding("duplicate", _too_often(call[0], 1, 0))
+    def _models(self, trial: Trial) -> Iterator[Finding]:
+        judged = [name for name in trial.names() if name[0] == "model" and self._steadiness.grain(name) is not None]
+        repeated = sum(self._again(trial, name) for name in judged)
+        most = max(1, self._first.in_flight())
+        if repeated > most:
+            count = "one" if most == 1 else str(most)
+            yield Finding("model", f"{repeated} model calls were repeated; {count} can be in flight")
 
-    def _lost(self, trial: Trial) -> Iterator[Finding]:
-        if not self._is_calls_steady or trial.outcome.failure is not None:
+    def _duplicates(self, trial: Trial, name: Name) -> Iterator[Finding]:
+        kind, word = name
+        if kind not in ("idempotent", "irreversible"):
             return
-        may_give_up = {_call(called) for called in self._first.calls if called.begun.may_give_up}
-        happened = trial.returned("irreversible", "idempotent")
-        for call, wanted in self._first.returned("irreversible").items():
-            if happened[call] < wanted and call not in may_give_up:
-                yield Finding("lost", f"{call[0]} happened {_times(happened[call])}, {wanted} in the undisturbed run")
-        made = trial.keys()
-        for call, keys in self._first.keys().items():
-            if len(made.get(call, ())) < len(keys):
-                yield Finding("lost", f"{call[0]} did not happen, and did in the undisturbed run")
+        grain = self._steadiness.grain(name)
+        if grain is None:
+            yield from self._entries_twice(trial, name)
+            return
+        may_happen, may_begin = self._first.happened(name, grain), self._first.begun(name, grain)
+        happened, decided = trial.happened(name, grain), trial.decided(name, grain)
+        for key, begun in trial.begun(name, grain).items():
+            if happened[key] > may_happen[key]:
+                yield Finding("duplicate", _too_often(name, happened[key], may_happen[key]))
+            elif kind == "irreversible" and begun > may_begin[key] + decided[key]:
+                yield Finding("duplicate", f"{word} was begun {_times(begun)}, and nobody was asked")
 
-    def _again(self, trial: Trial) -> list[str]:
-        """The calls that were made again and are declared to do no harm: where a hidden effect can be."""
-        names: dict[str, None] = {}
-        words: dict[Kind, str] = {"model": "the model function", "read": "the read", "idempotent": "the idempotent"}
-        for kind, word in words.items():
-            first, second = self._first.begun(kind), self._second.begun(kind)
-            for call, count in trial.begun(kind).items():
-                if count > max(first[call], second[call]):
-                    names[f"{word} {call[0]}"] = None
-        return list(names)
+    def _entries_twice(self, trial: Trial, name: Name) -> Iterator[Finding]:
+        """What is a repetition even where nobody can tell how many calls there should be: one call, made twice."""
+        undisturbed = [*self._first.happened(name, by_entry).values(), *self._second.happened(name, by_entry).values()]
+        allowed = max(undisturbed, default=1)
+        for count in trial.happened(name, by_entry).values():
+            if count > allowed:
+                yield Finding("duplicate", _too_often(name, count, allowed))
 
+    def _lost(self, trial: Trial, name: Name) -> Iterator[Finding]:
+        grain = self._steadiness.grain(name)
+        if grain is None or name[0] not in ("idempotent", "irreversible") or self._first.may_give_up(name):
+            return
+        happened = trial.happened(name, grain)
+        for key, wanted in self._first.happened(name, grain).items():
+            if happened[key] < wanted:
+                yield Finding("lost", f"{name[1]} happened {_times(happened[key])}, {wanted} in the undisturbed run")
 
-def _call(called: Called) -> _Call:
-    return called.begun.name, called.begun.arguments
+    def _end(self, trial: Trial) -> tuple[FinalState, list[Finding]]:
+        if trial.outcome.failure is not None:
+            return "none", [Finding("failed", f"the resumed run did not end: {trial.outcome.failure}")]
+        if trial.outcome.given_up:
+            return "not compared", []
+        different = [Finding("state", text) for text in self._steadiness.ended_otherwise(trial.outcome)]
+        return ("different" if different else self._steadiness.final_state), different
 
 
 def _doubts(trial: Trial) -> Iterator[str]:
@@ -189,27 +129,13 @@ def _doubts(trial: Trial) -> Iterator[str]:
     yield from (f"{name}: given up" for name in trial.outcome.given_up)
 
 
-def _state_difference(outcome: Outcome, wanted: Outcome) -> list[str]:
-    if outcome.failure is not None:
-        return []
-    if outcome.status != wanted.status:
-        return [f"the run ends {outcome.status}, {wanted.status} in the undisturbed run"]
-    found: list[str] = []
-    if outcome.state != wanted.state:
-        found.append(f"another state: {changes(packed.decode(outcome.state), packed.decode(wanted.state))}")
-    if outcome.result != wanted.result:
-        found.append("another result")
-    return found
-
-
-def _too_often(name: str, count: int, allowed: int) -> str:
+def _too_often(name: Name, count: int, allowed: int) -> str:
+    kind, word = name
     if not allowed:
-        return f"{name} happened, and never with these arguments in the undisturbed run"
-    return f"{name} happened {_times(count)}, {allowed} in the undisturbed run"
-
-
-def _number(count: int) -> str:
-    return "one" if count == 1 else str(count)
+        return f"{word} happened, and never with these arguments in the undisturbed run"
+    if kind == "idempotent":
+        return f"{word} was made again with another idempotency key"
+    return f"{word} happened {_times(count)}, {allowed} in the undisturbed run"
 
 
 def _times(count: int) -> str:

@@ -17,8 +17,8 @@ def junit(report: DrillReport) -> bytes:
     suite = ET.Element(
         "testsuite",
         name=_clean(f"holdfast drill {report.handler}"),
-        tests=str(len(report.kills)),
-        failures=str(len(report.failures)),
+        tests=str(len(report.kills) + len(report.unjudged)),
+        failures=str(len(report.failures) + len(report.unjudged)),
         errors="0",
         skipped="0",
         time=f"{report.seconds:.3f}",
@@ -36,6 +36,11 @@ def junit(report: DrillReport) -> bytes:
             failure = ET.SubElement(case, "failure", type=kill.findings[0].kind)
             failure.set("message", _clean(kill.findings[0].text))
             failure.text = _clean(said)
+    for said in report.unjudged:
+        case = ET.SubElement(
+            suite, "testcase", classname=_clean(report.handler), name="the same undisturbed", time="0.000"
+        )
+        ET.SubElement(case, "failure", type="unjudged", message=_clean(said))
     if report.unsteady:
         ET.SubElement(suite, "system-out").text = _clean("\n".join(report.unsteady))
     suites = ET.Element("testsuites")

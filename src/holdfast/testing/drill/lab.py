@@ -24,11 +24,12 @@ import msgspec
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.testing.drill import child
 from holdfast.testing.drill.child import Outcome, Task
-from holdfast.testing.drill.judging import Judge, Trial
+from holdfast.testing.drill.judging import Judge
 from holdfast.testing.drill.points import spread
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
 from holdfast.testing.drill.spec import Drill
-from holdfast.testing.drill.watching import differences
+from holdfast.testing.drill.trial import Trial
+from holdfast.testing.drill.watching import begin_otherwise
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
@@ -48,6 +49,8 @@ class _Refused(msgspec.Struct, frozen=True, tag="refused"):
     is_usage: bool
 
 
+_POLL_SECONDS = 0.02
+_MOMENT_SECONDS = 0.001
 _Message = Step | _Report | _Refused
 Progress = Callable[[Step], None]
 
@@ -144,22 +147,25 @@ class Lab:
             DrillReport(
                 handler=self._drill.name,
                 points=len(places),
+                calls=len(first.calls),
                 kills=tuple(kills),
                 unsteady=tuple(judge.unsteady),
+                unjudged=tuple(judge.unjudged),
                 seconds=round(time.monotonic() - began, 3),
             )
         )
 
     def _undisturbed(self, name: str) -> Trial:
         folder = self._new(name)
-        self._live(Task(str(folder), played_from=self._played_from()))
-        trial = _trial(folder)
-        if trial.outcome.failure is not None:
-            kind, _, text = trial.outcome.failure.partition(": ")
-            if kind in ("InvalidArgument", "Stuck"):
-                raise InvalidArgument(text)
-            trace = trial.outcome.trace or trial.outcome.failure
-            raise HoldfastError(f"{self._drill.name} failed in a run that nobody disturbed:\n{trace}")
+        status = self._live(Task(str(folder), played_from=self._played_from()))
+        trial = self._trial(folder, status)
+        outcome = trial.outcome
+        if outcome.failure is not None:
+            if outcome.is_usage:
+                raise InvalidArgument(outcome.failure)
+            which = "a run that nobody disturbed" if self._first is None else "the second run that nobody disturbed"
+            what = f"\n{outcome.trace}" if outcome.trace else f" {outcome.failure}"
+            raise HoldfastError(f"{self._drill.name} failed in {which}:{what}")
         self._require_same_start(trial)
         return trial
 
@@ -169,28 +175,35 @@ class Lab:
         status = self._live(Task(str(folder), at=number, played_from=self._played_from()))
         was_killed = status is not None and os.waitstatus_to_exitcode(status) == -signal.SIGKILL
         if was_killed:
-            self._live(Task(str(folder), is_resumed=True, played_from=self._played_from()))
-        trial = _trial(folder)
+            status = self._live(Task(str(folder), is_resumed=True, played_from=self._played_from()))
+        trial = self._trial(folder, status)
         seconds = round(time.monotonic() - began, 3)
-        if not was_killed and trial.outcome.failure is None:
-            # The run went another way than the undisturbed one did, and ended before.
-            kill = judge.judge(number, f"{place} (not reached)", trial, seconds)
-        else:
-            kill = judge.judge(number, place, trial, seconds)
-        if not was_killed and status is None:
-            late = Finding("failed", f"the run did not end in {self._drill.timeout:g} seconds")
-            kill = msgspec.structs.replace(kill, findings=(late,))
+        if was_killed:
+            return judge.judge(number, place, trial, seconds)
+        # The run went another way than the undisturbed one did, and ended before.
+        kill = judge.judge(number, f"{place} (not reached)", trial, seconds)
+        if trial.outcome.failure is not None:
+            failed = Finding("failed", f"the run failed before it was killed: {trial.outcome.failure}")
+            kill = msgspec.structs.replace(kill, findings=(failed,))
         return kill
+
+    def _trial(self, folder: Path, status: int | None) -> Trial:
+        log = child.log_of(folder)
+        outcome = child.outcome_of(folder)
+        if outcome is None:
+            outcome = Outcome(failure=_ending(status, self._drill.timeout))
+        return Trial(log.lines(), log.calls(), outcome)
 
     def _require_same_start(self, trial: Trial) -> None:
         """What is watched must begin as it began: else what one run did would be held against the next."""
         if self._first is None:
             return
-        begins = differences(self._drill.watch, trial.outcome.seen_at_start, self._first.outcome.seen_at_start)
+        begins = begin_otherwise(self._drill.watch, trial.outcome.seen_at_start, self._first.outcome.seen_at_start)
         if begins:
             raise InvalidArgument(
-                f"what the first run did is still there when the next begins ({'; '.join(begins)}); watch paths that "
-                "are relative to the current folder, a new one for each run, or put things back in setup="
+                f"what is watched does not begin alike in each run ({'; '.join(begins)}): what the first run did is "
+                "still there, or it differs by itself; watch paths that are relative to the current folder, a new one "
+                "for each run, put things back in setup=, or watch a function that leaves out what differs"
             )
 
     def _played_from(self) -> str | None:
@@ -209,18 +222,30 @@ class Lab:
             os.close(reading)
             child.live(self._drill, task)
         os.close(writing)
-        # The pipe is closed when the process is gone: waiting for that needs no polling.
-        has_ended = bool(select.select([reading], [], [], self._drill.timeout)[0])
-        os.close(reading)
-        if not has_ended:
-            os.kill(pid, signal.SIGKILL)
-        _, status = os.waitpid(pid, 0)
-        return status if has_ended else None
+        try:
+            return _await(pid, reading, time.monotonic() + self._drill.timeout)
+        finally:
+            os.close(reading)
 
 
-def _trial(folder: Path) -> Trial:
-    log = child.log_of(folder)
-    outcome = child.outcome_of(folder)
-    if outcome is None:
-        outcome = Outcome(failure="its process ended without a word, or not in time")
-    return Trial(log.lines(), log.calls(), outcome)
+def _await(pid: int, pipe: int, until: float) -> int | None:
+    """How a process ended; None if it had to be ended. It, and what it forked, holds the other end of the pipe."""
+    while time.monotonic() < until:
+        # Nothing is polled as a rule: the pipe is closed when the process goes. What it left behind may keep it open.
+        is_closed = bool(select.select([pipe], [], [], _POLL_SECONDS)[0])
+        ended, status = os.waitpid(pid, os.WNOHANG)
+        if ended:
+            return status
+        if is_closed:
+            time.sleep(_MOMENT_SECONDS)
+    os.kill(pid, signal.SIGKILL)
+    os.waitpid(pid, 0)
+    return None
+
+
+def _ending(status: int | None, timeout: float) -> str:
+    """How a process ended that left no word."""
+    if status is None:
+        return f"it did not end in {timeout:g} seconds; if it needs longer, give timeout="
+    code = os.waitstatus_to_exitcode(status)
+    return f"its process ended by itself, {f'by signal {-code}' if code < 0 else f'with status {code}'}"

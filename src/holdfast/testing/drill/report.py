@@ -49,30 +49,34 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every kill. `unsteady` says how two runs differ that nobody disturbed: such things are not judged.
+    """What became of every kill, and what two runs that nobody disturbed tell of the agent itself.
 
-    `points` is how many there are, of which `kills` tells those that were tried.
+    `points` is how many there are, of which `kills` tells those that were tried. `calls` is how many calls the
+    undisturbed run makes. `unsteady` says what differs between undisturbed runs and is judged by counts, or is not
+    compared; `unjudged` what cannot be judged at all, and what to do about it.
     """
 
     format: int = FORMAT
     handler: str
     points: int
+    calls: int
     kills: tuple[Kill, ...]
     unsteady: tuple[str, ...] = ()
+    unjudged: tuple[str, ...] = ()
     seconds: float = 0.0
 
     @property
     def passed(self) -> bool:
         """Whether no kill brought anything to light, and all that tells of repetition could be judged.
 
-        An agent whose calls differ by themselves may hide a repeated one among them: that is no pass.
+        Where the number of calls differs by itself, a repeated one may hide: that is no pass.
         """
         return self.is_judged and all(kill.passed for kill in self.kills)
 
     @property
     def is_judged(self) -> bool:
-        """Whether calls, and what is watched, are the same in two runs that nobody disturbed."""
-        return all(text.startswith("final state") for text in self.unsteady)
+        """Whether calls, and what is watched, could be judged by their contents or by counts."""
+        return not self.unjudged
 
     @property
     def failures(self) -> tuple[Kill, ...]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -38,6 +40,7 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         if not callable(self.handler):
             raise InvalidArgument("a drill needs a handler: a function of a run")
+        _check_handler(self.handler, self.name)
         if self.start is None:
             raise InvalidArgument("a drill needs a start: the state that the run begins with")
         for name in ("tools", "fakes", "watch"):
@@ -74,4 +77,20 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        return str(getattr(self.handler, "__qualname__", type(self.handler).__name__))
+        handler = self.handler
+        while isinstance(handler, functools.partial):
+            handler = handler.func
+        return str(getattr(handler, "__qualname__", type(handler).__name__))
+
+
+def _check_handler(handler: Callable[..., Any], name: str) -> None:
+    if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
+        raise InvalidArgument(f"{name} yields, and a handler must not: it is called with a run, and returns its result")
+    try:
+        signature = inspect.signature(handler)
+    except (TypeError, ValueError):
+        return  # a builtin that does not say
+    try:
+        signature.bind(None)
+    except TypeError:
+        raise InvalidArgument(f"{name} takes {signature}; a handler is called with one argument, the run") from None

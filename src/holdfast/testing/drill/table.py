@@ -33,8 +33,12 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _told(report: DrillReport) -> Iterator[str]:
     if report.unsteady:
-        yield "Two runs that nobody disturbed differ, so this is not judged:"
+        yield "Two runs that nobody disturbed differ:"
         yield from (f"  {text}" for text in report.unsteady)
+        yield ""
+    if report.unjudged:
+        yield "Two runs that nobody disturbed differ too much, so this could not be judged:"
+        yield from (f"  {text}" for text in report.unjudged)
         yield ""
     for kill in report.failures:
         yield f"point {kill.number}, killed {kill.place}:"
@@ -44,8 +48,10 @@ def _told(report: DrillReport) -> Iterator[str]:
     failed = len(report.failures)
     if failed:
         verdict = f"{failed} FAILED"
-    elif report.is_judged:
-        verdict = "nothing lost, nothing silently repeated"
+    elif not report.is_judged:
+        verdict = "NOT PASSED: nothing was found, but a repeated call could hide in what could not be judged"
+    elif not report.calls:
+        verdict = "nothing lost; it made no calls, so there was nothing to repeat"
     else:
-        verdict = "NOT PASSED: nothing was found, but a repeated call could hide in what differs by itself"
+        verdict = "nothing lost, nothing silently repeated"
     yield f"{report.handler} was killed at {among} and resumed: {verdict} ({report.seconds:.1f} s)"

@@ -5,13 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.codec import packed
 from holdfast.errors import HoldfastError, Unsupported
 from holdfast.testing.drill.spec import Watched
 from holdfast.threads.diff import diff
 
+View = Literal["contents", "counts", "sizes", "nothing"]  # how close a look two values are given
 _SHOWN = 3  # changes that a text names
 
 
@@ -36,20 +37,66 @@ def name_of(watched: Watched) -> str:
     return str(getattr(watched, "__qualname__", type(watched).__name__))
 
 
-def differences(watch: Sequence[Watched], seen: Sequence[bytes], wanted: Sequence[bytes]) -> list[str]:
-    """What is not as it was in the undisturbed run, each in a line; no content is shown."""
+def begin_otherwise(watch: Sequence[Watched], seen: Sequence[bytes], wanted: Sequence[bytes]) -> list[str]:
+    """What does not begin as in the first run, each in a line; no content is shown."""
     return [
-        f"{name_of(each)}: {_difference(packed.decode(now), packed.decode(then))}"
+        f"{name_of(each)}: {difference(packed.decode(now), packed.decode(then), 'contents')}"
         for each, now, then in zip(watch, seen, wanted, strict=True)
         if now != then
     ]
 
 
-def changes(now: Any, then: Any) -> str:
-    """Where two values differ."""
+def common_view(first: Any, second: Any) -> View:
+    """The closest look in which two values are the same."""
+    views: tuple[View, ...] = ("contents", "counts", "sizes", "nothing")
+    return next(view for view in views if not difference(first, second, view))
+
+
+def difference(now: Any, then: Any, view: View) -> str:
+    """Where two values differ, as far as the view shows it; nothing if they do not. No content is shown."""
+    seen, wanted = _through(view, now), _through(view, then)
+    if packed.encode(seen) == packed.encode(wanted):
+        return ""
+    if now is None or then is None:
+        return "not there" if now is None else "not there in the undisturbed run"
+    match now, then:
+        case bytes(), bytes():
+            return _in_lines(now.splitlines(), then.splitlines())
+        case str(), str() if view != "contents":
+            return _in_lines(now.splitlines(), then.splitlines())
+        case (list(), list()) | (tuple(), tuple()) | (set(), set()) | (frozenset(), frozenset()) if view != "contents":
+            return _in_number(len(now), len(then), "entry", "entries")
+        case dict(), dict() if view == "sizes":
+            return _in_number(len(now), len(then), "entry", "entries")
+        case _:
+            return _changes(seen, wanted)
+
+
+def _through(view: View, value: Any) -> Any:
+    """A value as a view shows it. In "counts", what can be counted is only counted; in "sizes", keys do not count."""
+    if view == "contents":
+        return value
+    if view == "nothing":
+        return None
+    match value:
+        case bytes():
+            return len(value.splitlines())
+        case str() if "\n" in value:
+            return len(value.splitlines())
+        case list() | tuple() | set() | frozenset():
+            return len(value)
+        case dict() if view == "counts":
+            return {key: _through(view, each) for key, each in value.items()}
+        case dict():
+            return sorted(packed.encode(_through(view, each)) for each in value.values())
+        case _:
+            return value
+
+
+def _changes(now: Any, then: Any) -> str:
     found = diff(then, now).changes
     more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-    return ", ".join(f"{change.kind} {change.path}" for change in found[:_SHOWN]) + more
+    return ", ".join(f"{change.kind} {change.path}" for change in found[:_SHOWN]) + more or "in another order"
 
 
 def _content(path: Path) -> Any:
@@ -58,19 +105,14 @@ def _content(path: Path) -> Any:
     return path.read_bytes() if path.exists() else None
 
 
-def _difference(now: Any, then: Any) -> str:
-    if isinstance(now, bytes) and isinstance(then, bytes):
-        lines, wanted = now.splitlines(), then.splitlines()
-        if len(lines) != len(wanted):
-            return f"{_lines(len(lines))}, {len(wanted)} in the undisturbed run"
-        first = next(
-            (number for number, pair in enumerate(zip(lines, wanted, strict=True), 1) if len(set(pair)) > 1), 1
-        )
-        return f"line {first} is another one than in the undisturbed run"
-    if now is None or then is None:
-        return "not there" if now is None else "not there in the undisturbed run"
-    return changes(now, then)
+def _in_lines(now: Sequence[object], then: Sequence[object]) -> str:
+    if len(now) != len(then):
+        return _in_number(len(now), len(then), "line", "lines")
+    first = next((number for number, pair in enumerate(zip(now, then, strict=True), 1) if len(set(pair)) > 1), 1)
+    return f"line {first} is another one than in the undisturbed run"
 
 
-def _lines(count: int) -> str:
-    return "1 line" if count == 1 else f"{count} lines"
+def _in_number(now: int, then: int, one: str, many: str) -> str:
+    if now == then:
+        return f"{many} of another size than in the undisturbed run"
+    return f"{now} {one if now == 1 else many}, {then} in the undisturbed run"

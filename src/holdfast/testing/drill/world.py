@@ -39,6 +39,7 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
     call: int
     result: bytes | None = None  # None also for what cannot be stored
     error: str | None = None
+    not_done: bool = False  # the error says that nothing was done
 
 
 class Killed(msgspec.Struct, frozen=True, tag="killed"):
@@ -68,6 +69,10 @@ class Called(msgspec.Struct, frozen=True):
     @property
     def returned(self) -> bool:
         return self.ended is not None and self.ended.error is None
+
+    @property
+    def was_not_done(self) -> bool:
+        return self.ended is not None and self.ended.not_done
 
 
 class WorldLog:

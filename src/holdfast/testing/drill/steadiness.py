@@ -1,0 +1,115 @@
+"""How steady an agent is by itself: what two runs have in common that nobody disturbed is what kills are judged by.
+
+Each model function, each tool and each watched thing is judged by itself: by contents where those are the same in both
+runs, else by counts. What differs even in number cannot be judged.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from holdfast.codec import packed
+from holdfast.testing.drill.child import Outcome
+from holdfast.testing.drill.report import FinalState
+from holdfast.testing.drill.spec import Drill
+from holdfast.testing.drill.trial import Grain, Name, Trial, by_arguments, by_name, shown
+from holdfast.testing.drill.watching import View, common_view, difference, name_of
+
+_ADVICE = "let the agent make the same calls in each run: script its model, fix its seed"
+
+
+class Steadiness:
+    """What two undisturbed runs have in common.
+
+    `unsteady` says what differs and can be judged by counts, or need not be; `unjudged` what cannot, and what to do.
+    """
+
+    def __init__(self, drill: Drill, first: Trial, second: Trial) -> None:
+        self._drill = drill
+        self._first = first
+        self._second = second
+        self.unsteady: list[str] = []
+        self.unjudged: list[str] = []
+        names = dict.fromkeys([*first.names(), *second.names()])
+        self._grains = {name: self._common_grain(name) for name in names}
+        for name, grain in self._grains.items():
+            self._tell_of_calls(name, grain)
+        ends = _end_differences(second.outcome, first.outcome)
+        self._is_end_steady = not ends
+        self.unsteady += [f"final state: {text}; not compared" for text in ends]
+        self._views: list[View] = []
+        for watched, one, other in zip(drill.watch, first.outcome.seen, second.outcome.seen, strict=True):
+            self._views.append(common_view(packed.decode(one), packed.decode(other)))
+            self._tell_of_watched(name_of(watched), self._views[-1], packed.decode(one), packed.decode(other))
+
+    def grain(self, name: Name) -> Grain | None:
+        """How the calls of a name are held against those undisturbed; None if they cannot be."""
+        if name in self._grains:
+            return self._grains[name]
+        # What no undisturbed run calls must not be called, unless the agent picks other things each time.
+        picks = any(grain is None and kind != "read" for (kind, _), grain in self._grains.items())
+        return None if picks else by_arguments
+
+    @property
+    def final_state(self) -> FinalState:
+        """What can be said of a final state in which no difference was found."""
+        return "equal" if self._is_end_steady else "not compared"
+
+    def ended_otherwise(self, outcome: Outcome) -> list[str]:
+        """How the end of a run differs from that of the undisturbed one, each in a line."""
+        return _end_differences(outcome, self._first.outcome) if self._is_end_steady else []
+
+    def seen_otherwise(self, seen: Sequence[bytes]) -> list[str]:
+        """What is watched and is not as in the undisturbed run, each in a line."""
+        found: list[str] = []
+        for watched, view, now, then in zip(
+            self._drill.watch, self._views, seen, self._first.outcome.seen, strict=True
+        ):
+            text = difference(packed.decode(now), packed.decode(then), view)
+            found += [f"{name_of(watched)}: {text}"] if text else []
+        return found
+
+    def _common_grain(self, name: Name) -> Grain | None:
+        for grain in (by_arguments, by_name):
+            if self._measures(self._first, name, grain) == self._measures(self._second, name, grain):
+                return grain
+        return None
+
+    def _measures(self, trial: Trial, name: Name, grain: Grain) -> tuple[Any, ...]:
+        match name[0]:
+            case "idempotent":
+                return (trial.happened(name, grain),)
+            case "irreversible":
+                return trial.begun(name, grain), trial.happened(name, grain)
+            case _:
+                return (trial.begun(name, grain),)
+
+    def _tell_of_calls(self, name: Name, grain: Grain | None) -> None:
+        if name[0] == "read" or grain is by_arguments:
+            return  # how often a read is made is nobody's business
+        if grain is by_name:
+            self.unsteady.append(f"{shown(name)}: called with other arguments each time; judged by how often")
+            return
+        counts = [self._measures(trial, name, by_name)[-1].total() for trial in (self._first, self._second)]
+        if counts[0] == counts[1]:
+            counts = [trial.begun(name, by_name).total() for trial in (self._first, self._second)]
+        advice = _ADVICE if self._drill.recorded else f"{_ADVICE}, or play the first run back with recorded=True"
+        self.unjudged.append(f"{shown(name)}: called {counts[0]}, then {counts[1]} times; {advice}")
+
+    def _tell_of_watched(self, name: str, view: View, first: Any, second: Any) -> None:
+        text = difference(second, first, "contents")
+        if view == "nothing":
+            self.unjudged.append(
+                f"{name}: {text}; watch a function that leaves out what differs by itself, or returns a count"
+            )
+        elif text:
+            self.unsteady.append(f"{name}: {text}; judged by counts")
+
+
+def _end_differences(outcome: Outcome, wanted: Outcome) -> list[str]:
+    if outcome.status != wanted.status:
+        return [f"the run ends {outcome.status}, {wanted.status} in the undisturbed run"]
+    state = difference(packed.decode(outcome.state), packed.decode(wanted.state), "contents")
+    found = [f"another state: {state}"] if state else []
+    return found if outcome.result == wanted.result else [*found, "another result"]
