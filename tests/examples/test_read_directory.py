@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 import holdfast
 
@@ -56,10 +59,59 @@ def test_messages_of_every_size_and_shape(tmp_path: Path) -> None:
     ]
     with holdfast.open(f"dir:{tmp_path}/s") as hf:
         hf.thread("t").save({"messages": said, "notes": "n" * 3000})
-    printed = read(tmp_path / "s", "t")
-    assert printed[:4] == said[:4]
-    assert printed[4] == {"role": "user", "content": {"$object": {"$cell": "mine"}}}
-    assert printed[5:] == said[5:]
+    assert read(tmp_path / "s", "t") == said
+
+
+def test_a_dict_with_a_key_like_ours_that_holds_messages(tmp_path: Path) -> None:
+    said = [{"$defs": messages(40, 50)}, {"$object": {"$cell": messages(3, 500)}}, *messages(60)]
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        hf.thread("t").save({"a": {"$defs": messages(40, 50)}, "messages": said})
+    assert read(tmp_path / "s", "t") == said
+
+
+@pytest.mark.parametrize("name", ["N" * 200, "~", "a~b", "%", "ü" * 100])
+def test_names_of_every_kind(tmp_path: Path, name: str) -> None:
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        for each in (name, f"{name}2", "N" * 201):
+            hf.thread(each).save({"messages": messages(3), "of": each})
+        hf.thread(name).save({"messages": [name]})
+    assert read(tmp_path / "s", name) == [name]
+
+
+@pytest.mark.parametrize("state", ["just text", 5, {}, [1, 2], None])
+def test_a_state_that_is_no_dict_of_messages(tmp_path: Path, state: Any) -> None:
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        hf.thread("t").save(state)
+    read_directory: Any = runpy.run_path(str(READER))
+    shown = read_directory["state"](tmp_path / "s" / "default", "t")
+    assert shown == state if state == [1, 2] else "$bytes" in shown
+
+
+@pytest.mark.parametrize("tail", [b'{"crc":"12', b"\0" * 5000, None])
+def test_a_tail_is_ignored(tmp_path: Path, tail: bytes | None) -> None:
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        hf.thread("t").save({"messages": messages(3)})
+    log = tmp_path / "s/default/threads/t/log.jsonl"
+    whole = log.read_bytes()
+    log.write_bytes(whole + (whole.splitlines(keepends=True)[1] if tail is None else tail))
+    assert read(tmp_path / "s", "t") == messages(3)
+
+
+def test_a_damaged_value_is_not_printed(tmp_path: Path) -> None:
+    with holdfast.open(f"dir:{tmp_path}/s") as hf:
+        hf.thread("t").save({"messages": ["x" * 30_000]})
+    [value] = [file for file in (tmp_path / "s/default/values").rglob("*") if file.is_file()]
+    value.write_bytes(b"y" + value.read_bytes()[1:])
+    done = subprocess.run(
+        [sys.executable, READER, tmp_path / "s/default", "t"], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 1
+    assert "damaged" in done.stderr
+
+
+def test_it_is_short() -> None:
+    lines = [line.strip() for line in READER.read_text().split('"""', 2)[2].splitlines()]
+    assert len([line for line in lines if line and not line.startswith('"""')]) <= 60
 
 
 def test_a_list_that_was_edited_at_many_places_has_tables(tmp_path: Path) -> None:

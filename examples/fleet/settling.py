@@ -1,0 +1,34 @@
+"""The person who is asked: looks into the ledger whether a call in doubt happened, and says so."""
+
+from __future__ import annotations
+
+import time
+
+import holdfast
+from examples.fleet.agent import TIMEOUT
+from examples.fleet.ledger import Ledger
+from examples.fleet.orders import Call
+from holdfast import Happened, Holdfast, NotDone
+
+
+class Person:
+    """Answers every question, once a call that is still on its way must have arrived."""
+
+    def __init__(self, hf: Holdfast, ledger: Ledger) -> None:
+        self._hf = hf
+        self._ledger = ledger
+        self._seen: dict[tuple[str, int], float] = {}
+
+    def look(self) -> None:
+        for question in list(self._hf.waiting()):
+            asked = (question.thread, question.effect)
+            # The worker that made the call may only be presumed dead: what it has sent may not be there yet.
+            if time.monotonic() - self._seen.setdefault(asked, time.monotonic()) < TIMEOUT:
+                continue
+            call = Call("post", question.payload["what"]).name
+            happened = self._ledger.happened(question.thread, call)
+            self._ledger.write(question.thread, "looked", call, text="happened" if happened else "not done")
+            try:
+                self._hf.settle(question.thread, question.effect, Happened("posted") if happened else NotDone())
+            except holdfast.Conflict:
+                continue  # it was settled meanwhile, or is being run again: asked anew if there is still a doubt
