@@ -13,7 +13,7 @@ READY := $(VENV)/.ready
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test kill-sweep demo bench-engine bench-runs dist lock clean
+.PHONY: help check format test kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -25,14 +25,24 @@ define check_python
 	  echo "$(PYTHON) has no venv or no ensurepip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 endef
 
+# Where it cannot be installed, the tests that need it fail and say so; all others run.
+define install_strace
+@command -v strace >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install --yes strace >/dev/null; } || \
+	  echo 'strace was not found, and the crash lab needs it. On Debian and Ubuntu: apt-get install strace' >&2
+endef
+
 help:
 	@echo 'make check         ruff, mypy and pyright'
 	@echo 'make format        let ruff format the code and fix what it can'
 	@echo 'make test          every test, with coverage; make test ARGS="tests/codec -x" for some'
 	@echo 'make demo          run the demo'
 	@echo 'make kill-sweep    kill a run at every write, under every policy; some minutes'
+	@echo 'make crash-lab     break stores in every way there is, and write docs/crash-lab.md; about an hour'
 	@echo 'make bench-engine  measure the engine'
 	@echo 'make bench-runs    measure runs, DBOS beside them'
+	@echo 'make bench-stores  measure the directory and PostgreSQL stores, DBOS beside them'
+	@echo 'make bench-verify  measure hf.verify against a bare read and sha256'
 	@echo 'make dist          build the wheel and the source archive'
 	@echo 'make lock          take the newest development tools'
 	@echo 'make clean         remove all that make made'
@@ -50,6 +60,7 @@ format: $(READY)
 # The ci profile repeats the same examples at every run and sets no deadline per example: a busy machine must not
 # fail a build. Plain pytest looks for new examples.
 test: $(READY)
+	$(install_strace)
 	$(BIN)/pytest -n 2 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 
 demo: $(READY)
@@ -58,12 +69,28 @@ demo: $(READY)
 kill-sweep: $(READY)
 	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
+# Every test that notes what it tried takes part. A sweep takes longer than a test may that does not hang.
+LAB_LEDGER := build/crash-lab.jsonl
+crash-lab: $(READY)
+	$(install_strace)
+	mkdir -p build && rm -f $(LAB_LEDGER)
+	HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
+	  $(BIN)/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 \
+	  tests/crash $$(grep -rl --include='test_*.py' --exclude-dir=crash 'tests\.crash.*ledger' tests | sort)
+	$(BIN)/python -m tests.crash.report $(LAB_LEDGER)
+
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
 
 # The peer has an environment of its own: its dependencies are none of ours.
 bench-runs: $(READY) $(PEER)/.ready
 	$(BIN)/python -m bench.runs --peer $(PEER)/bin/python
+
+bench-stores: $(READY) $(PEER)/.ready
+	$(BIN)/python -m bench.stores --peer $(PEER)/bin/python
+
+bench-verify: $(READY)
+	$(BIN)/python -m bench.verify
 
 $(PEER)/.ready: requirements-bench.lock
 	$(PYTHON) -m venv --clear $(PEER)

@@ -1,0 +1,99 @@
+"""How much to measure of the stores, where, and the PostgreSQL server that both sides use."""
+
+from __future__ import annotations
+
+import itertools
+import json
+import subprocess
+import sys
+from functools import cached_property
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import psycopg
+from psycopg.sql import SQL, Identifier
+
+from bench.plan import child_environment
+from tests.stores.postgres.server import Server
+
+HOLDFAST = "bench.stores_runs"
+DBOS = "bench.stores_dbos"
+
+
+class Sizes(NamedTuple):
+    """How much of everything."""
+
+    saves: int
+    messages: int  # in a long conversation
+    loads: int
+    steps: int  # of one run
+    rounds: int
+    writers: int  # beside each other
+    workflows: int  # beside each other, in DBOS
+    steps_each: int  # of each of those
+    waiting: int  # runs in the queue, and as many again that wait for an answer
+    claims: int
+
+
+FULL = Sizes(400, 3_000, 40, 1_000, 5, 16, 8, 100, 10_000, 400)
+QUICK = Sizes(8, 60, 2, 20, 1, 4, 2, 5, 20, 4)
+
+
+class Plan:
+    """One run of the bench. `folder` is on the disk that is measured; `peer` is the Python that has DBOS, if any."""
+
+    def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
+        self.folder = folder
+        self.sizes = sizes
+        self.peer = None if peer is None else str(Path(peer).absolute())  # children run elsewhere
+        self._environment = child_environment(folder)
+        self._places = itertools.count(1)
+        self._server: Server | None = None
+
+    @property
+    def sides(self) -> list[str]:
+        """The modules to measure. Holdfast is always the first."""
+        return [HOLDFAST] if self.peer is None else [HOLDFAST, DBOS]
+
+    def place(self) -> Path:
+        """A new folder for one measurement."""
+        place = self.folder / str(next(self._places))
+        place.mkdir()
+        return place
+
+    @cached_property
+    def server(self) -> str:
+        """The address of a server with PostgreSQL's own settings: commits are synced, for both sides."""
+        self.folder.chmod(0o755)  # PostgreSQL does not run as root, and must get at its data
+        self._server = Server(self.folder / "server")
+        self._server.create()
+        self._server.start()
+        return self._server.url
+
+    def database(self) -> str:
+        """The address of a new database."""
+        name = f"bench_{next(self._places)}"
+        with psycopg.connect(self.server, autocommit=True) as connection:
+            connection.execute(SQL("CREATE DATABASE {}").format(Identifier(name)))
+        return f"{self.server.rpartition('/')[0]}/{name}"
+
+    def stop(self) -> None:
+        if self._server is not None:
+            self._server.stop()
+
+    def child(self, side: str, *arguments: str | int) -> dict[str, Any]:
+        """What one side prints as JSON."""
+        python = self.peer if side == DBOS and self.peer is not None else sys.executable
+        done = subprocess.run(
+            [python, "-m", side, *map(str, arguments)],
+            env=self._environment,
+            cwd=self.folder,
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=900,
+        )
+        if done.returncode:
+            raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}:\n{done.stderr}")
+        found: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+        return found
