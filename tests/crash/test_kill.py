@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import pytest
 
+from tests.crash import ledger
 from tests.crash.children import Inspection, Left, Work, write_task
 from tests.crash.model import MIXES, Line
 from tests.crash.nursery import Child, Nursery
@@ -144,6 +145,7 @@ def test_nothing_acknowledged_is_lost(nursery: Nursery, tmp_path: Path, kind: st
     for number in range(1, ROUNDS + 1):
         _carry_out(rounds.run, number, rounds.seed)
     assert rounds.acknowledged > ROUNDS, "the children were killed before they did anything"
+    ledger.note("kill at a random moment", kind, rounds=ROUNDS)
 
 
 @pytest.mark.parametrize("kind", KINDS)
