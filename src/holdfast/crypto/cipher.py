@@ -1,0 +1,101 @@
+"""The keys that a user has, by name."""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import os
+from collections.abc import Callable, Mapping
+from typing import Final, Literal, get_args
+
+from holdfast.errors import InvalidArgument, NotInstalled, WrongKey
+
+Algorithm = Literal["aes-256-gcm", "chacha20-poly1305"]
+Key = bytes | str | Callable[[], bytes | str]
+
+KEY_BYTES: Final = 32
+_VARIABLE: Final = "HOLDFAST_KEY"
+_NAME_MAX: Final = 200
+
+
+class Cipher:
+    """The keys of an encrypted store: `holdfast.open(url, cipher=Cipher(keys={"2026-11": key}, current="2026-11"))`.
+
+    A key is 32 bytes, or those in base64 or hex, or a function that gives either and is called when the key is first
+    needed. New data keys are wrapped by the `current` one; the others only read, until `hf.rekey()` has wrapped all
+    anew. InvalidArgument if a key is not one, or `current` names none; NotInstalled without the extra "crypto".
+
+    >>> Cipher(keys={"2026-11": bytes(32)}, current="2026-11")
+    Cipher(2026-11)
+    """
+
+    def __init__(self, keys: Mapping[str, Key], current: str, *, algorithm: Algorithm = "aes-256-gcm") -> None:
+        _require_package()
+        if not isinstance(keys, Mapping) or not keys:
+            raise InvalidArgument("keys must be a dict of names and keys")
+        for name in keys:
+            if type(name) is not str or not 0 < len(name) <= _NAME_MAX or not name.isprintable():
+                raise InvalidArgument(f"the name of a key is a printable text of at most {_NAME_MAX} characters")
+        if current not in keys:
+            raise InvalidArgument("current must be the name of one of the keys")
+        if algorithm not in get_args(Algorithm):
+            raise InvalidArgument(f"algorithm must be one of {', '.join(get_args(Algorithm))}")
+        self.current = current
+        self.algorithm: Algorithm = algorithm
+        self._keys = dict(keys)
+        for name, key in self._keys.items():
+            if not callable(key):
+                _checked(name, key)
+
+    @classmethod
+    def from_environment(cls) -> Cipher | None:
+        """The keys in $HOLDFAST_KEY, None if it is not set: `name:key`, more of them behind commas, the current first.
+
+        A key without a name is called "default".
+        """
+        text = os.environ.get(_VARIABLE)
+        if not text:
+            return None
+        keys: dict[str, Key] = {}
+        for part in text.split(","):
+            name, colon, key = part.strip().rpartition(":")
+            keys[name if colon else "default"] = key
+        return cls(keys, next(iter(keys)))
+
+    def key(self, name: str) -> bytes:
+        """The key of this name. WrongKey if there is none."""
+        found = self._keys.get(name)
+        if found is None:
+            raise WrongKey(f"the store needs the key named {name!r}, which this cipher does not have; add it to `keys`")
+        return _checked(name, found() if callable(found) else found)
+
+    def __repr__(self) -> str:
+        others = len(self._keys) - 1
+        return f"Cipher({self.current}{f' and {others} more' if others else ''})"
+
+
+def _checked(name: str, key: object) -> bytes:
+    if isinstance(key, str):
+        key = _decoded(key)
+    if not isinstance(key, bytes) or len(key) != KEY_BYTES:
+        # What was given may be most of a key: it is not shown.
+        raise InvalidArgument(f"the key named {name!r} is not {KEY_BYTES} bytes, or those in base64 or hex")
+    return key
+
+
+def _decoded(text: str) -> bytes | None:
+    try:
+        if len(text) == 2 * KEY_BYTES:
+            return bytes.fromhex(text)
+        return base64.b64decode(text.replace("-", "+").replace("_", "/") + "=" * (-len(text) % 4), validate=True)
+    except (ValueError, binascii.Error):
+        return None
+
+
+def _require_package() -> None:
+    try:
+        import cryptography  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport] - only whether it is there
+    except ImportError as cause:
+        raise NotInstalled(
+            'encryption needs the extra "crypto": pip install "holdfast[crypto]"; nothing was opened'
+        ) from cause

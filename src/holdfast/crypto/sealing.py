@@ -1,0 +1,103 @@
+"""Sealing: bytes → encrypted bytes that can only be opened in the place they were sealed for.
+
+Layout: 0xC1 (which begins nothing that the codec writes), flags, id of the data key (8 bytes), nonce (12 bytes),
+ciphertext with its tag. What is encrypted is compressed first where that helps, behind its size of 4 bytes.
+
+The nonce is a keyed hash of the content and its place. So equal content in one place is sealed to equal bytes, which
+compare-and-set and the sharing of large values need; and a process that was forked, or a machine that was restored from
+a snapshot, does not use a nonce for two contents, as it would if nonces were drawn or counted.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Final, Protocol
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+
+from holdfast.crypto.cipher import Algorithm
+from holdfast.errors import Damaged, NotEncrypted
+from holdfast.stores import segment
+
+MAGIC: Final = 0xC1
+ID_BYTES: Final = 8
+
+_ID: Final = slice(2, 2 + ID_BYTES)
+_NONCE_BYTES: Final = 12
+_NONCE: Final = slice(_ID.stop, _ID.stop + _NONCE_BYTES)
+_TAG_BYTES: Final = 16
+_SHORTEST: Final = _NONCE.stop + _TAG_BYTES
+_SIZE_BYTES: Final = 4
+
+_ALGORITHM_BITS: Final = 0x0F
+_COMPRESSED: Final = 0x10
+_NUMBERS: Final[dict[Algorithm, int]] = {"aes-256-gcm": 1, "chacha20-poly1305": 2}
+_KNOWN_FLAGS: Final = frozenset(flag | more for flag in _NUMBERS.values() for more in (0, _COMPRESSED))
+
+
+class _Aead(Protocol):
+    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+
+
+class Seal:
+    """One data key at work. `place` is authenticated with the content: what was sealed for another does not open.
+
+    So are the namespace and the id of the key.
+    """
+
+    def __init__(self, id: bytes, key: bytes, algorithm: Algorithm, namespace: bytes) -> None:
+        self.id = id
+        self._namespace = b"%d:%b" % (len(namespace), namespace)
+        self._writes = _NUMBERS[algorithm]
+        self._aeads: dict[int, _Aead] = {1: AESGCM(key), 2: ChaCha20Poly1305(key)}
+        self._nonce_key = hashlib.blake2b(key=key, person=b"holdfast nonce").digest()
+
+    def seal(self, plain: bytes, place: bytes) -> bytes:
+        flags = self._writes
+        deflated = segment.deflate(plain)
+        if deflated is not None:
+            flags |= _COMPRESSED
+            plain = len(plain).to_bytes(_SIZE_BYTES) + deflated
+        hasher = hashlib.blake2b(place, digest_size=_NONCE_BYTES, key=self._nonce_key)
+        hasher.update(plain)
+        nonce = hasher.digest()
+        prefix = bytes((MAGIC, flags)) + self.id
+        sealed = self._aeads[self._writes].encrypt(nonce, plain, prefix + self._namespace + place)
+        return prefix + nonce + sealed
+
+    def open(self, sealed: bytes, place: bytes) -> bytes:
+        """What was sealed. `Damaged` if it was not by this key, for this place, or a bit of it has changed.
+
+        NotEncrypted if it was not sealed at all.
+        """
+        require_sealed(sealed)
+        flags = sealed[1]
+        try:
+            aead = self._aeads[flags & _ALGORITHM_BITS]
+            plain = aead.decrypt(sealed[_NONCE], sealed[_NONCE.stop :], sealed[: _ID.stop] + self._namespace + place)
+        except (InvalidTag, KeyError, ValueError) as error:
+            raise Damaged("an encrypted record was changed, or put in another one's place") from error
+        if flags & _COMPRESSED:
+            return segment.inflate(plain[_SIZE_BYTES:], int.from_bytes(plain[:_SIZE_BYTES]))
+        return plain
+
+
+def key_id(sealed: bytes) -> bytes:
+    """The id of the data key that something was sealed by. NotEncrypted if it was not sealed at all."""
+    require_sealed(sealed)
+    return sealed[_ID]
+
+
+def require_sealed(data: bytes) -> None:
+    """NotEncrypted if something was not sealed at all."""
+    if not is_sealed(data):
+        raise NotEncrypted(
+            "the store holds a record that is not encrypted, which is refused with a cipher; nothing was returned"
+        )
+
+
+def is_sealed(data: bytes) -> bool:
+    return len(data) >= _SHORTEST and data[0] == MAGIC and data[1] in _KNOWN_FLAGS

@@ -1,0 +1,33 @@
+"""A store behind a cipher passes the suite that every store passes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from holdfast import Cipher
+from holdfast.opening import open_store
+from holdfast.stores.contract import Store
+from holdfast.testing import StoreContract
+
+CIPHER = Cipher(keys={"first": bytes(range(32))}, current="first")
+
+
+class TestEncryptedMemory(StoreContract):
+    durable = False
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store("memory:", namespace=namespace, durability="full", cipher=CIPHER)
+
+
+class TestEncryptedSQLite(StoreContract):
+    durable = True
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(tmp_path / "store.db", namespace=namespace, durability="full", cipher=CIPHER)
+
+
+class TestEncryptedDirectory(StoreContract):
+    durable = True
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)
