@@ -2,85 +2,87 @@
 
     python read_directory.py STORE/NAMESPACE THREAD
 
-docs/format.md says what it relies on. It checks every line it reads, and needs neither Holdfast nor a lock.
+docs/format.md says what it relies on. It checks every byte it uses, and needs neither Holdfast nor a lock. What JSON
+cannot say is printed as that page shows it, and shared values that are no texts as their digests.
 """
 
 import json
 import sys
-from collections.abc import Iterator
+from functools import cache
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 from zlib import crc32
 
 
-def read_log(path: Path) -> tuple[int, dict[Any, Any]]:
+def parse(line: bytes) -> Any:
+    return json.loads(line) if line[:18] == b'{"crc":"%08x",' % crc32(line[18:]) else {}
+
+
+def first(log: Path) -> Any:
+    return parse(log.open("rb").readline()[:-1])
+
+
+@cache
+def read(log: Path) -> tuple[int, dict[Any, Any]]:
     """The head of a thread, and its checkpoints and cells: what the whole groups of its log say, in order."""
-    head = 0
-    known: dict[Any, Any] = {}
-    group: list[Any] = []
-    for line in path.read_bytes().split(b"\n")[:-1]:
-        if line[8:16] != b"%08x" % crc32(line[18:]):
-            raise SystemExit(f"{path}: a damaged line: {line[:40]!r}")
-        record = json.loads(line)
-        group.append(record)
-        if record["t"] == "end":
-            known |= {(one["log"], one["at"]): one for one in group if one["t"] == "cell"}
-            known |= {one["seq"]: one for one in group if one["t"] == "checkpoint"}
-            head, group = record.get("at", {}).get("head", head), []
+    head, number, known, group = 0, 0, dict[Any, Any](), list[Any]()
+    for n, line in enumerate(log.read_bytes().split(b"\n")[:-1], 1):
+        group.append(parse(line))
+        if not group[-1] or group[-1].get("group", number + 1) <= number:
+            raise SystemExit(f"{log}: line {n} is damaged, or there twice")
+        if group[-1]["t"] == "end":
+            known |= {(one["log"], one["at"]) if one["t"] == "cell" else one.get("seq"): one for one in group}
+            head, number, group = group[-1].get("at", {}).get("head", head), group[-1]["group"], []
     return head, known
 
 
-class Reader:
-    def __init__(self, space: Path, thread: str) -> None:
-        self.space = space
-        log = next(log for log in space.glob("threads/*/log.jsonl") if unquote(log.parent.name) == thread)
-        self.head, known = read_log(log)
-        self.threads = {0: known}
-
-    def state(self) -> Any:
-        row = self.threads[0][self.head]
-        return self.resolve(row["skeleton"][4]["$packed"], *references(row), 0)
-
-    def cells(self, span: list[int], owner: int) -> list[Any]:
-        """The values of the cells of a span; thread 0 is the one that owns the record that names the span."""
-        return [self.resolve(cell["cell"], *references(cell), at) for cell, at in self.find(span, owner)]
-
-    def find(self, span: list[int], owner: int) -> list[tuple[Any, int]]:
-        thread, log, start, count = (span[0] or owner, *span[1:4])
-        if thread not in self.threads:  # a fork names cells of the thread it came from, by number
-            logs = self.space.glob("*/*/log.jsonl")
-            path = next(path for path in logs if json.loads(path.open().readline())["number"] == thread)
-            self.threads[thread] = read_log(path)[1]
-        return [(self.threads[thread][log, at], thread) for at in range(start, start + count)]
-
-    def resolve(self, shown: Any, spans: Iterator[list[int]], values: Iterator[str], owner: int) -> Any:
-        if isinstance(shown, list):
-            return [self.resolve(item, spans, values, owner) for item in shown]
-        if not isinstance(shown, dict) or "$object" in shown:
-            return shown
-        match list(shown.items()):
-            case [("$cell" | "$map", _)]:
-                return self.cells(next(spans), owner)[0]
-            case [("$series", [kind, level, count, _])]:
-                named = [(next(spans), owner) for _ in range(count)]
-                for _ in range(level):  # tables: cells that only name other cells
-                    named = [
-                        (inner, at) for one in named for cell, at in self.find(*one) for inner in cell["refs"]["spans"]
-                    ]
-                items = [item for one in named for item in self.cells(*one)]
-                return items if kind < 2 else dict(item["$items"] for item in items)
-            case [("$text" | "$binary" | "$any", _)]:
-                digest = next(values)
-                return (self.space / "values" / digest[:2] / digest).read_bytes().decode(errors="replace")
-        return {key: self.resolve(item, spans, values, owner) for key, item in shown.items()}
+def state(space: Path, thread: str) -> Any:
+    for log in space.glob("threads/*/log.jsonl"):
+        if thread == (first(log).get("name") if "~" in log.parent.name else unquote(log.parent.name)):
+            head, known = read(log)
+            body = known[head]["skeleton"][4]
+            return resolve(body.get("$packed", body), references(known[head]), log)
+    raise SystemExit("there is no such thread")
 
 
-def references(record: Any) -> tuple[Iterator[list[int]], Iterator[str]]:
-    refs = record.get("refs", {})
-    return iter(refs.get("spans", ())), iter(refs.get("values", ()))
+def references(record: Any) -> Any:
+    return {kind: iter(record.get("refs", {}).get(kind, ())) for kind in ("spans", "values")}
+
+
+def find(span: list[int], log: Path) -> list[tuple[Any, Path]]:
+    """The cells of a span, and the log they are in: that of the record that names them, or of the thread's number."""
+    if span[0]:
+        [log] = [other for other in log.parents[2].glob("*/*/log.jsonl") if first(other).get("number") == span[0]]
+    return [(read(log)[1][span[1], at], log) for at in range(span[2], span[2] + span[3])]
+
+
+def cells(span: list[int], log: Path) -> list[Any]:
+    return [resolve(cell["cell"], references(cell), owner) for cell, owner in find(span, log)]
+
+
+def resolve(shown: Any, refs: Any, log: Path) -> Any:
+    tag, held = next(iter(shown.items())) if isinstance(shown, dict) and len(shown) == 1 else ("", shown)
+    if tag in ("$cell", "$map"):
+        return cells(next(refs["spans"]), log)[0]
+    if tag == "$series":
+        spans = [(next(refs["spans"]), log) for _ in range(held[2])]
+        for _ in range(held[1]):  # tables: cells that only name other cells
+            spans = [(inner, at) for span in spans for cell, at in find(*span) for inner in cell["refs"]["spans"]]
+        items = [item for span in spans for item in cells(*span)]
+        return items if held[0] < 2 else dict(item["$items"] for item in items)
+    if tag in ("$text", "$binary", "$any"):
+        digest = next(refs["values"])
+        data = (log.parents[2] / "values" / digest[:2] / digest).read_bytes()
+        if sha256(data).hexdigest() != digest:
+            raise SystemExit(f"the shared value {digest} is damaged")
+        return data.decode() if tag == "$text" else {tag: digest}
+    if isinstance(shown, dict):  # $object is a dict of the user's that has one key, which begins with $
+        return {key: resolve(item, refs, log) for key, item in (held if tag == "$object" else shown).items()}
+    return [resolve(item, refs, log) for item in shown] if isinstance(shown, list) else shown
 
 
 if __name__ == "__main__":
-    for message in Reader(Path(sys.argv[1]), sys.argv[2]).state()["messages"]:
+    for message in state(Path(sys.argv[1]), sys.argv[2])["messages"]:
         print(json.dumps(message, ensure_ascii=False))

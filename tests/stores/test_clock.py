@@ -12,7 +12,7 @@ from typing import Protocol
 import pytest
 
 from holdfast.codec.text import TextForm
-from holdfast.errors import LeaseHeld
+from holdfast.errors import LeaseHeld, StoreError
 from holdfast.stores import clock
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
@@ -137,3 +137,14 @@ def test_a_system_that_tells_nothing_of_its_boot(monkeypatch: pytest.MonkeyPatch
     monkeypatch.setattr(sys, "platform", "unheard of")
     monkeypatch.setattr(clock, "_sysctl", lambda name: None)
     assert clock.machine().id == "any boot"
+
+
+@pytest.mark.usefixtures("asked_again")
+def test_a_boot_that_cannot_be_asked_for_is_an_error_of_the_store(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(clock, "_BOOT_ID", tmp_path)  # a folder: reading it fails, as with too many files open
+    with pytest.raises(StoreError, match="try again"):
+        clock.machine()
+    monkeypatch.undo()
+    assert clock.machine().id

@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.codec.extension import zone_problem
 from holdfast.errors import Unsupported
+from holdfast.records import Lost
 
 MAX_DEPTH: Final = 200
 """How many containers may be nested. The encoder's own limit is 255; between the two is room for the state layer."""
@@ -129,6 +130,8 @@ def type_name(kind: type[Any]) -> str:
 def refusal(kind: type[Any]) -> str:
     """Why no value of this type can be stored, and what to do instead."""
     name = type_name(kind)
+    if kind is Lost:
+        return "this stands for something that could not be read; put something in its place before saving"
     if (
         issubclass(kind, (Enum, msgspec.Struct))
         or dataclasses.is_dataclass(kind)

@@ -49,6 +49,8 @@ _LIST_CODES: Final = {name: code for code, name in _LISTS.items()}
 _CONTAINER_HEADS: Final = frozenset([*range(0x80, 0xA0), 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
 _PACKED_MAX: Final = 1 << 20
 _MOST_ITEMS: Final = 2  # a key and its value, in the log of a large dict
+_QUOTE: Final = ord('"')
+_PLAIN: Final = frozenset([str, int, bool, type(None)])  # as they are in JSON; floats are not all
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -65,7 +67,7 @@ def to_text(packed: bytes) -> bytes:
     try:
         text = _encode(unpackb(packed))
         # What json has no word for became something else (nan is null, bytes are base64), and so did what is repeated.
-        if b'"$' not in text and packb(_decode(text)) == packed:
+        if not _has_tag(text) and packb(_decode(text)) == packed:
             return text
     except _WRONG:
         pass  # extensions, or not a value at all
@@ -76,18 +78,18 @@ def from_text(text: bytes) -> bytes:
     """The bytes. `Damaged` if it is not what `to_text` writes."""
     try:
         value = _decode(text)
-        if b'"$' not in text:
+        if not _has_tag(text):
             return packb(value)
         return _bytes_of(value)
     except _WRONG as error:
         raise Damaged("stored text is not a value") from error
 
 
-def from_texts(texts: Sequence[bytes]) -> list[bytes]:
+def from_texts(texts: Sequence[bytes | memoryview]) -> list[bytes]:
     """As `from_text`, of each."""
     whole = b"[%b]" % b",".join(texts)
-    if b'"$' in whole:
-        return [from_text(text) for text in texts]
+    if _has_tag(whole):
+        return [from_text(bytes(text)) for text in texts]
     try:
         values = _decode(whole)
         if len(values) == len(texts):
@@ -95,6 +97,14 @@ def from_texts(texts: Sequence[bytes]) -> list[bytes]:
     except _WRONG as error:
         raise Damaged("stored text is not a value") from error
     raise Damaged("stored text is not a value")
+
+
+def _has_tag(text: bytes) -> bool:
+    """Whether `"$` is in a text. A single byte is looked for many times faster than two, and this one is rare."""
+    at = text.find(b"$")
+    while at > 0 and text[at - 1] != _QUOTE:
+        at = text.find(b"$", at + 1)
+    return at > 0
 
 
 def _bytes_of(value: Any) -> bytes:
@@ -110,69 +120,74 @@ def _carefully(packed: bytes) -> bytes:
     for count in range(1, _MOST_ITEMS + 1) if packed else [0]:
         try:
             values = unpackb(array_header(count) + packed, ext_hook=_Extension)
-            shown = [_shown(value) for value in values]
-            text = _encode(shown[0] if count == 1 else {"$items": shown})
-            if _bytes_of(_decode(text)) == packed:
-                return text
         except _WRONG:
             continue
+        # Most are spelled as we spell them, in all their parts: then one look at the whole will do.
+        for tries in (False, True):
+            try:
+                shown = [_shown(value, tries) for value in values]
+                text = _encode(shown[0] if count == 1 else {"$items": shown})
+                if _bytes_of(_decode(text)) == packed:
+                    return text
+            except _WRONG:
+                continue
     return _encode({"$raw": b64encode(packed).decode()})
 
 
 # -- to text ----------------------------------------------------------------------------------------------------------
 
 
-def _shown(value: Any) -> Any:
-    match value:
-        case _Extension():
-            return _shown_extension(value)
-        case dict():
-            shown = {key: _shown(item) for key, item in value.items()}
-            return {"$object": shown} if len(shown) == 1 and next(iter(shown)).startswith("$") else shown
-        case list():
-            return [_shown(item) for item in value]
-        case bytes():
-            return _shown_bytes(value)
-        case float() if not math.isfinite(value):
-            return {"$float": repr(value)}
-        case _:
-            return value
+def _shown(value: Any, tries: bool) -> Any:
+    """What stands for a value. With `tries`, each part is read again, and in base64 where it comes back otherwise."""
+    kind = type(value)
+    if kind in _PLAIN:
+        return value
+    if kind is dict:
+        shown = {key: item if type(item) in _PLAIN else _shown(item, tries) for key, item in value.items()}
+        return {"$object": shown} if len(shown) == 1 and next(iter(shown)).startswith("$") else shown
+    if kind is list:
+        return [item if type(item) in _PLAIN else _shown(item, tries) for item in value]
+    if kind is _Extension:
+        return _shown_extension(value, tries)
+    if kind is bytes:
+        return _shown_bytes(value, tries)
+    return {"$float": repr(value)} if kind is float and not math.isfinite(value) else value
 
 
-def _shown_bytes(value: bytes) -> Any:
+def _shown_bytes(value: bytes, tries: bool) -> Any:
     if 1 < len(value) <= _PACKED_MAX and value[0] in _CONTAINER_HEADS:
         try:
-            shown = _shown(unpackb(value, ext_hook=_Extension))
-            if packb(_read(shown)) == value:
+            shown = _shown(unpackb(value, ext_hook=_Extension), tries)
+            if not tries or packb(_read(shown)) == value:
                 return {"$packed": shown}
         except _WRONG:
             pass  # only looked like it
     return {"$bytes": b64encode(value).decode()}
 
 
-def _shown_extension(value: _Extension) -> Any:
+def _shown_extension(value: _Extension, tries: bool) -> Any:
     code, payload = value
     try:
-        shown = _in_words(code, payload)
+        shown = _in_words(code, payload, tries)
         # Payloads that were never written by us have more than one spelling.
-        if shown is not None and packb(_read(shown)) == packb(Ext(code, payload)):
+        if shown is not None and (not tries or packb(_read(shown)) == packb(Ext(code, payload))):
             return shown
     except _WRONG:
         pass
     return {"$ext": [code, b64encode(payload).decode()]}
 
 
-def _in_words(code: int, payload: bytes) -> Any:
+def _in_words(code: int, payload: bytes, tries: bool) -> Any:
     if code in SHOWN:
         name, show = SHOWN[code]
         return {name: show(payload)}
     if code in _LISTS:
-        return {_LISTS[code]: _shown(unpackb(payload, ext_hook=_Extension))}
+        return {_LISTS[code]: _shown(unpackb(payload, ext_hook=_Extension), tries)}
     if code == ext.DICT:
-        flat = unpackb(payload, ext_hook=_Extension)
-        return {"$dict": [[_shown(key), _shown(item)] for key, item in zip(flat[::2], flat[1::2], strict=True)]}
+        flat = [_shown(item, tries) for item in unpackb(payload, ext_hook=_Extension)]
+        return {"$dict": [[key, item] for key, item in zip(flat[::2], flat[1::2], strict=True)]}
     if code in REFERENCES:
-        return {REFERENCES[code]: _shown(unpackb(payload, ext_hook=_Extension))}
+        return {REFERENCES[code]: _shown(unpackb(payload, ext_hook=_Extension), tries)}
     return None
 
 
@@ -181,14 +196,14 @@ def _in_words(code: int, payload: bytes) -> Any:
 
 def _read(shown: Any) -> Any:
     if type(shown) is list:
-        return [_read(item) for item in shown]
+        return [item if type(item) in _PLAIN else _read(item) for item in shown]
     if type(shown) is not dict:
         return shown
     if len(shown) == 1:
         [(name, held)] = shown.items()
         if name.startswith("$"):
             return _read_tagged(name, held)
-    return {key: _read(item) for key, item in shown.items()}
+    return {key: item if type(item) in _PLAIN else _read(item) for key, item in shown.items()}
 
 
 def _read_tagged(name: str, held: Any) -> Any:
@@ -230,5 +245,5 @@ class TextForm:
     def from_text(self, text: bytes) -> bytes:
         return from_text(text)
 
-    def from_texts(self, texts: Sequence[bytes]) -> list[bytes]:
+    def from_texts(self, texts: Sequence[bytes | memoryview]) -> list[bytes]:
         return from_texts(texts)

@@ -9,6 +9,7 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from holdfast.errors import StoreError
 from holdfast.stores.running import Clock
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
@@ -38,9 +39,13 @@ def boot_id() -> str:
 
     Where the system does not say, all boots look alike: a lease of an earlier boot is then waited for. The time of the
     boot would be no substitute: it is reckoned from a clock that can be set, and setting it would end every lease.
+    `StoreError` if the system says, and could not be asked: this process has too many files open, for instance.
     """
     if sys.platform == "linux":
-        return _BOOT_ID.read_text(encoding="ascii").strip()
+        try:
+            return _BOOT_ID.read_text(encoding="ascii").strip()
+        except OSError as error:
+            raise StoreError(f"{_BOOT_ID}: this boot of the machine cannot be told from others; try again") from error
     return _sysctl(b"kern.bootsessionuuid") or "any boot"
 
 

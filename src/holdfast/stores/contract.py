@@ -12,6 +12,8 @@ from typing import Literal, Protocol
 
 import msgspec
 
+from holdfast.stores.hashing import Hashing
+from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 
 
@@ -195,6 +197,7 @@ class Store(Protocol):
     """One store, opened on one namespace."""
 
     encoding: Literal["packed", "text"]
+    hashing: Hashing
 
     # -- reading: each verb sees one consistent snapshot ------------------------------------------------------------
 
@@ -203,7 +206,10 @@ class Store(Protocol):
         ...
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
-        """A page of threads in order of their names' UTF-8 bytes."""
+        """A page of threads in order of their names' UTF-8 bytes.
+
+        Where one cannot be told it may be passed over; then the empty page at the end is `Damaged`.
+        """
         ...
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
@@ -213,11 +219,18 @@ class Store(Protocol):
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[CheckpointRow]:
-        """A page of checkpoints, newest first, seq below `before`, without refs, skeletons and tombstones."""
+        """A page of checkpoints, newest first, seq below `before`, without refs, skeletons and tombstones.
+
+        Where one is lost it may be passed over, and the empty page at the end is `Damaged`; but who looks for a label
+        or a step is never given one in front of which one is lost that may have it.
+        """
         ...
 
     def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
-        """A page of checkpoints, oldest first, seq above `after`: with refs, without meta, skeletons, tombstones."""
+        """A page of checkpoints, oldest first, seq above `after`: with refs, without meta, skeletons, tombstones.
+
+        An encrypted store has its labels in clear nowhere else than beside the meta: here they are tokens.
+        """
         ...
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
@@ -247,7 +260,8 @@ class Store(Protocol):
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         """A page of runs in these statuses with their threads' names, oldest first.
 
-        In order of (updated_at, thread), above `after`.
+        In order of (updated_at, thread), above `after`. One that cannot be told may be passed over; then asking for no
+        status, which gives none, is `Damaged`.
         """
         ...
 
@@ -375,6 +389,27 @@ class Store(Protocol):
         """
         ...
 
+    # -- wrapped keys of an encrypted namespace: small, few, and read once per handle --------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        """The wrapped key of this id."""
+        ...
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        """A page of wrapped keys in order of their ids, above `after`."""
+        ...
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        """Keep a wrapped key, or that of its id which is there already: whoever comes first decides. What is kept.
+
+        With `expect` it replaces that one; `Conflict` if what is there is another, or nothing.
+        """
+        ...
+
+    def remove_key(self, id: bytes) -> None:
+        """Forget a wrapped key, if it is there."""
+        ...
+
     # -- maintenance: short transactions, beside readers and writers ------------------------------------------------
 
     def thread_numbers(self) -> list[int]:
@@ -387,6 +422,14 @@ class Store(Protocol):
 
     def reclaim(self) -> None:
         """Give freed space back to the file system."""
+        ...
+
+    def scrub(self) -> tuple[str, ...]:
+        """Remove from the store's own files what was dropped and swept; what of it may be elsewhere, in words.
+
+        `ErasePending` if a read that is under way needs them as they are: call it again. Takes as long as the store is
+        large, and writers may have to wait.
+        """
         ...
 
     def check(self) -> Iterator[Problem]:

@@ -4,6 +4,9 @@ SQLite's busy handler is a lottery that a busy writer wins against a waiting one
 `flock`s. Whoever wants in takes the turnstile, then the gate, then leaves the turnstile: a writer that comes back at
 once finds the turnstile taken by whoever waits, and queues behind it.
 
+A file that was locked may have lost its name meanwhile, when a copy of a store was put in its place, say: then the lock
+keeps out nobody who comes later, and the one that has the name now is taken.
+
 The locks are on files beside the database and never on the database itself: closing any descriptor of that would drop
 the locks SQLite holds on it.
 """
@@ -33,17 +36,34 @@ class Gate:
         self._timeout = timeout
         self._turnstile = -1
         self._gate = -1
+        self._identity = (-1, -1)
 
     def enter(self, timeout: float | None = None) -> None:
         """Take the gate. `Busy` if others held it for too long, `ReadOnly` if this process may not."""
-        if self._gate < 0:
-            self._open()
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
+        while True:
+            if self._gate < 0:
+                self._open()
+            try:
+                self._take(self._turnstile, deadline)
+                self._take(self._gate, deadline)
+            finally:
+                fcntl.flock(self._turnstile, fcntl.LOCK_UN)
+            if self._is_in_place():
+                return
+            # Others lock the file that is there now: a copy was put in the place of the store, or somebody removed it.
+            self.close()
+            if time.monotonic() >= deadline:
+                raise StoreError(f"{self._paths[1]}: the lock file is not the one that was opened; try again")
+
+    def _is_in_place(self) -> bool:
         try:
-            self._take(self._turnstile, deadline)
-            self._take(self._gate, deadline)
-        finally:
-            fcntl.flock(self._turnstile, fcntl.LOCK_UN)
+            found = os.stat(self._paths[1])
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        except OSError as error:
+            raise StoreError(f"{self._paths[1]}: the lock file cannot be looked at") from error
+        return (found.st_dev, found.st_ino) == self._identity
 
     def leave(self) -> None:
         """Let the next one in. Harmless if the gate is not held."""
@@ -59,15 +79,21 @@ class Gate:
                 os.close(descriptor)
 
     def _open(self) -> None:
+        descriptors: list[int] = []
         try:
-            descriptors = [os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in self._paths]
+            # One by one: those that were opened before one that cannot be are closed again.
+            descriptors.extend(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in self._paths)
+            opened = os.fstat(descriptors[1])
         except OSError as error:
+            for descriptor in descriptors:
+                os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise ReadOnly(
                     f"{self._database}: this process may not write the store; nothing was changed"
                 ) from error
             raise StoreError(f"{self._paths[1]}: the lock file cannot be opened") from error
         self._turnstile, self._gate = descriptors
+        self._identity = (opened.st_dev, opened.st_ino)
 
     def _take(self, descriptor: int, deadline: float) -> None:
         pause = _FIRST_PAUSE

@@ -10,6 +10,7 @@ from zlib import crc32
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.records import UNREADABLE
 from holdfast.stores.leases import is_timed
 from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
 from holdfast.stores.running import EffectRow, RunRow
@@ -60,10 +61,14 @@ def read_run(columns: RunColumns) -> RunRow:
             thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record
         ):
             raise Damaged(f"the run of thread number {thread_no} does not match its checksum")
-        return _unpacked(record, _decode_run)
-    except (TypeError, struct.error, msgspec.MsgspecError) as error:
+        run = _unpacked(record, _decode_run)
+    except (TypeError, struct.error, *UNREADABLE) as error:
         # Columns have the types of the schema, unless the type codes in the row itself are damaged.
         raise Damaged(f"the run of thread number {thread_no} cannot be read") from error
+    if not repeats(columns, run):
+        # Listings go on behind a run by what it says, in the order of what its columns say.
+        raise Damaged(f"the run of thread number {thread_no} is not where the indexes have it")
+    return run
 
 
 def repeats(columns: RunColumns, run: RunRow) -> bool:
@@ -90,9 +95,12 @@ def read_effect(row_key: int, record: bytes) -> EffectRow:
         packed = record[: -_CHECKSUM.size]
         if _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key)))) != record[-_CHECKSUM.size :]:
             raise Damaged(f"{what} does not match its checksum")
-        return _unpacked(packed, _decode_effect)
-    except (TypeError, msgspec.MsgspecError) as error:
+        entry = _unpacked(packed, _decode_effect)
+    except (TypeError, *UNREADABLE) as error:
         raise Damaged(f"{what} cannot be read") from error
+    if entry.number != row_key & MAX_SEQ:
+        raise Damaged(f"{what} says that it is another")  # whoever goes on behind it would never come to an end
+    return entry
 
 
 def _wake(row: RunRow) -> tuple[bytes, int, int]:

@@ -8,8 +8,10 @@ from typing import Final
 from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.records import UNREADABLE
 from holdfast.stores import segment
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Summary, ThreadRow
 
@@ -107,6 +109,20 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
             ),
         )
 
+    def disagreeing(self, newest: int | None) -> Damaged:
+        """The error to raise where the newest checkpoint, by its key, is not the one that this row has as its last.
+
+        What the row says is known, but for its head if checkpoints were stored since.
+        """
+        damage = Damaged(
+            f"thread number {self.thread_no} and its checkpoints disagree; run a check to see what is hurt"
+        )
+        position = self.position()
+        if newest is not None and newest > key(self.thread_no, self.last):
+            position = replace(position, head=0)
+        damage.known = replace(self.record(), position=position)
+        return damage
+
 
 def stored_thread(row: tuple[object, ...]) -> StoredThread:
     """A selected row, verified. `Damaged` if it is not what was written."""
@@ -116,6 +132,8 @@ def stored_thread(row: tuple[object, ...]) -> StoredThread:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[-1]:
         raise Damaged(f"the record of thread number {thread.thread_no} does not match its checksum")
+    if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.count <= thread.last:
+        raise Damaged(f"the record of thread number {thread.thread_no} makes no sense")
     return thread
 
 
@@ -205,7 +223,7 @@ def decode(
         ):
             raise Damaged(f"{what} does not match its checksum")
         found = _decode_refs(refs) if refs else NO_REFS
-    except (TypeError, struct.error, msgspec.MsgspecError) as error:
+    except (TypeError, struct.error, *UNREADABLE) as error:
         # Columns have the types of the schema, unless the type codes in the row itself are damaged.
         raise Damaged(f"{what} cannot be read") from error
     if skeleton is None:

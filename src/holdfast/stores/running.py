@@ -53,10 +53,13 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     fence: int  # grows with every claim
     attempt: int = 0
+    tried_at: int = 0  # when the first of these attempts claimed it, or the first since it waited
     reason: str | None = None
     owner: Owner | None = None
     clock: str = ""
     lease_until: int = 0  # 0 when nobody holds the run
+    lease_first: int = 0  # the same when the run was claimed: what it moved by since, the run was held at least
+    held: int = 0  # for how many ms the run was held by claims before this one, of the same turn
     wake_at: int = 0  # when a run that is queued or waits is due; 0: at once if queued, never if it waits
     wake_wall: int = 0  # the same in µs since 1970, for when the clock is gone
     presumed_until: int = 0  # until when an owner that was only presumed dead may have begun something
@@ -76,6 +79,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # encoded, of a completed run
     created_at: int = 0
     updated_at: int = 0
+    nonce: bytes = b""  # of the last claim by a worker: tells it from another that is the same in all else
+    sealed: bytes = b""  # in an encrypted store, what the fields that are empty said
 
 
 class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -111,4 +116,6 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None  # when a wait ends without an answer
     usage: Usage | None = None  # of a model's reply, in a run with a budget
     held: int = 0  # for how many ms the run had been held by then, in a run with a budget
+    redacted: int = 0  # what of it was changed before it was recorded: 1 the call, 2 the result, 3 both
+    sealed: bytes = b""  # in an encrypted store, what the fields that are empty said
     number: int = 0  # counts per thread; the store gives it out

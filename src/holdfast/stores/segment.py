@@ -21,6 +21,7 @@ import msgspec
 import zstandard
 
 from holdfast.errors import Damaged, NewerFormat, TooLarge
+from holdfast.records import UNREADABLE
 from holdfast.stores.contract import Refs, Run
 
 VERSION: Final = 1
@@ -178,7 +179,7 @@ def open_(blob: bytes | None, context: bytes) -> Opened:
         raise Damaged("a segment's header makes no sense")
     try:
         return _decode(blob[_PREFIX.size : body]), encoding, body, blob
-    except msgspec.MsgspecError as error:
+    except UNREADABLE as error:
         raise Damaged("a segment's header cannot be read") from error
 
 
@@ -210,9 +211,10 @@ def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
     lengths = _lengths_of(count, plain)
     if at + sum(lengths) != len(plain):
         raise Damaged("the cells of a segment do not fill it")
-    if header.refs and [len(entry) or count for entry, (_, _, count) in zip(header.refs, ranges, strict=False)] != [
-        count for _, _, count in ranges
-    ]:
+    if header.refs and (
+        len(header.refs) != len(ranges)
+        or any(entry and len(entry) != held for entry, (_, _, held) in zip(header.refs, ranges, strict=True))
+    ):
         raise Damaged("a segment's references do not match its cells")
     return plain, lengths, at
 

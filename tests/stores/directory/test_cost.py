@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast.stores.directory import DirectoryStore, files
-from holdfast.testing.contract.build import saved, texts_of
+from holdfast.testing.contract.build import saved, texts_of, value
 from tests.stores.directory.conftest import Open, log_of
 
 
@@ -56,8 +56,9 @@ def test_a_new_thread_is_entered_into_every_folder_above_it(
     watched = Watched(monkeypatch)
     saved(open_store(durability="full"), "a", "x")
     folders = [step.removeprefix("folder ") for step in watched.seen if step.startswith("folder ")]
-    # The store's folder in the one above it, its marker, the namespace, its log, threads/, the thread, its log.
-    assert folders == [path.parent.name, "store", "store", "default", "default", "threads", "a"]
+    # The store's folder in the one above it, its marker, the namespace, its log; the namespace again, which somebody
+    # else may have made, threads/, the thread, its log.
+    assert folders == [path.parent.name, "store", "store", "default", "store", "default", "threads", "a"]
     assert watched.seen[-3:] == ["write log.jsonl.new", "sync log.jsonl.new", "folder a"]
 
 
@@ -70,7 +71,33 @@ def test_what_is_synced(
     line.save("x")
     assert ("sync log.jsonl" in watched.seen) is synced
     line.store.compact(line.number, line.live())
-    assert ("sync log.jsonl.new" in watched.seen) is (durability != "off")
+    synced_new = [step for step in watched.seen if step.startswith("sync log.jsonl.") and step.endswith(".new")]
+    assert bool(synced_new) is (durability != "off")
+
+
+def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
+    open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    saved(open_store(durability="full"), "a", "x")
+    (path / "default" / "threads" / "b").mkdir()
+    other = open_store(durability="full")
+    watched = Watched(monkeypatch)
+    line = saved(other, "b", "x")
+    assert [step for step in watched.seen if step.startswith("folder")] == [
+        "folder store",
+        "folder default",
+        "folder threads",
+        "folder b",
+    ]
+    shared = value(b"a prompt")
+    folder = path / "default" / "values" / shared.digest.hex()[:2]
+    folder.mkdir(parents=True)
+    line.save("y", values=[shared])
+    assert [step for step in watched.seen if step.startswith("folder")][4:] == [
+        "folder default",
+        "folder values",
+        f"folder {folder.name}",
+    ]
 
 
 def test_readers_of_the_handle_see_a_save_when_it_is_safe(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:

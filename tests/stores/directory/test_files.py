@@ -6,6 +6,8 @@ import errno
 import os
 import stat
 import tempfile
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
@@ -13,7 +15,7 @@ import pytest
 
 import holdfast
 from holdfast.codec.text import TextForm
-from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnknown, ReadOnly, StoreFull
+from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnknown, ReadOnly, StoreError, StoreFull
 from holdfast.stores.directory import DirectoryStore, files
 from holdfast.stores.directory.lines import reseal
 from holdfast.testing.contract.build import effect, everything, running, saved, texts_of, value
@@ -124,6 +126,31 @@ def test_a_thread_of_a_newer_format_is_told(store: DirectoryStore, open_store: O
         open_store().thread("a")
 
 
+def test_threads_that_make_the_same_store_at_once_all_have_it(path: Path) -> None:
+    for n in range(10):
+        barrier = threading.Barrier(8)
+
+        def make(at: Path = path / str(n), barrier: threading.Barrier = barrier) -> None:
+            barrier.wait()
+            DirectoryStore(at, namespace="default", durability="full", form=TextForm()).close()
+
+        with ThreadPoolExecutor(8) as pool:
+            for made in [pool.submit(make) for _ in range(8)]:
+                made.result()
+        assert os.listdir(path / str(n)) == ["holdfast.json"]
+
+
+def test_a_store_whose_making_could_not_be_synced(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(descriptor: int) -> None:
+        raise OSError(errno.EIO, "the disk is gone")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "fsync", fail)
+        with pytest.raises(OutcomeUnknown, match="store"):
+            DirectoryStore(path, namespace="default", durability="full", form=TextForm())
+    opened(path).close()
+
+
 @pytest.mark.parametrize("url", ["dir:", "dir://host/x", "dir:a\0b"])
 def test_addresses_that_name_no_folder(url: str) -> None:
     with pytest.raises(InvalidArgument, match="dir:"):
@@ -206,6 +233,22 @@ def test_a_full_disk_changes_nothing(store: DirectoryStore, path: Path, monkeypa
         with pytest.raises(StoreFull):
             line.save("y")
     assert log.read_bytes() == before
+    line.save("y")
+    assert texts_of(store, line.span()) == [["x", "y"]]
+
+
+def test_a_write_that_writes_nothing_is_not_tried_for_ever(
+    store: DirectoryStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = saved(store, "a", "x")
+
+    def nothing(descriptor: int, data: bytes) -> int:
+        return 0
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "write", nothing)
+        with pytest.raises(StoreError):
+            line.save("y")
     line.save("y")
     assert texts_of(store, line.span()) == [["x", "y"]]
 

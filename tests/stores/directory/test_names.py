@@ -65,3 +65,9 @@ def test_a_long_name_keeps_its_beginning() -> None:
     assert folder.startswith("project%2fxxx")
     assert len(folder) <= 120
     assert not folder_name("%" * 500).partition("~")[0].endswith(("%", "%2"))
+
+
+@pytest.mark.parametrize("name", ["holdfast.json", "holdfast.json.new", "holdfast.json.0a1b.new"])
+def test_no_namespace_is_taken_for_the_file_that_says_what_a_store_is(name: str) -> None:
+    assert not folder_name(name).startswith("holdfast")
+    assert name_of(folder_name(name)) == name

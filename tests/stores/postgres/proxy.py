@@ -8,6 +8,7 @@ import select
 import socket
 import struct
 import threading
+from collections import Counter
 from typing import Final, Literal
 from urllib.parse import urlsplit, urlunsplit
 
@@ -17,21 +18,27 @@ QUICK: Final = b"SKIP LOCKED"
 
 _READY: Final = b"Z"
 _SYNC: Final = b"S\0\0\0\4"
+_GOODBYE: Final = b"SFATAL\0VFATAL\0C08P01\0Mserver conn crashed?\0\0"
 
-How = Literal["request", "answer", "late"]
+How = Literal["request", "answer", "late", "fatal", "swallow"]
 
 
 class Relay:
     """Relays connections, each on a thread of its own.
 
     Armed with a marker, it strikes at the next request that holds it: "request" cuts the connection before the server
-    gets it, "answer" after the server has answered, "late" cuts it at once and lets the server have it on `release`.
-    With more than one server connection per client, each transaction goes to the next of them.
+    gets it, "answer" after the server has answered, "late" cuts it at once and lets the server have it on `release`,
+    "fatal" is as "answer", but says goodbye as a pooler does whose server is gone; "swallow" takes the request and does
+    nothing.
+    With more than one server connection per client, each transaction goes to the next of them, the first not to that
+    which the client was told of. Words that are `unknown` reach the server as others, which it does not know either.
     """
 
-    def __init__(self, url: str, *, servers: int = 1) -> None:
+    def __init__(self, url: str, *, servers: int = 1, unknown: tuple[bytes, ...] = ()) -> None:
         self._parts = urlsplit(url)
         self._servers = servers
+        self._unknown = unknown
+        self.disguised: Counter[bytes] = Counter()
         self._door = socket.create_server(("127.0.0.1", 0))
         self._lock = threading.Lock()
         self._marker: bytes | None = None
@@ -116,8 +123,8 @@ class Relay:
     def _serve(self, client: socket.socket, servers: list[socket.socket]) -> None:
         if len(servers) > 1:
             _start_others(client, servers)
-        current = 0
-        cutting = False
+        current = len(servers) - 1
+        cutting = saying = False
         answer = b""
         frames = _Frames()
         while True:
@@ -126,6 +133,7 @@ class Relay:
                 data = client.recv(1 << 16)
                 if not data:
                     return
+                data = self._disguise(data)
                 how = self._strikes(data)
                 if how == "request":
                     self.struck.set()
@@ -136,7 +144,13 @@ class Relay:
                     self._late.append((servers[current], data))
                     self.struck.set()
                     return
-                cutting = cutting or how == "answer"
+                if how == "swallow":
+                    self.struck.set()
+                    while client.recv(1 << 16):
+                        continue
+                    return
+                saying = saying or how == "fatal"
+                cutting = cutting or how in ("answer", "fatal")
                 servers[current].sendall(data)
             if servers[current] in readable:
                 data = servers[current].recv(1 << 16)
@@ -145,6 +159,8 @@ class Relay:
                 if cutting:
                     answer += data
                     if _is_ready(answer):
+                        if saying:
+                            client.sendall(b"E" + struct.pack(">I", 4 + len(_GOODBYE)) + _GOODBYE)
                         self.struck.set()
                         return
                     continue
@@ -153,6 +169,14 @@ class Relay:
                     current = (current + 1) % len(servers)
                     frames = _Frames()
                     self.switches += 1
+
+    def _disguise(self, data: bytes) -> bytes:
+        for word in self._unknown:
+            if word in data:
+                with self._lock:
+                    self.disguised[word] += 1
+                data = data.replace(word, b"X" * len(word))
+        return data
 
     def _strikes(self, data: bytes) -> How | None:
         with self._lock:

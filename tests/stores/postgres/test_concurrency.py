@@ -189,18 +189,19 @@ def wait_for_a_lock(waiting: Future[Any], statement: str) -> None:
             assert time.monotonic() < deadline
 
 
+@pytest.mark.parametrize("is_first", [False, True])
 def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
-    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch, is_first: bool
 ) -> None:
     """Else a value that such a commit found, whose references the marking did not see yet, would be swept."""
     first, second = open_store(), open_store()
     prompt = value(b'"a long system prompt"')
     line = saved(first, "a", "x")
-    line.save("y", values=[prompt])
+    line.save("y", values=[] if is_first else [prompt])
     with ThreadPoolExecutor(2) as pool:
         with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
             marking = pool.submit(second.mark_values)
-            wait_for_a_lock(marking, f'UPDATE "{schema}".setting')
+            wait_for_a_lock(marking, f'INSERT INTO "{schema}".epoch')
         saving.result(PATIENCE)
         epoch = marking.result(PATIENCE)
     line.save("again", values=[prompt])

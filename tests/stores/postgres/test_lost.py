@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import holdfast
 from holdfast.errors import Conflict, OutcomeUnknown, StoreError
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import PostgresStore, pool
 from holdfast.stores.running import Clock
 from holdfast.testing.contract.build import (
     FAR,
@@ -115,6 +119,12 @@ def a_settling(store: Store) -> Act:
     )
 
 
+def a_settling_alone(store: Store) -> Act:
+    line, row = running(store)
+    store.journal(line.number, 1, [effect("in_doubt", key="k")])
+    return lambda: store.settle(line.number, 1, "in_doubt", effect(key="k"), row)
+
+
 def a_rewind(store: Store) -> Act:
     line = saved(store, "a", "x", "y")
     return lambda: store.rewind(line.at, to=1, summary=summary(1))
@@ -122,7 +132,7 @@ def a_rewind(store: Store) -> Act:
 
 def a_deletion(store: Store) -> Act:
     line = saved(store, "a", "x", "y", "z")
-    return lambda: (store.delete(line.number, [1, 2]), None)[1]
+    return lambda: store.delete(line.number, [1, 2])
 
 
 def a_drop(store: Store) -> Act:
@@ -143,6 +153,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (an_update, COMMIT),
     (a_parking, COMMIT),
     (a_settling, COMMIT),
+    (a_settling_alone, COMMIT),
     (a_rewind, COMMIT),
     (a_deletion, COMMIT),
     (a_drop, COMMIT),
@@ -185,7 +196,7 @@ def expected(scene: Scene) -> tuple[Any, list[object]]:
 
 
 @each_scene
-@pytest.mark.parametrize("how", ["request", "answer"])
+@pytest.mark.parametrize("how", ["request", "answer", "fatal"])
 def test_a_lost_connection_changes_nothing(
     open_store: Open, relay: Relay, scene: Scene, marker: bytes, how: How
 ) -> None:
@@ -207,8 +218,8 @@ def test_a_write_that_arrives_late_is_not_done_twice(
     store = open_store(relay.url, clock=clock)
     act = scene(store)
     relay.arm(marker, "late", passing=PASSING.get(scene, 0))
-    with ThreadPoolExecutor(1) as pool:
-        acting = pool.submit(act)
+    with ThreadPoolExecutor(1) as executor:
+        acting = executor.submit(act)
         assert relay.struck.wait(PATIENCE)
         if marker is QUICK:
             # Nothing holds the row: the write is looked for, not found, and done again before the first one arrives.
@@ -223,9 +234,9 @@ def test_a_save_that_was_done_and_followed_by_another_is_found(open_store: Open,
     store, other = open_store(relay.url), open_store(url)
     line = saved(store, "a", "x")
     relay.arm(QUICK, "late")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
-            acting = pool.submit(line.save, "y")
+            acting = executor.submit(line.save, "y")
             assert relay.struck.wait(PATIENCE)
             relay.release()
             followed = saved_on(other, "a", "z")
@@ -239,9 +250,9 @@ def test_a_save_that_lost_to_another_conflicts(open_store: Open, relay: Relay, u
     store, other = open_store(relay.url), open_store(url)
     line = saved(store, "a", "x")
     relay.arm(QUICK, "late")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
-            acting = pool.submit(line.save, "y")
+            acting = executor.submit(line.save, "y")
             assert relay.struck.wait(PATIENCE)
             saved_on(other, "a", "z")
             relay.release()
@@ -251,13 +262,41 @@ def test_a_save_that_lost_to_another_conflicts(open_store: Open, relay: Relay, u
     assert len(store.checkpoints(line.number, before=None, limit=9)) == 2
 
 
+def test_a_claim_that_lost_to_one_of_the_same_process_conflicts(open_store: Open, relay: Relay, url: str) -> None:
+    store, other = open_store(relay.url, clock=clock), open_store(url, clock=clock)
+    _, row = running(store)
+    mine, theirs = (replace(row, fence=2, attempt=1, nonce=nonce) for nonce in (b"mine", b"theirs"))
+    relay.arm(COMMIT, "request")
+    relay.refuses = True
+    with ThreadPoolExecutor(1) as executor:
+        acting = executor.submit(store.claim, row, mine)
+        assert relay.struck.wait(PATIENCE)
+        other.claim(row, theirs)
+        relay.refuses = False
+        with pytest.raises(Conflict):
+            acting.result(PATIENCE)
+    assert store.run(row.thread) == theirs
+
+
+def test_no_two_claims_of_a_run_are_alike(store: PostgresStore, url: str) -> None:
+    nonces: set[bytes] = set()
+    with holdfast.open(url) as hf:
+        for _ in range(3):
+            with suppress(ZeroDivisionError), hf.run("a", start={}):
+                found = store.run(1)
+                assert found is not None
+                nonces.add(found.nonce)
+                raise ZeroDivisionError
+    assert len(nonces - {b""}) == 3
+
+
 def test_what_can_no_longer_be_told_is_said_to_be_unknown(open_store: Open, relay: Relay, url: str) -> None:
     store, other = open_store(relay.url), open_store(url)
     line = saved(store, "a", "x")
     relay.arm(QUICK, "answer")
-    with ThreadPoolExecutor(1) as pool:
+    with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
-            acting = pool.submit(line.save, "y")
+            acting = executor.submit(line.save, "y")
             assert relay.struck.wait(PATIENCE)
             other.drop(line.number)
             go_on.set()
@@ -289,7 +328,7 @@ def test_a_write_that_was_never_sent_has_a_known_outcome(open_store: Open, relay
     assert not isinstance(refused.value, OutcomeUnknown)
 
 
-@pytest.mark.parametrize("how", ["request", "answer"])
+@pytest.mark.parametrize("how", ["request", "answer", "fatal"])
 def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: Relay, how: How) -> None:
     store = open_store(relay.url, clock=clock)
     lines = [saved(store, f"t{n}", "x") for n in range(8)]
@@ -303,11 +342,36 @@ def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: 
             lines[index].save(f"{n}")
         return lines[index].at.last
 
-    with ThreadPoolExecutor(len(lines)) as pool:
-        assert list(pool.map(write, range(len(lines)), timeout=PATIENCE)) == [6] * len(lines)
+    with ThreadPoolExecutor(len(lines)) as executor:
+        assert list(executor.map(write, range(len(lines)), timeout=PATIENCE)) == [6] * len(lines)
     for line in lines:
         assert texts_of(store, line.span()) == [["x", "0", "1", "2", "3", "4"]]
     assert list(store.check()) == []
+
+
+@pytest.mark.parametrize("marker", [QUICK, COMMIT])
+def test_an_answer_that_never_comes_is_not_waited_for(
+    open_store: Open, relay: Relay, monkeypatch: pytest.MonkeyPatch, marker: bytes
+) -> None:
+    monkeypatch.setattr(pool, "SILENCE", 0.5)
+    store = open_store(relay.url)
+    lines = [saved(store, name, "x") for name in "ab"]
+    relay.arm(marker, "swallow", passing=PASSING[a_save_with_values] if marker is COMMIT else 0)
+    values = [PROMPT] if marker is COMMIT else []
+    with ThreadPoolExecutor(2) as executor:
+        first = executor.submit(lines[0].save, "y", values=values)
+        assert relay.struck.wait(PATIENCE)
+        second = executor.submit(lines[1].save, "y")
+        assert [first.result(PATIENCE).last, second.result(PATIENCE).last] == [2, 2]
+    assert list(store.check()) == []
+
+
+def test_a_server_that_has_vanished_is_noticed_by_the_system(store: PostgresStore) -> None:
+    connection = store._pool.take()
+    with socket.socket(fileno=os.dup(connection.fileno())) as end:
+        options = [socket.TCP_USER_TIMEOUT, socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT]
+        assert [end.getsockopt(socket.IPPROTO_TCP, option) for option in options] == [30_000, 10, 5, 4]
+    store._pool.give(connection)
 
 
 def saved_on(store: Store, name: str, text: str) -> Any:

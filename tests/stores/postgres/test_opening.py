@@ -12,8 +12,10 @@ import pytest
 from psycopg import sql
 
 import holdfast
-from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, StoreError
+from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, StoreError
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres import schema as schemas
+from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.server import address, database
@@ -63,7 +65,8 @@ def test_tables_are_in_the_schema_that_was_named_and_nowhere_else(
         "SELECT table_name::text FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (odd,)
     ).fetchall()
     assert [name for (name,) in found] == [
-        *("checkpoint", "effect", "fork", "move", "run", "segment", "setting", "thread", "value", "value_piece")
+        *("checkpoint", "data_key", "effect", "epoch", "fork", "move", "run", "segment", "setting", "thread", "value"),
+        "value_piece",
     ]
     server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
 
@@ -108,8 +111,9 @@ def test_the_extra_is_named_where_it_is_not_installed(monkeypatch: pytest.Monkey
 
 def test_a_newer_format_is_left_alone(store: PostgresStore, open_store: Open, server: Server, schema: str) -> None:
     setting = sql.Identifier(schema, "setting")
-    server.execute(sql.SQL("UPDATE {} SET value = 2 WHERE name = 'format'").format(setting))
-    with pytest.raises(NewerFormat, match="format 2"):
+    newer = VERSION + 1
+    server.execute(sql.SQL("UPDATE {} SET value = %s WHERE name = 'format'").format(setting), (newer,))
+    with pytest.raises(NewerFormat, match=f"format {newer}"):
         open_store()
 
 
@@ -120,6 +124,53 @@ def test_tables_of_another_program_are_left_alone(open_store: Open, server: Serv
         open_store()
     found = server.execute("SELECT count(*) FROM information_schema.tables WHERE table_schema = %s", (schema,))
     assert found.fetchone() == (1,)
+
+
+def test_tables_that_cannot_be_seen_are_left_alone(open_store: Open, server: Server, url: str, schema: str) -> None:
+    role = f"{schema}_guest"
+    names = {"schema": sql.Identifier(schema), "role": sql.Identifier(role)}
+    server.execute(sql.SQL("CREATE ROLE {role} LOGIN; CREATE SCHEMA {schema}").format(**names))
+    server.execute(sql.SQL("CREATE TABLE {schema}.thread (id int)").format(**names))
+    server.execute(sql.SQL("GRANT USAGE, CREATE ON SCHEMA {schema} TO {role}").format(**names))
+    with pytest.raises(NotAStore):
+        open_store(url.replace("postgres@", f"{role}@"))
+    assert tables(server, schema) == ["thread"]
+    server.execute(sql.SQL("DROP OWNED BY {role}; DROP ROLE {role}").format(**names))
+
+
+def test_a_set_up_that_fails_leaves_nothing_behind(
+    open_store: Open, server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    split = schemas._split
+    monkeypatch.setattr(schemas, "_split", lambda file, name: [*split(file, name), b"SELECT 1 / 0"])
+    with pytest.raises(StoreError, match="nothing was changed"):
+        open_store()
+    assert tables(server, schema) == []
+
+
+def tables(server: Server, schema: str) -> list[str]:
+    found = server.execute(
+        "SELECT relname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE nspname = %s AND relkind = 'r' ORDER BY 1",
+        (schema,),
+    )
+    return [name for (name,) in found.fetchall()]
+
+
+def test_a_name_that_is_taken_costs_no_thread_number(store: PostgresStore) -> None:
+    saved(store, "a", "x")
+    for _ in range(3):
+        with pytest.raises(AlreadyExists):
+            saved(store, "a", "x")
+    assert saved(store, "b", "x").number == 2
+
+
+@pytest.mark.parametrize(("part", "other"), [("postgres@", "nobody-of-that-name@"), ("/postgres?", "/no-such-one?")])
+def test_who_is_not_let_in_is_told_so_at_once(url: str, part: str, other: str) -> None:
+    assert part in url
+    with pytest.raises(StoreError, match=r"not let in .*user, the password and the name of the database") as refused:
+        PostgresStore(url.replace(part, other), namespace="default", patience=10)
+    assert refused.value.__cause__ is None
 
 
 def test_a_set_up_that_was_cut_off_is_finished(
@@ -172,6 +223,15 @@ def test_statements_are_prepared_only_where_the_address_allows_it(
     assert line.at.last == 20
 
 
-def test_prepare_is_yes_or_no(url: str) -> None:
-    with pytest.raises(InvalidArgument, match="prepare="):
-        PostgresStore(f"{url}&prepare=perhaps", namespace="default")
+@pytest.mark.parametrize("option", ["prepare", "notify"])
+def test_switches_are_yes_or_no(url: str, option: str) -> None:
+    with pytest.raises(InvalidArgument, match=f"{option}="):
+        PostgresStore(f"{url}&{option}=perhaps", namespace="default")
+
+
+def test_options_of_libpq_reach_it_as_they_were_written(open_store: Open, url: str) -> None:
+    store = open_store(f"{url}&options=-c%20statement_timeout%3D54321&application_name=a+b%2Bc%20d")
+    connection = store._pool.take()
+    found = connection.execute("SELECT current_setting('statement_timeout'), current_setting('application_name')")
+    store._pool.give(connection)
+    assert found.fetchone() == ("54321ms", "a+b+c d")

@@ -16,17 +16,17 @@ import pytest
 
 from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.stores.postgres import PostgresStore
-from holdfast.testing.contract.build import Line, effect, held, saved, texts_of
+from holdfast.testing.contract.build import Line, effect, held, saved, texts_of, value
 from tests.stores.postgres.server import Server
 
 PATIENCE = 60
 
 
 @pytest.fixture
-def own_server() -> Iterator[Server]:
+def own_server(request: pytest.FixtureRequest) -> Iterator[Server]:
     # Not in pytest's folder, which only its owner may enter: the server does not run as root.
     folder = Path(tempfile.mkdtemp(prefix="holdfast-postgres-"))
-    made = Server(folder, "fsync=off")
+    made = Server(folder, "fsync=off", *getattr(request, "param", ()))
     made.create()
     made.start()
     yield made
@@ -82,6 +82,36 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
             else:
                 assert texts_of(store, line.span()) == [["start", *(f"{n}" for n in range(count))]]
         assert list(store.check()) == []
+
+
+# The log is written by nobody but those who wait for it.
+LAZY = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_after=1GB")
+
+
+@pytest.mark.parametrize("own_server", [LAZY], indirect=True)
+def test_what_is_acknowledged_survives_a_crash_also_where_commits_are_not_flushed(own_server: Server) -> None:
+    with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
+        line = saved(store, "a", "x")
+        saved(store, "b", "x").save("y", values=[value(b'"a prompt"')])
+        for save in (lambda: line.save("quick"), lambda: store.claim(None, held(store, line.number))):
+            save()
+            own_server.stop(signal.SIGQUIT)
+            own_server.start()
+            assert store.last(line.number) == line.at.last
+        assert store.run(line.number) is not None
+        assert list(store.check()) == []
+
+
+@pytest.mark.parametrize("own_server", [LAZY], indirect=True)
+def test_who_asks_for_less_durability_leaves_the_setting_of_the_server(own_server: Server) -> None:
+    with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
+        line = saved(store, "a", "x")
+    with closing(PostgresStore(own_server.url, namespace="default", patience=30, durability="normal")) as store:
+        line.store = store
+        line.save("y")
+        own_server.stop(signal.SIGQUIT)
+        own_server.start()
+        assert store.last(line.number) == 1
 
 
 def test_a_call_waits_for_a_server_that_comes_up(own_server: Server) -> None:

@@ -14,6 +14,9 @@ from psycopg import sql
 
 from holdfast.errors import ReadOnly, StoreError
 from holdfast.stores.postgres import PostgresStore
+from holdfast.stores.postgres.pool import connect
+from holdfast.stores.postgres.reading import name_digest
+from holdfast.stores.postgres.schema import statements
 from holdfast.testing.contract.build import effect, held, names_of, saved, value
 from tests.stores.postgres.conftest import Open
 
@@ -88,14 +91,18 @@ def test_a_reader_cannot_write(
         own.delete(line.number, [1])
 
 
-def test_row_level_security_keeps_tenants_apart(
-    store: PostgresStore, open_store: Open, server: Server, url: str, schema: str, roles: list[str]
-) -> None:
-    tenants = [f"{schema}_acme", f"{schema}_umbrella"]
+@pytest.fixture
+def tenants(store: PostgresStore, server: Server, schema: str, roles: list[str]) -> list[str]:
+    """Two roles that are held by policies, each to the namespace of its name."""
+    made = [f"{schema}_acme", f"{schema}_umbrella"]
     worker, reader = f"{schema}_worker", f"{schema}_reader"
-    roles += [*tenants, worker, reader]
+    roles += [*made, worker, reader]
     carry_out(server, "Roles", schema, holdfast_worker=worker, holdfast_reader=reader)
-    carry_out(server, "Tenants", schema, holdfast_worker=worker, acme=tenants[0], umbrella=tenants[1])
+    carry_out(server, "Tenants", schema, holdfast_worker=worker, acme=made[0], umbrella=made[1])
+    return made
+
+
+def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, schema: str, tenants: list[str]) -> None:
     own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
     line = saved(own, "a", "x", "y")
     line.save("z", values=[value(b'"a prompt"')])
@@ -120,3 +127,65 @@ def test_row_level_security_keeps_tenants_apart(
     own.delete(line.number, [1])
     own.compact(fork.number, fork.live(fork.span()))
     own.drop(line.number)
+
+
+def test_every_table_that_holds_data_is_held_by_a_policy(server: Server, schema: str, tenants: list[str]) -> None:
+    found = server.execute(
+        "SELECT relname::text FROM pg_class JOIN pg_namespace ON pg_namespace.oid = relnamespace "
+        "WHERE nspname = %s AND relkind = 'r' AND NOT (relrowsecurity AND EXISTS ("
+        "SELECT 1 FROM pg_policy WHERE polrelid = pg_class.oid))",
+        (schema,),
+    ).fetchall()
+    assert found == [("setting",)]
+
+
+def test_a_tenant_learns_of_no_name_elsewhere_and_takes_none(
+    open_store: Open, url: str, schema: str, tenants: list[str]
+) -> None:
+    own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
+    saved(own, "a", "x")
+    saved(other, "secret", "x")
+    theirs = [name_digest(tenants[1].encode(), name) for name in (b"secret", b"payroll")]
+    with psycopg.connect(as_role(url.partition("?")[0], tenants[0]), autocommit=True) as connection:
+        for number, digest in enumerate(theirs, 1000):
+            connection.execute(
+                sql.SQL(
+                    "INSERT INTO {} (thread_no, namespace, name, name_hash, created_at, head, move, last, count, "
+                    "head_id, step, status, size, updated_at, checksum, version, name_digest) "
+                    "VALUES (%s, %s, 'x', 0, 0, 0, 0, 0, 0, '', 0, '', 0, 0, 0, 1, %s)"
+                ).format(sql.Identifier(schema, "thread")),
+                (number, tenants[0].encode(), digest),
+            )
+    saved(other, "payroll", "x")
+    assert names_of(other) == ["payroll", "secret"]
+
+
+def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, schema: str, tenants: list[str]) -> None:
+    own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
+    assert [own.mark_values(), own.mark_values(), other.mark_values()] == [2, 3, 2]
+    with (
+        pytest.raises(psycopg.errors.InsufficientPrivilege),
+        psycopg.connect(as_role(url.partition("?")[0], tenants[0])) as connection,
+    ):
+        connection.execute(sql.SQL("UPDATE {} SET value = 99").format(sql.Identifier(schema, "setting")))
+
+
+@pytest.mark.parametrize(
+    ("statement", "values", "column"),
+    [
+        ("thread_by_name", (b"n", b"name"), "name_start"),
+        ("thread_by_digest", (b"n", b"digest"), "name_digest"),
+        ("threads_from", (b"n", b"name", 9), "name_start"),
+        ("threads_after", (b"n", b"name", 9), "name_start"),
+        ("checkpoints_by_label", (1, 9, 9, b"label"), "label_start"),
+        ("marked", (1, b"mark"), "mark_start"),
+    ],
+)
+def test_a_tenant_is_led_by_the_indexes(
+    url: str, schema: str, tenants: list[str], statement: str, values: tuple[Any, ...], column: str
+) -> None:
+    with connect(as_role(url.partition("?")[0], tenants[0]), prepares=False) as connection:
+        connection.execute("SET enable_seqscan = off")
+        connection.execute("SET enable_bitmapscan = off")
+        plan = connection.execute(b"EXPLAIN " + statements(schema)[statement], values).fetchall()
+    assert re.search(rf"Index Cond: .*\b{column}\b", "\n".join(line for (line,) in plan)), plan

@@ -13,9 +13,9 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
-from holdfast.stores.contract import Position, Run
+from holdfast.stores.contract import Live, Position, Run
 from holdfast.stores.group import Entry
-from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.writer import Work
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
 from tests.stores.sqlite.conftest import PATIENCE, Open, output, script
@@ -42,6 +42,22 @@ def test_a_full_disk_changes_nothing_and_the_store_stays_usable(store: SQLiteSto
     limit_pages(store, None)
     store.commit(commit("t", line.at, runs=[Run(1, 2, (noise(store, 100_000),))]))
     assert list(store.check()) == []
+
+
+def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An error that says that nothing was changed would be wrong; sweeping does the rest."""
+    line = saved(store, "t", "x")
+
+    def clear(*args: object) -> int:
+        raise StoreFull("no room for the write; nothing was changed")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(maintenance, "clear", clear)
+        store.drop(line.number)
+    assert names_of(store) == []
+    assert line.number in store.thread_numbers()
+    store.sweep(line.number, Live((), 0))
+    assert store.thread_numbers() == []
 
 
 def hold(store: SQLiteStore) -> threading.Lock:

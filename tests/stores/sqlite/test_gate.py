@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import stat
 import subprocess
 import time
+from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -112,3 +115,21 @@ def test_a_lock_file_that_cannot_be_opened(path: Path) -> None:
     path.with_name("store.db-turn").mkdir()
     with pytest.raises(StoreError, match="cannot be opened"):
         Gate(str(path), 1.0).enter()
+
+
+def test_a_lock_file_that_cannot_be_looked_at_is_closed_again(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def unseen(*args: object, **kwargs: object) -> os.stat_result:
+        raise OSError(errno.EIO, "the disk does not answer")
+
+    gate = Gate(str(path), 0.1)
+    before = sorted(os.listdir("/dev/fd"))
+    for call in ("fstat", "stat"):
+        with monkeypatch.context() as patched:
+            patched.setattr(os, call, unseen)
+            with pytest.raises(StoreError, match="lock file"):
+                gate.enter()
+        gate.leave()
+    gate.close()
+    assert sorted(os.listdir("/dev/fd")) == before
+    with closing(Gate(str(path), 0.1)) as other:
+        other.enter()

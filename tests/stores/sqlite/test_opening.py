@@ -41,7 +41,7 @@ def test_settings_are_as_documented(open_store: Open, durability: Durability, sy
         "checkpoint_fullfsync": 1,
         "temp_store": 2,
         "application_id": 0x686C6466,
-        "user_version": 1,
+        "user_version": 2,
     }
     assert {name: pragma(store, name) for name in expected} == expected
 

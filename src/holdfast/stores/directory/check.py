@@ -7,9 +7,10 @@ from collections.abc import Iterator
 
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Problem
-from holdfast.stores.directory.names import folder_name
+from holdfast.stores.directory import files
+from holdfast.stores.directory.names import LOG, folder_name, name_of
 from holdfast.stores.directory.replay import Thread
-from holdfast.stores.directory.space import LOG, Followed, Space
+from holdfast.stores.directory.space import Followed, Space
 
 
 def problems(space: Space) -> Iterator[Problem]:
@@ -21,8 +22,12 @@ def problems(space: Space) -> Iterator[Problem]:
     for found in space.everything():
         known[found.thread.number] = found
         yield from _thread(found)
+    told = {found.folder for found in known.values()}
+    for unread in space.unread:
+        told.add(unread.folder)
+        yield Problem(name_of(os.path.basename(unread.folder)), (), f"{unread.folder}: {unread.error}")
     for folder in space.folders():
-        if os.path.exists(os.path.join(folder, LOG)) and not any(found.folder == folder for found in known.values()):
+        if folder not in told and files.is_there(os.path.join(folder, LOG)):
             yield from _stranger(space, folder)
 
 
@@ -54,7 +59,7 @@ def _thread(found: Followed) -> Iterator[Problem]:
     if thread.is_gone or thread.stand is None or thread.tail_damage is not None or thread.stand_damage is not None:
         return
     yield from _history(thread, name)
-    if sorted(thread.entries) != list(range(1, thread.last_entry + 1)):
+    if len(thread.entries) != thread.newest_entry:
         yield Problem(name, (), "The journal's entries are not those that were numbered.")
     if thread.run_row is None and thread.run_damage is None and thread.entries:
         yield Problem(name, (), "The journal has no run.")

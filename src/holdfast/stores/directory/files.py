@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Generator, Iterable
+import secrets
+import stat
+from collections.abc import Generator, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
@@ -12,6 +14,7 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError,
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
+_AT_ONCE: Final = 16 << 20
 
 
 class SyncFailed(Exception):
@@ -39,7 +42,7 @@ def make_folder(path: str, *, sync: bool) -> None:
     """A folder and those above it that are missing, each entered durably into the one above."""
     missing: list[str] = []
     at = path
-    while not os.path.isdir(at):
+    while not _is_folder(at):
         missing.append(at)
         at = os.path.dirname(at)
     for folder in reversed(missing):
@@ -49,6 +52,31 @@ def make_folder(path: str, *, sync: bool) -> None:
             continue  # somebody else was faster
         if sync:
             sync_folder(os.path.dirname(folder))
+
+
+def is_there(path: str) -> bool:
+    """As `os.path.exists`, but OSError where the system could not look: that a file is gone does not follow from it."""
+    try:
+        os.stat(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return False
+    return True
+
+
+def _is_folder(path: str) -> bool:
+    """As `os.path.isdir`, but for the same."""
+    return is_there(path) and stat.S_ISDIR(os.stat(path).st_mode)
+
+
+def enter(path: str, entered: set[str], *, sync: bool) -> None:
+    """Make a folder, or see to it that one which is there is entered durably into the one above.
+
+    Who made it may have been killed before that. `entered` are those for which this was done.
+    """
+    if sync and path not in entered and _is_folder(path):
+        sync_folder(os.path.dirname(path))
+    make_folder(path, sync=sync)
+    entered.add(path)
 
 
 def sync_folder(path: str) -> None:
@@ -65,7 +93,20 @@ def sync_folder(path: str) -> None:
 def write_all(descriptor: int, data: bytes) -> None:
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
+        written = os.write(descriptor, view)
+        if not written:
+            raise OSError(errno.EIO, "a write wrote nothing")
+        view = view[written:]
+
+
+def stretches(descriptor: int, start: int, end: int) -> Iterator[bytes]:
+    """The bytes of a file between two offsets, in pieces: one read gives 2 GiB at most, however much is asked for."""
+    while start < end:
+        piece = os.pread(descriptor, min(end - start, _AT_ONCE), start)
+        if not piece:
+            return
+        yield piece
+        start += len(piece)
 
 
 def sync_data(descriptor: int) -> None:
@@ -75,13 +116,13 @@ def sync_data(descriptor: int) -> None:
         raise SyncFailed from error
 
 
-def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, new: str | None = None) -> None:
+def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, is_alone: bool = True) -> None:
     """Put a new file in the place of a name, whole or not at all. A `.new` that a crash leaves behind is nobody's.
 
-    `new` is for where several processes may do so at once, and no lock keeps them apart.
+    Not `is_alone` is where others may do so at once, and no lock keeps them apart.
     """
-    new = f"{path}.new" if new is None else new
-    with _opened(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC) as descriptor:
+    new = f"{path}.new" if is_alone else new_name(path)
+    with _opened(new, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_alone else os.O_EXCL)) as descriptor:
         for piece in pieces:
             write_all(descriptor, piece)
         if sync:
@@ -89,6 +130,11 @@ def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, new: str | N
     os.rename(new, path)
     if sync:
         sync_folder(os.path.dirname(path))
+
+
+def new_name(path: str) -> str:
+    """A name, beside that of a file, that nobody else writes to."""
+    return f"{path}.{secrets.token_hex(8)}.new"
 
 
 @contextmanager

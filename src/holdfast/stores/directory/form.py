@@ -17,6 +17,6 @@ class Form(Protocol):
         """The bytes. `Damaged` if the text was not made by `to_text`."""
         ...
 
-    def from_texts(self, texts: Sequence[bytes]) -> list[bytes]:
+    def from_texts(self, texts: Sequence[bytes | memoryview]) -> list[bytes]:
         """The bytes of each: thousands at once cost less than one by one."""
         ...

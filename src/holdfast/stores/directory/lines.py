@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
+from functools import lru_cache
 from itertools import groupby
 from typing import Final, NamedTuple
 from zlib import crc32
@@ -16,6 +17,8 @@ from zlib import crc32
 import msgspec
 
 _PREFIX: Final = len('{"crc":"00000000",')
+_ZEROS: Final = re.compile(rb"\0+")
+_SECTOR: Final = 512  # no disk writes less at once
 _END_TAG: Final = b'"t":"end",'
 # A cell without references, up to the cell itself: what most of a log is made of.
 _CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d+),"log":(\d+),"at":(\d+),"cell":')
@@ -23,16 +26,13 @@ _CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d+),"log":
 _encode = msgspec.json.Encoder().encode
 
 
-class Line(NamedTuple):
+class Line(msgspec.Struct, frozen=True, gc=False):
     """A line as it lies in its file, without its line break; `body` is None if it is damaged."""
 
     offset: int
     length: int
-    body: bytes | None
-
-    @property
-    def is_end(self) -> bool:
-        return self.body is not None and self.body.startswith(_END_TAG, _PREFIX)
+    body: memoryview | None
+    is_end: bool
 
 
 class Damage(NamedTuple):
@@ -57,18 +57,18 @@ def reseal(body: bytes) -> bytes:
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
-def open_line(line: bytes) -> bytes | None:
-    """A line (without its line break), or None if it is not what its checksum says."""
-    return line if line.startswith(b'{"crc":"%08x",' % crc32(memoryview(line)[_PREFIX:])) else None
+def is_whole(line: bytes | memoryview) -> bool:
+    """Whether a line (without its line break) is what its checksum says."""
+    return line[:_PREFIX] == b'{"crc":"%08x",' % crc32(memoryview(line)[_PREFIX:])
 
 
-def cell_head(line: bytes) -> tuple[int, int, int] | None:
-    """seq, log and position of a cell without references; None if the line is anything else."""
+def cell_head(line: bytes | memoryview) -> tuple[bytes, ...] | None:
+    """seq, log and position of a cell without references, in digits; None if the line is anything else."""
     found = _CELL.match(line)
-    return None if found is None else (int(found[1]), int(found[2]), int(found[3]))
+    return None if found is None else found.groups()
 
 
-def cell_text(line: bytes) -> bytes | None:
+def cell_text(line: memoryview) -> memoryview | None:
     """The cell of a cell without references; None if the line is anything else."""
     found = _CELL.match(line)
     return None if found is None else line[found.end() : -1]
@@ -76,22 +76,40 @@ def cell_text(line: bytes) -> bytes | None:
 
 def split(data: bytes, offset: int) -> tuple[list[Line], bytes]:
     """The complete lines of bytes that lie at `offset`, and what follows the last line break."""
-    *whole, rest = data.split(b"\n")
     lines: list[Line] = []
-    for line in whole:
-        lines.append(Line(offset, len(line), open_line(line)))
-        offset += len(line) + 1
-    return lines, rest
+    view = memoryview(data)
+    start = 0
+    while (end := data.find(b"\n", start)) >= 0:
+        # As `is_whole`, with less ado: the logs of long threads are long.
+        if data.startswith(b'{"crc":"%08x",' % crc32(view[start + _PREFIX : end]), start):
+            is_end = data.startswith(_END_TAG, start + _PREFIX)
+            lines.append(Line(offset + start, end - start, view[start:end], is_end))
+        else:
+            lines.append(Line(offset + start, end - start, None, False))
+        start = end + 1
+    return lines, data[start:]
 
 
-def is_torn(line: bytes) -> bool:
-    """Whether a complete line that is damaged was never written whole: no line of ours holds a zero byte."""
-    return b"\0" in line
+def has_holes(data: bytes, offset: int, start: int, end: int) -> bool:
+    """Whether bytes that lie at `offset` hold zeros, and all of them where sectors did not reach the disk.
+
+    No line of ours holds a zero byte. What a power cut leaves begins at `start`, where the write began, or with a
+    sector, and ends with a sector or at the file's `end`; a zero anywhere else is a byte that has changed.
+    """
+    holes = [(offset + found.start(), offset + found.end()) for found in _ZEROS.finditer(data)]
+    return bool(holes) and all(
+        (first == start or first % _SECTOR == 0) and (behind == end or behind % _SECTOR == 0) for first, behind in holes
+    )
+
+
+def is_only_end(line: bytes) -> bool:
+    """Whether a damaged line was an end, and not that and another, joined by a line break that has changed."""
+    return line.find(_END_TAG) == _PREFIX and line.count(b'{"crc":"') <= 1
 
 
 # -- what a group holds: a letter per kind, with a count where there are several in a row ---------------------------
 
-_COUNTS: Final = re.compile(r"([a-z])(\d*)")
+_COUNTS: Final = re.compile(r"([a-z])([0-9]{0,18})")
 
 
 def composition(kinds: Iterable[str]) -> str:
@@ -104,6 +122,7 @@ def counts(composed: str) -> list[tuple[str, int]]:
     return [(kind, int(count or 1)) for kind, count in _COUNTS.findall(composed)]
 
 
+@lru_cache(maxsize=256)
 def size(composed: str) -> int:
     """How many lines a group has, its end not counted."""
     return sum(count for _, count in counts(composed))

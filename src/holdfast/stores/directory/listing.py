@@ -19,6 +19,7 @@ class Listing:
         self._folder = folder
         self._changed = -1
         self._names: list[tuple[str, str]] = []
+        self._untold: list[str] = []
 
     def names(self, name_in: Callable[[str], str | None]) -> list[tuple[str, str]]:
         """Names and folders, in order of the names' code points, which is that of their UTF-8 bytes."""
@@ -28,8 +29,11 @@ class Listing:
             return []
         if changed != self._changed:
             is_settled = time.time_ns() - changed > _SETTLED
-            folders = [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
-            told = [(name_in(folder), folder) for folder in folders]
-            self._names = sorted((name, folder) for name, folder in told if name is not None)
+            self._names, self._untold = [], [os.path.join(self._folder, name) for name in os.listdir(self._folder)]
             self._changed = changed if is_settled else -1
+        # A folder that does not say its name may get a log that does, and itself stay as it was.
+        if self._untold:
+            told = [(name_in(folder), folder) for folder in self._untold]
+            self._names = sorted([*self._names, *((name, folder) for name, folder in told if name is not None)])
+            self._untold = [folder for name, folder in told if name is None]
         return self._names

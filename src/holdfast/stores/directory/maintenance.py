@@ -1,37 +1,31 @@
 """Removing what is dead: a sweep says so in the log, and a rewrite leaves it out.
 
-A rewrite puts a new file in the place of the old one, at once; readers that have the old one open read on in it. Lines
-are copied as they lie, the damaged ones too: nothing is left out because it could not be read.
+A rewrite puts a new file in the place of the old one, at once; readers that have the old one open read on in it.
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
 import shutil
-import time
 from bisect import bisect_right
 from collections.abc import Iterator, Sequence
 from itertools import groupby
-from typing import Final, NamedTuple
+from typing import Final
 
 from holdfast.errors import InvalidArgument
 from holdfast.stores import contract as c
-from holdfast.stores.directory import files, lines
+from holdfast.stores.directory import files
 from holdfast.stores.directory import records as r
+from holdfast.stores.directory.names import LOG
 from holdfast.stores.directory.replay import Cell, Thread
-from holdfast.stores.directory.space import LOG, Followed, Sealed, Space, group, sealed
+from holdfast.stores.directory.rewriting import Rewriting
+from holdfast.stores.directory.settling import settle_log, settle_users
+from holdfast.stores.directory.space import Followed, Space, sealed
 from holdfast.stores.directory.writing import Plan
 
 # A log is rewritten by a sweep when more than half of it is dead, so that all rewrites together cost what was appended.
 _WORTH_REWRITING: Final = 64 << 10
-_UNKNOWN: Final = "z"  # stands for a damaged line in the composition of a group
-
-
-class Rewrite(NamedTuple):
-    """A log to be rewritten without some of its cells."""
-
-    followed: Followed
-    dead: frozenset[int]  # offsets of lines
 
 
 class Alive:
@@ -93,27 +87,40 @@ def _joined(ranges: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, 
         yield current
 
 
-def plan_compaction(space: Space, number: int, live: c.Live) -> tuple[c.Compacted, Rewrite | None]:
-    """What a compaction would do, and how."""
+def plan_compaction(space: Space, number: int, live: c.Live) -> tuple[c.Compacted, Rewriting | None]:
+    """What a compaction would do, and how. Only under the gate."""
     alive = Alive(number, live)
     found = space.numbered(number)
     if found is None:
         return c.Compacted(), None
     thread = found.thread
     damaged = len(thread.damages) + (thread.tail_damage is not None)
-    if thread.tail_damage is not None or thread.stand_damage is not None:
+    if not can_be_rewritten(thread):
         return c.Compacted(damaged=damaged), None
     dead = [cell for log, cells in thread.logs.items() for cell in alive.dead(log, cells)]
     if not dead and not is_worth_rewriting(found, part=8):
         return c.Compacted(damaged=damaged), None
-    rewrite = Rewrite(found, frozenset(cell.offset for cell in dead))
-    return c.Compacted(damaged=damaged, dropped=len(dead)), rewrite
+    rewriting = Rewriting(space, found, frozenset(cell.offset for cell in dead))
+    return c.Compacted(damaged=damaged, dropped=len(dead)), rewriting
+
+
+def plan_rewriting(space: Space, number: int) -> Rewriting | None:
+    """How to get rid of what a sweep has left, if it is much. Only under the gate."""
+    found = space.numbered(number)
+    if found is None or found.thread.is_gone or not is_worth_rewriting(found):
+        return None
+    return Rewriting(space, found, frozenset())
+
+
+def can_be_rewritten(thread: Thread) -> bool:
+    """Whether it is known where the thread stands, which a new log would have to say."""
+    return thread.tail_damage is None and thread.stand_damage is None
 
 
 def is_worth_rewriting(found: Followed, *, part: int = 2) -> bool:
     """Whether more than one part in so many of a log is dead, and that is much."""
     thread = found.thread
-    if thread.tail_damage is not None or thread.stand_damage is not None:
+    if not can_be_rewritten(thread):
         return False
     kept = sum(cell.length + 1 for cells in thread.logs.values() for cell in cells)
     kept += sum(row.place.length + 1 for row in thread.rows.values() if row.place is not None)
@@ -122,77 +129,75 @@ def is_worth_rewriting(found: Followed, *, part: int = 2) -> bool:
     return dead > _WORTH_REWRITING and dead * part > found.log.end
 
 
-def rewritten(space: Space, rewrite: Rewrite) -> bytes:
-    """A log without what is dead: one group."""
-    found = rewrite.followed
-    thread = found.thread
-    head = r.ThreadLine(
-        format=r.FORMAT,
-        number=thread.number,
-        **r.shown_name(thread.name or ""),
-        made=time.time_ns(),
-        origins=tuple(sorted(thread.origins)),
-        gone=thread.is_gone,
-    )
-    made: list[Sealed] = [sealed(head)]
-    made += [sealed(_tombstone(row.head)) for _, row in sorted(thread.rows.items()) if row.place is None]
-    data = os.pread(found.log.descriptor(), found.log.end, 0)
-    kept = _kept(thread, rewrite.dead)
-    lost_run = thread.run_damage
-    for line in lines.split(data, 0)[0]:
-        raw = data[line.offset : line.offset + line.length + 1]
-        if line.body is None:
-            made.append(("r" if lost_run is not None else _UNKNOWN, raw))
-            lost_run = None
-        elif line.offset in kept:
-            made.append((kept[line.offset], raw))
-    if thread.run_row is not None and thread.run_damage is None:
-        made.append(sealed(r.show_run(thread.run_row, space.form)))
-    return group(made, thread.number, thread.at)
-
-
-def _kept(thread: Thread, dead: frozenset[int]) -> dict[int, str]:
-    """The offsets of the lines that stay, and the letters of their kinds."""
-    kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
-    kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
-    return kept | {entry.place.offset: "e" for entry in thread.entries.values()}
-
-
 # -- folders --------------------------------------------------------------------------------------------------------
 
 
 def bury(space: Space, number: int) -> None:
-    """A dropped thread leaves its folder to whoever takes its name; where nothing needs its cells it goes for good."""
+    """A dropped thread leaves its folder to whoever takes its name; where nothing needs its cells it goes for good.
+
+    `Damaged`, with its cells left, if it cannot be known whether they are needed.
+    """
     found = space.numbered(number)
     if found is None or not found.thread.is_gone:
         return
-    is_used = any(found.thread.logs.values()) and bool(space.forks(number))
+    settle_users(space, number)
+    lay_aside(space, found)
+    if any(found.thread.logs.values()) and space.forks(number):
+        return
     grave = space.dropped_folder(number)
-    if found.folder != grave:
-        files.make_folder(os.path.dirname(grave), sync=space.sync)
-        os.rename(found.folder, grave)
-        space.forget(found.folder)
-        if space.sync:
-            files.sync_folder(os.path.dirname(grave))
-            files.sync_folder(os.path.dirname(found.folder))
-    if not is_used:
-        space.forget(grave)
-        # First: a folder without a log is no thread, whatever else is left in it.
-        _unlink(os.path.join(grave, LOG))
-        shutil.rmtree(grave, ignore_errors=True)
+    space.forget(grave)
+    # First: a folder without a log is no thread, whatever else is left in it.
+    _unlink(os.path.join(grave, LOG))
+    shutil.rmtree(grave, ignore_errors=True)
+
+
+def lay_aside(space: Space, found: Followed) -> None:
+    """Move a dropped thread out of the folder that has its name."""
+    grave = space.dropped_folder(found.thread.number)
+    if found.folder == grave:
+        return
+    files.make_folder(os.path.dirname(grave), sync=space.sync)
+    settle_log(space, found)
+    os.rename(found.folder, grave)
+    space.forget(found.folder)
+    if space.sync:
+        files.sync_folder(os.path.dirname(grave))
+        files.sync_folder(os.path.dirname(found.folder))
 
 
 def sweep_leftovers(space: Space) -> None:
-    """Remove what a crash left of rewrites and drops. Only under the gate: nobody is writing."""
+    """Remove what a crash left of rewrites and drops. Only under the gate: nobody is writing, but to new logs."""
     for folder in list(space.folders()):
-        _unlink(os.path.join(folder, f"{LOG}.new"))
+        for name in _listed(folder):
+            if name.startswith(LOG) and name.endswith(".new"):
+                unlink_unless_locked(os.path.join(folder, name))
         is_grave = os.path.basename(os.path.dirname(folder)) == "dropped"
-        if is_grave and not os.path.exists(os.path.join(folder, LOG)):
+        if is_grave and not files.is_there(os.path.join(folder, LOG)):
             shutil.rmtree(folder, ignore_errors=True)
     for found in space.everything():
         if found.thread.is_gone:
             bury(space, found.thread.number)
     _unlink(f"{space.ledger_log.path}.new")
+    space.tidy_ledger()
+
+
+def _listed(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except (FileNotFoundError, NotADirectoryError):
+        return []
+
+
+def unlink_unless_locked(path: str) -> None:
+    """Remove a file unless somebody is writing it, who has a lock on it."""
+    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        os.unlink(path)
+    except BlockingIOError:
+        return
+    finally:
+        os.close(descriptor)
 
 
 def _unlink(path: str) -> None:
@@ -200,9 +205,3 @@ def _unlink(path: str) -> None:
         os.unlink(path)
     except (FileNotFoundError, NotADirectoryError):
         return
-
-
-def _tombstone(head: r.CheckpointHead) -> r.TombstoneLine:
-    return r.TombstoneLine(
-        seq=head.seq, id=head.id, digest=head.digest, step=head.step, move=head.move, parent=head.parent
-    )

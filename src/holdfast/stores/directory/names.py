@@ -10,18 +10,22 @@ from __future__ import annotations
 
 import hashlib
 import re
+from functools import lru_cache
 from typing import Final
 from urllib.parse import unquote
 
+LOG: Final = "log.jsonl"
+"""The file in a thread's folder that has all of it."""
 _LONGEST: Final = 120
 _KEPT: Final = 48
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
 # Devices on Windows, whatever follows a dot: a folder that is copied there must arrive. And the file that says what a
 # store is, beside which the folders of namespaces lie.
-_TAKEN: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|holdfast\.json(?:\.new)?$")
+_TAKEN: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|holdfast\.json(?:\..*new)?$")
 _HALF_CODE: Final = re.compile(r"%.?$")
 
 
+@lru_cache(maxsize=1024)
 def folder_name(name: str) -> str:
     """The folder of a name."""
     data = name.encode("utf-8", "surrogatepass")

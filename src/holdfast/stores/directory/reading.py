@@ -13,23 +13,51 @@ from holdfast.errors import Damaged
 from holdfast.stores import contract as c
 from holdfast.stores import leases
 from holdfast.stores.directory import records as r
-from holdfast.stores.directory.lines import Damage, cell_text, open_line
-from holdfast.stores.directory.replay import Cell, Row, Thread
+from holdfast.stores.directory.lines import Damage, cell_text, is_whole
+from holdfast.stores.directory.replay import NO_SUMMARY, Cell, Row, Thread
 from holdfast.stores.directory.space import Followed, Space
 from holdfast.stores.running import Clock, EffectRow, RunRow
 
-# Cells that lie this close to each other are read at once, and so much of a file at a time.
+# Cells that lie this close to each other are read at once, and so much of a file at a time: small enough to be still in
+# the processor's cache when it is decoded.
 _GAP: Final = 16 << 10
-_STRETCH: Final = 8 << 20
+_STRETCH: Final = 256 << 10
 
 
 def thread(space: Space, name: str) -> c.ThreadRow | None:
     found = space.named(name)
-    return None if found is None else _listed(found.thread, name)
+    if found is None:
+        return None
+    try:
+        return _listed(found.thread, name)
+    except Damaged as damage:
+        damage.known = _known(found.thread, name)
+        raise
 
 
 def threads(space: Space, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-    return [_listed(found.thread, found.thread.name or "") for found in islice(space.listed(prefix, after), limit)]
+    """A thread that cannot be told is passed over, so that the others are; who comes to the end hears of it."""
+    page = list(islice(_each_listed(space, prefix, after), limit))
+    if not page and limit:
+        space.require_told(prefix)
+    return page
+
+
+def _each_listed(space: Space, prefix: str, after: str | None) -> Iterator[c.ThreadRow]:
+    for found in space.listed(prefix, after):
+        try:
+            yield _listed(found.thread, found.thread.name or "")
+        except Damaged as damage:
+            space.untold[found.folder] = damage
+
+
+def _known(found: Thread, name: str) -> c.ThreadRow:
+    """A thread as it stood before what is lost. It has no head if that may be one of another branch."""
+    at = found.stand
+    head, move, last, count = (at.head, at.move, at.last, at.count) if at is not None else (0, 0, 0, 0)
+    position = c.Position(found.number, 0 if found.may_be_rewound else head, move, last)
+    summary = NO_SUMMARY if at is None else at.summary
+    return c.ThreadRow(name=name, position=position, head_id=b"", count=count, summary=summary)
 
 
 def _listed(found: Thread, name: str) -> c.ThreadRow:
@@ -37,7 +65,7 @@ def _listed(found: Thread, name: str) -> c.ThreadRow:
     return c.ThreadRow(
         name=name,
         position=found.position,
-        head_id=bytes.fromhex(at.id),
+        head_id=r.unhex(at.id),
         count=at.count,
         summary=at.summary,
     )
@@ -45,12 +73,13 @@ def _listed(found: Thread, name: str) -> c.ThreadRow:
 
 def checkpoint(space: Space, number: int, seq: int) -> c.CheckpointRow | None:
     found = space.numbered(number)
-    if found is None or found.thread.name is None or seq < 1 or seq > found.thread.at.last:
+    if found is None or found.thread.name is None or seq < 1:
         return None
     row = found.thread.rows.get(seq)
-    if row is None:
-        raise found.thread.missing(f"checkpoint {seq}")
-    return _whole(space, found, row)
+    if row is None and seq > found.thread.at.last:
+        return None
+    found.thread.require(seq)
+    return None if row is None else _whole(space, found, row)
 
 
 def _whole(space: Space, found: Followed, row: Row) -> c.CheckpointRow:
@@ -58,9 +87,9 @@ def _whole(space: Space, found: Followed, row: Row) -> c.CheckpointRow:
         head = row.head
         return c.CheckpointRow(
             seq=head.seq,
-            id=bytes.fromhex(head.id),
+            id=r.unhex(head.id),
             parent=head.parent,
-            digest=bytes.fromhex(head.digest),
+            digest=r.unhex(head.digest),
             step=head.step,
             move=head.move,
             deleted=True,
@@ -71,22 +100,39 @@ def _whole(space: Space, found: Followed, row: Row) -> c.CheckpointRow:
 def checkpoints(
     space: Space, number: int, before: int | None, limit: int, label: str | None, step: int | None
 ) -> list[c.CheckpointRow]:
+    """`Damaged` if the newest that matches may be one that is lost.
+
+    A page of all passes those over; the empty page at the end says so instead: what is there can be listed.
+    """
     found = space.numbered(number)
-    if found is None:
+    if found is None or found.thread.name is None:
         return []
+    thread = found.thread
+    if label is None and step is None:
+        seqs = (seq for seq in sorted(thread.rows, reverse=True) if before is None or seq < before)
+        wanted: Iterator[int] = (seq for seq in seqs if thread.has(seq) and seq not in thread.doubtful)
+    else:
+        wanted = _matching(thread, before, label, step)
+    rows = (_whole(space, found, thread.rows[seq]) for seq in wanted)
+    page = [replace(row, refs=c.NO_REFS, skeleton=b"") for row in islice(rows, max(limit, 0))]
+    if not page and limit > 0 and label is None and step is None:
+        thread.require_all()
+    return page
 
-    def wanted() -> Iterator[c.CheckpointRow]:
-        for seq in sorted(found.thread.rows, reverse=True):
-            row = found.thread.rows[seq]
-            if (
-                row.place is not None
-                and (before is None or seq < before)
-                and (label is None or row.head.label == label)
-                and (step is None or row.head.step == step)
-            ):
-                yield replace(_whole(space, found, row), refs=c.NO_REFS, skeleton=b"")
 
-    return list(islice(wanted(), max(limit, 0)))
+def _matching(thread: Thread, before: int | None, label: str | None, step: int | None) -> Iterator[int]:
+    last = thread.at.last
+    for seq in range(last if before is None else min(last, before - 1), 0, -1):
+        row = thread.rows.get(seq)
+        if row is None:
+            thread.require(seq)
+        elif (
+            row.place is not None
+            and (label is None or row.head.label == label)
+            and (step is None or row.head.step == step)
+        ):
+            thread.require(seq)
+            yield seq
 
 
 def refs(space: Space, number: int, after: int, limit: int) -> list[c.CheckpointRow]:
@@ -117,9 +163,7 @@ def forks(space: Space, number: int) -> list[int]:
 
 def thread_numbers(space: Space) -> list[int]:
     return sorted(
-        found.thread.number
-        for found in space.everything()
-        if not found.thread.is_gone or any(found.thread.logs.values())
+        found.thread.number for found in space.all_told() if not found.thread.is_gone or any(found.thread.logs.values())
     )
 
 
@@ -134,24 +178,23 @@ def _cells(space: Space, span: c.Span) -> c.Cells:
     found = space.numbered(span.thread)
     if found is None:
         raise Damaged(f"thread number {span.thread}, whose cells are asked for, is not in the store")
-    texts: list[bytes] = []
-    references: list[c.Refs] = []
-    is_bare = True
-    for body in _bodies(found, found.thread.find(span)):
-        text = cell_text(body)
-        if text is None:
-            line = r.cell_line(body)
-            text = bytes(line.cell)
-            references.append(r.read_refs(line.refs))
-            is_bare = False
-        else:
-            references.append(c.NO_REFS)
-        texts.append(text)
-    read = space.form.from_texts(texts)
-    return c.Cells([c.Block(b"".join(read), 0, list(map(len, read)))], [] if is_bare else references)
+    read: list[bytes] = []
+    references: dict[int, c.Refs] = {}
+    for bodies in _stretches(found, found.thread.find(span)):
+        texts: list[bytes | memoryview] = []
+        for body in bodies:
+            text = cell_text(body)
+            if text is None:
+                line = r.cell_line(body)
+                references[len(read) + len(texts)] = r.read_refs(line.refs)
+                text = memoryview(line.cell)
+            texts.append(text)
+        read += space.form.from_texts(texts)
+    refs = [references.get(i, c.NO_REFS) for i in range(len(read))] if references else []
+    return c.Cells([c.Block(b"".join(read), 0, list(map(len, read)))], refs)
 
 
-def _bodies(found: Followed, wanted: Sequence[Cell]) -> Iterator[bytes]:
+def _stretches(found: Followed, wanted: Sequence[Cell]) -> Iterator[list[memoryview]]:
     """The records of lines that lie in the order of the file, verified; neighbours are read at once."""
     at = 0
     while at < len(wanted):
@@ -161,12 +204,12 @@ def _bodies(found: Followed, wanted: Sequence[Cell]) -> Iterator[bytes]:
         while stop < len(wanted) and 0 <= wanted[stop].offset - end < _GAP and end - start < _STRETCH:
             end = wanted[stop].offset + wanted[stop].length
             stop += 1
-        data = os.pread(found.log.descriptor(), end - start, start)
-        for cell in wanted[at:stop]:
-            body = open_line(data[cell.offset - start : cell.offset - start + cell.length])
-            if body is None:
+        data = memoryview(os.pread(found.log.descriptor(), end - start, start))
+        bodies = [data[cell.offset - start : cell.offset - start + cell.length] for cell in wanted[at:stop]]
+        for cell, body in zip(wanted[at:stop], bodies, strict=True):
+            if not is_whole(body):
                 raise Damaged(str(Damage(found.log.path, cell.offset, cell.length)))
-            yield body
+        yield bodies
         at = stop
 
 
@@ -179,11 +222,14 @@ def run(space: Space, number: int) -> RunRow | None:
 
 
 def runs(space: Space, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+    """A run whose record is lost is passed over, so that the others are given; who asks for none hears of it."""
     wanted = sorted(
         (row.updated_at, number, name)
         for number, name, row in _all_runs(space)
         if row.status in statuses and (row.updated_at, number) > after
     )
+    if not statuses:
+        _require_runs(space)
     return _with_names(space, [(number, name) for _, number, name in wanted[:limit]])
 
 
@@ -198,9 +244,19 @@ def woken(space: Space, clock: Clock, wall: int, limit: int) -> list[tuple[str, 
 
 def _all_runs(space: Space) -> Iterator[tuple[int, str, RunRow]]:
     for found in space.everything():
-        row = found.thread.run_row
-        if row is not None and found.thread.name is not None:
-            yield found.thread.number, found.thread.name, row
+        thread = found.thread
+        damages = (thread.run_damage, thread.stand_damage, thread.tail_damage)
+        if thread.run_row is not None and thread.name is not None and damages == (None, None, None):
+            yield thread.number, thread.name, thread.run_row
+
+
+def _require_runs(space: Space) -> None:
+    """`Damaged` if there is a run that cannot be told."""
+    for found in space.everything():
+        if not found.thread.is_gone and found.thread.run is not None:
+            _ = found.thread.at
+    for unread in space.unread:
+        raise unread.error
 
 
 def _with_names(space: Space, page: Sequence[tuple[int, str]]) -> list[tuple[str, RunRow]]:
@@ -220,6 +276,8 @@ def marked(space: Space, number: int, mark: str) -> list[EffectRow]:
     found = space.numbered(number)
     if found is None:
         return []
+    if len(found.thread.entries) < found.thread.last_entry:
+        raise found.thread.missing(f"journal entry {found.thread.lost_entries[0]}, which may have the mark,")
     return [effect(space, found, at) for at, entry in sorted(found.thread.entries.items()) if entry.mark == mark]
 
 

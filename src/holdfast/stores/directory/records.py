@@ -13,6 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, NewerFormat
+from holdfast.records import UNREADABLE
 from holdfast.stores import contract as c
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
@@ -47,10 +48,16 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class End(_Record, frozen=True, kw_only=True, tag="end"):
-    """The last line of a group: which lines it has. `at` is left out where the group did not change it."""
+    """The last line of a group: which lines it has. `at` is left out where the group did not change it.
+
+    `group` counts the groups of a log, and goes on when it is rewritten; `entry` is the number of the last journal
+    entry: so what is missing is missed, and what is there twice is told.
+    """
 
     of: str
     number: int
+    group: int = 0
+    entry: int = 0
     at: Stand | None = None
 
 
@@ -149,11 +156,12 @@ class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
 
 
 class SpaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
-    """The first line of a namespace's log."""
+    """The first line of a namespace's log. `made` tells this file from any other that had its place."""
 
     format: int
     name: str
     is_escaped: bool = False
+    made: int = 0
 
 
 class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
@@ -163,7 +171,10 @@ class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
 
 
 class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
-    """A thread is about to use cells of others: who wants to know which forks a thread has looks here first."""
+    """A thread is about to use cells of others: who wants to know which forks a thread has looks here first.
+
+    Number 0 says that there may be forks of which this log does not know: some could not be read when it was made.
+    """
 
     number: int
     origins: tuple[int, ...]
@@ -223,29 +234,47 @@ LETTERS: Final[dict[type[msgspec.Struct], str]] = {
 """What stands for a line in the composition of its group."""
 
 _decode_replayed = msgspec.json.Decoder(Replayed).decode
+_decode_end = msgspec.json.Decoder(End).decode
 _decode_cell = msgspec.json.Decoder(CellLine).decode
 _decode_checkpoint = msgspec.json.Decoder(CheckpointLine).decode
 _decode_effect = msgspec.json.Decoder(EffectLine).decode
 
 
-def replayed(body: bytes) -> Replayed:
+def replayed(body: bytes | memoryview) -> Replayed:
     """What a replay needs of a line. `Damaged` if it is none of ours."""
     cell = lines.cell_head(body)
     if cell is not None:
-        return CellHead(seq=cell[0], log=cell[1], at=cell[2])
+        seq, log, at = cell
+        return CellHead(seq=int(seq), log=int(log), at=int(at))
     found: Replayed = _checked(_decode_replayed, body)
     return found
 
 
-def cell_line(body: bytes) -> CellLine:
+def end_line(body: memoryview) -> End:
+    return _checked(_decode_end, body)
+
+
+def cell_line(body: memoryview) -> CellLine:
     return _checked(_decode_cell, body)
 
 
-def _checked(decode: Callable[[bytes], S], body: bytes) -> S:
+def _checked(decode: Callable[[bytes | memoryview], S], body: bytes | memoryview) -> S:
     try:
         return decode(body)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
-        raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
+    except UNREADABLE as error:
+        raise _not_ours() from error
+
+
+def _not_ours() -> Damaged:
+    return Damaged("a line of a log is whole, but not a record that this Holdfast knows")
+
+
+def unhex(text: str) -> bytes:
+    """The bytes of an id or a digest. `Damaged` if it is none."""
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise _not_ours() from error
 
 
 def require_known(format_: int) -> None:
@@ -276,7 +305,7 @@ def show_refs(refs: c.Refs) -> References:
 
 
 def read_refs(shown: References | None) -> c.Refs:
-    return c.NO_REFS if shown is None else c.Refs(shown.spans, tuple([bytes.fromhex(value) for value in shown.values]))
+    return c.NO_REFS if shown is None else c.Refs(shown.spans, tuple([unhex(value) for value in shown.values]))
 
 
 # -- checkpoints ---------------------------------------------------------------------------------------------------
@@ -302,11 +331,11 @@ def read_checkpoint(body: bytes, form: Form) -> c.CheckpointRow:
     line = _checked(_decode_checkpoint, body)
     return c.CheckpointRow(
         seq=line.seq,
-        id=bytes.fromhex(line.id),
+        id=unhex(line.id),
         parent=line.parent,
         step=line.step,
         move=line.move,
-        digest=bytes.fromhex(line.digest),
+        digest=unhex(line.digest),
         label=line.label,
         meta=form.from_text(bytes(line.meta)),
         refs=read_refs(line.refs),
@@ -381,11 +410,11 @@ def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]
 def _converted(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:
     try:
         row = msgspec.convert(fields, kind)
-    except msgspec.ValidationError as error:
-        raise Damaged("a line of a log is whole, but not a record that this Holdfast knows") from error
-    if not is_escaped:
-        return row
-    return msgspec.convert(_each_text(msgspec.to_builtins(row, builtin_types=(bytes,)), _unescaped), kind)
+        if not is_escaped:
+            return row
+        return msgspec.convert(_each_text(msgspec.to_builtins(row, builtin_types=(bytes,)), _unescaped), kind)
+    except UNREADABLE as error:
+        raise _not_ours() from error
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:
@@ -405,4 +434,7 @@ def _escaped(text: str) -> str:
 
 
 def _unescaped(text: str) -> str:
-    return text.encode("latin-1").decode("utf-8", "surrogatepass")
+    try:
+        return text.encode("latin-1").decode("utf-8", "surrogatepass")
+    except UnicodeError as error:
+        raise _not_ours() from error

@@ -6,7 +6,8 @@ Nothing large is kept: cells, skeletons, metadata and results are read from the 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -66,13 +67,17 @@ class Thread:
     rows: dict[int, Row] = field(default_factory=dict[int, Row])
     logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
     entries: dict[int, Entry] = field(default_factory=dict[int, Entry])
-    last_entry: int = 0
+    newest_entry: int = 0  # as far as is known; `last_entry` tells if more cannot be
+    groups: int = 0
     origins: set[int] = field(default_factory=set[int])
     run_row: RunRow | None = None
     damages: list[Damage] = field(default_factory=list[Damage])
+    doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # seqs that may have been deleted
     run_damage: Damage | None = None
     stand_damage: Damage | None = None
+    journal_damage: Damage | None = None
     tail_damage: Damage | None = None
+    may_be_rewound: bool = False  # by what is lost, if it was the last
 
     @property
     def position(self) -> c.Position:
@@ -96,6 +101,33 @@ class Thread:
             raise Damaged(f"{damage}, which may have been the newest record of its run")
         return self.run_row
 
+    @property
+    def last_entry(self) -> int:
+        """The number of the last journal entry. `Damaged` if entries may have changed of which nothing is known."""
+        damage = self.tail_damage or self.journal_damage
+        if damage is not None:
+            raise Damaged(f"{damage}, which may have been an entry of its thread's journal")
+        return self.newest_entry
+
+    @property
+    def lost_entries(self) -> list[int]:
+        """The numbers of journal entries that were given out, and are not to be found."""
+        return [number for number in range(1, self.newest_entry + 1) if number not in self.entries]
+
+    def require(self, seq: int) -> None:
+        """`Damaged` if a checkpoint is lost, or it is lost whether it was deleted."""
+        if seq in self.doubtful:
+            raise Damaged(f"{self.doubtful[seq]}, which may say that checkpoint {seq} was deleted; delete it again")
+        if seq not in self.rows:
+            raise self.missing(f"checkpoint {seq}")
+
+    def require_all(self) -> None:
+        """`Damaged` if there are checkpoints that cannot be told."""
+        for seq in self.doubtful:
+            self.require(seq)
+        if len(self.rows) < self.at.last:
+            self.require(next(seq for seq in range(1, self.at.last + 1) if seq not in self.rows))
+
     def has(self, seq: int) -> bool:
         row = self.rows.get(seq)
         return row is not None and row.place is not None
@@ -110,7 +142,7 @@ class Thread:
         cells = self.logs.get(span.log, [])
         start = bisect_left(cells, (span.start,))
         found = cells[start : start + max(span.count, 0)]
-        if len(found) != span.count or (found and found[-1].at != span.start + span.count - 1):
+        if [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
             at = next((i for i, cell in enumerate(found) if cell.at != span.start + i), len(found))
             raise self.missing(f"cell {span.start + at} of log {span.log}")
         return found
@@ -119,28 +151,62 @@ class Thread:
 class Replay:
     """Follows the log of a thread (`log.Sink`)."""
 
-    def __init__(self, path: str, form: Form) -> None:
-        self._path = path
+    def __init__(self, form: Form) -> None:
         self._form = form
         self.thread = Thread()
+        self._has_lost = False  # groups since the last one that has its end
 
     def reset(self) -> None:
         self.thread = Thread()
+        self._has_lost = False
 
-    def take(self, group: Group, end: r.End, bad: Sequence[Damage]) -> None:
-        apply(self.thread, group, self._form)
-        conclude(self.thread, end, [record for _, record in group], bad)
+    def take(self, group: Group, end: r.End, bad: Sequence[Damage], where: Damage) -> None:
+        thread = self.thread
+        # Copies of a log were joined, or two wrote at once: which of them is right, nobody can tell.
+        is_repeated = bool(thread.groups) and end.group <= thread.groups
+        # No line takes less than a byte: higher numbers are none of ours, and would take long to go through.
+        highest = max(end.entry, 0 if end.at is None else end.at.last, *(_numbers(group) if "e" in end.of else ()))
+        if is_repeated or highest > where.offset + where.length:
+            self._doubt(where)
+            return
+        if thread.groups and end.group > thread.groups + 1 and not self._has_lost:
+            self._doubt(where)
+        self._has_lost = False
+        known = thread.newest_entry
+        apply(thread, group, self._form)
+        conclude(thread, end, group, bad, known)
 
-    def lose(self, group: Group, bad: Sequence[Damage]) -> None:
-        """A group has lost its end: what it said of where the thread stands, and perhaps of its run, is not known."""
+    def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
+        self._has_lost = True
         apply(self.thread, group, self._form)
-        self.thread.damages += bad
-        self.thread.stand_damage = bad[-1]
-        if len(bad) > 1 or any(isinstance(record, r.RunLine) for _, record in group):
+        if not is_end or any(isinstance(record, r.RunLine) for _, record in group):
             self.thread.run_damage = bad[-1]
+        if not is_end:
+            self.thread.journal_damage = bad[-1]
+            doubt_deleted(self.thread, bad[-1])
+        self.thread.stand_damage = bad[-1]
+        self.thread.may_be_rewound = not is_end or _rewinds(group)
+        self.thread.damages += bad
 
-    def stop(self, damage: Damage | None) -> None:
+    def _doubt(self, where: Damage) -> None:
+        """Nothing that the next groups do not say anew is known any more."""
+        thread = self.thread
+        thread.damages.append(where)
+        thread.stand_damage = thread.run_damage = thread.journal_damage = where
+        thread.may_be_rewound = True
+
+    def stop(self, damage: Damage | None, group: Group) -> None:
         self.thread.tail_damage = damage
+        if damage is not None:
+            self.thread.may_be_rewound = not group or _rewinds(group)
+
+
+def _numbers(group: Group) -> Iterator[int]:
+    return (record.number for _, record in group if type(record) is r.EffectHead)
+
+
+def _rewinds(group: Group) -> bool:
+    return any(isinstance(record, r.RewindLine) for _, record in group)
 
 
 def apply(thread: Thread, group: Group, form: Form) -> None:
@@ -160,14 +226,18 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
             case r.EffectHead():
                 mark = r.mark_of(record)
                 thread.entries[record.number] = Entry(record.status, mark, Place(line.offset, line.length))
-                thread.last_entry = max(thread.last_entry, record.number)
+                thread.newest_entry = max(thread.newest_entry, record.number)
             case r.RunLine():
-                thread.run_row = r.read_run(record, form)
+                run = r.read_run(record, form)
+                if run.thread != thread.number:
+                    raise Damaged(f"the run of thread number {thread.number} says that it is of another")
+                thread.run_row = run
                 thread.run_damage = None
             case r.DeleteLine():
                 for seq in record.seqs:
                     if seq in thread.rows:
                         thread.rows[seq] = buried(thread.rows[seq])
+                        thread.doubtful.pop(seq, None)
             case r.TombstoneLine():
                 head = r.CheckpointHead(
                     seq=record.seq,
@@ -194,27 +264,52 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
                 continue
 
 
-def conclude(thread: Thread, end: r.End, good: Iterable[r.Replayed], bad: Sequence[Damage]) -> None:
-    """What the end of a group says: where the thread stands now, and what is lost where lines are damaged."""
-    thread.number = end.number
+def conclude(thread: Thread, end: r.End, group: Group, bad: Sequence[Damage], known: int) -> None:
+    """What the end of a group says: where the thread stands now, and what is lost where lines are damaged.
+
+    `known` is the number of the last journal entry before the group.
+    """
+    thread.number, thread.groups = end.number, end.group
+    if not thread.is_gone:
+        thread.newest_entry = max(thread.newest_entry, end.entry)
     if end.at is not None:
         thread.stand = end.at
         thread.stand_damage = None
     if bad:
         thread.damages += bad
-        found = [r.LETTERS[type(record)] for record in good]
-        written = framing.counts(end.of)
-        if found.count("r") < sum(count for kind, count in written if kind == "r"):
+        lost = _lost(group, end)
+        if lost["r"]:
             thread.run_damage = bad[0]
-        if found.count("x") < sum(count for kind, count in written if kind == "x"):
+        # A new entry that is lost is missed by its number; which entry a lost change was for, nobody can tell.
+        if lost["e"] > sum(number > known for number in thread.lost_entries):
+            thread.journal_damage = bad[0]
+        if lost["d"]:
+            doubt_deleted(thread, bad[0])
+        if lost["x"]:
             forget(thread)
+    if thread.doubtful and thread.stand is not None:
+        thread.doubtful.pop(thread.stand.head, None)
+
+
+def _lost(group: Group, end: r.End) -> Counter[str]:
+    """How many lines of each kind a group had and has not any more."""
+    written = Counter[str]()
+    for kind, count in framing.counts(end.of):
+        written[kind] += count
+    written.subtract(r.LETTERS[type(record)] for _, record in group)
+    return written
+
+
+def doubt_deleted(thread: Thread, damage: Damage) -> None:
+    """That checkpoints were deleted is lost: it may have been any of those that are there."""
+    thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
 
 
 def forget(thread: Thread) -> None:
     """The thread was dropped: only its cells are left, and how far it got."""
     thread.name, thread.is_gone = None, True
-    thread.rows, thread.entries, thread.last_entry = {}, {}, 0
-    thread.run_row = thread.run_damage = None
+    thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}
+    thread.run_row = thread.run_damage = thread.journal_damage = None
 
 
 def buried(row: Row) -> Row:

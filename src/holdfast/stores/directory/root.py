@@ -8,6 +8,7 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import NewerFormat, NotAStore, ReadOnly
+from holdfast.records import UNREADABLE
 from holdfast.stores.directory import files
 
 FORMAT: Final = 1
@@ -42,7 +43,7 @@ def open_root(path: str, *, sync: bool) -> None:
 def _recognise(path: str, data: bytes) -> None:
     try:
         marker = msgspec.json.decode(data, type=Marker)
-    except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+    except UNREADABLE as error:
         raise NotAStore(f"{path}: its {MARKER} is not that of a store; it was left as it was") from error
     if marker.holdfast != "directory" or marker.format < 1:
         raise NotAStore(f"{path}: its {MARKER} is not that of a directory store; it was left as it was")
@@ -63,7 +64,9 @@ def _make(path: str, *, sync: bool) -> None:
             raise NotAStore(f"{path}: a folder that is not empty and not a Holdfast store; it was left as it was")
         marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
         whole = os.path.join(path, MARKER)
-        files.replace_file(whole, [marker], sync=sync, new=f"{whole}.{os.getpid()}.new")
+        files.replace_file(whole, [marker], sync=sync, is_alone=False)
+    except files.SyncFailed as error:
+        raise files.unknown(path) from error
     except (FileExistsError, NotADirectoryError) as error:
         raise NotAStore(f"{path}: a file is where a folder should be; it was left as it was") from error
     except OSError as error:

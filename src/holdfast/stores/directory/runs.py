@@ -54,7 +54,7 @@ def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) ->
     found = _there(space, thread)
     check_numbers(found.thread, rows)
     written, numbers = journaled(found.thread, rows)
-    return Plan(numbers, _shown(space, written), followed=found)
+    return Plan(numbers, _shown(space, written), followed=found, entry=max(numbers, default=0))
 
 
 def tell(space: Space, thread: int, row: EffectRow, last: int | None, run: RunRow | None) -> Plan[int]:
@@ -67,7 +67,7 @@ def tell(space: Space, thread: int, row: EffectRow, last: int | None, run: RunRo
     if run is not None:
         leases.require_expected(current, run)
     written, [number] = journaled(found.thread, [replace(row, number=0)])
-    return Plan(number, _shown(space, written), followed=found)
+    return Plan(number, _shown(space, written), followed=found, entry=number)
 
 
 def settle(
@@ -91,7 +91,7 @@ def settle(
     settled = [replace(row, number=number)]
     if then is not None:
         return _put(space, found, then, settled, None)
-    return Plan(None, _shown(space, settled), followed=found)
+    return Plan(None, _shown(space, settled), followed=found, entry=number)
 
 
 def _there(space: Space, number: int) -> Followed:
@@ -109,4 +109,5 @@ def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[EffectRow
     """Plan to replace the record of a run: listings show its status at once."""
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
-    return Plan(answer, [*_shown(space, entries), sealed(r.show_run(row, space.form))], shown, found)
+    lines = [*_shown(space, entries), sealed(r.show_run(row, space.form))]
+    return Plan(answer, lines, shown, found, entry=max((entry.number for entry in entries), default=0))

@@ -11,66 +11,28 @@
 from __future__ import annotations
 
 import os
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
 
-from holdfast.errors import Damaged
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores.directory import files, lines
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
-from holdfast.stores.directory.lines import Damage, Line
+from holdfast.stores.directory.ledger import Ledger, may_be_a_fork
 from holdfast.stores.directory.listing import Listing
 from holdfast.stores.directory.log import Log
-from holdfast.stores.directory.names import folder_name, name_of
+from holdfast.stores.directory.names import LOG, folder_name, name_of
 from holdfast.stores.directory.replay import Replay, Thread
+from holdfast.stores.directory.unread import Unread, first_number, lost, unread
+from holdfast.stores.directory.values import Values
 
-LOG: Final = "log.jsonl"
 _OPEN_FILES: Final = 64
-
-
-class Ledger:
-    """What a namespace's own log says (`log.Sink`)."""
-
-    def __init__(self) -> None:
-        self.reset()
-
-    def reset(self) -> None:
-        self.last_number = 0
-        self.epoch = 0
-        self.stamps: dict[str, int] = {}
-        self.forks: dict[int, set[int]] = {}
-        self.damages: list[Damage] = []
-        self.tail_damage: Damage | None = None
-
-    def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage]) -> None:
-        self.damages += bad
-        # Lines may be damaged, ends are not: each says which was the last number.
-        self.last_number = max(self.last_number, end.number)
-        for _, record in group:
-            match record:
-                case r.SpaceLine():
-                    r.require_known(record.format)
-                case r.EpochLine():
-                    self.epoch = max(self.epoch, record.epoch)
-                case r.StampLine():
-                    self.stamps.update(dict.fromkeys(record.values, record.epoch))
-                case r.ForkLine():
-                    for origin in record.origins:
-                        self.forks.setdefault(origin, set()).add(record.number)
-                case r.NumberLine():
-                    self.last_number = max(self.last_number, record.number)
-                case _:
-                    continue
-
-    def lose(self, group: Sequence[tuple[Line, r.Replayed]], bad: Sequence[Damage]) -> None:
-        self.take(group, r.End(of="", number=0), bad)
-
-    def stop(self, damage: Damage | None) -> None:
-        self.tail_damage = damage
+_LARGE: Final = 256 << 10  # of a namespace's own log: below that it is not worth while to make it shorter
+_WIDE_BERTH: Final = 1_000_000  # left free for a thread whose number nobody knows
 
 
 class Followed:
@@ -79,7 +41,7 @@ class Followed:
     def __init__(self, folder: str, form: Form, opened: Callable[[Log], None] | None = None) -> None:
         self.folder = folder
         path = os.path.join(folder, LOG)
-        self._replay = Replay(path, form)
+        self._replay = Replay(form)
         self.log = Log(path, self._replay, opened)
 
     @property
@@ -95,10 +57,16 @@ class Space:
         self.path = os.path.join(root, folder_name(namespace))
         self.form = form
         self.sync = sync
+        self.is_lazy = False  # appends are left to the system, and nothing else is
         self.ledger = Ledger()
         self.ledger_log = Log(os.path.join(self.path, "namespace.jsonl"), self.ledger)
         self._by_path: dict[str, Followed] = {}
         self._by_number: dict[int, Followed] = {}
+        self._twins: dict[int, set[str]] = {}
+        self.unread: list[Unread] = []  # when everything was looked for
+        self.untold: dict[str, HoldfastError] = {}  # by folder, when threads were listed
+        self._highest = -1  # of all numbers that first lines say; not looked for yet
+        self._entered: set[str] = set()
         self._opened: OrderedDict[str, Log] = OrderedDict()
         self._listed = Listing(os.path.join(self.path, "threads"))
 
@@ -116,62 +84,144 @@ class Space:
         if found is None or found.thread.is_gone:
             return None
         thread = found.thread
-        if thread.name is None and thread.number:
-            thread.name = name  # its first line is damaged; the folder tells as well
+        if not thread.number:
+            raise lost(found.log.path, found.thread.tail_damage)
         if thread.name is None:
-            if thread.tail_damage is not None:
-                raise Damaged(f"{thread.tail_damage}; nothing before it says which thread this is")
-            return None  # a creation that was cut off
+            thread.name = name  # its first line is damaged; the folder tells as well
         if thread.name != name:
             raise Damaged(f"{found.log.path}: the log of another thread is in this thread's folder")
+        self._require_alone(found)
         return found
 
+    def left_in(self, name: str) -> Followed | None:
+        """The dropped thread that is still in the folder of that name, which is to be free."""
+        return self._follow(self.folder_of(name))
+
     def numbered(self, number: int) -> Followed | None:
-        """The thread of that number, also one that was dropped and stays for its forks."""
+        """The thread of that number, also one that was dropped and stays for its forks.
+
+        `Damaged` if there is one whose log cannot be read, or two.
+        """
+        found = self._at_hand(number)
+        if found is None:
+            self.everything()
+            for other in self.unread:
+                if other.number == number:
+                    raise other.error
+            found = self._by_number.get(number)
+        elif self._twins:
+            self._require_alone(found)
+        return found
+
+    def _at_hand(self, number: int) -> Followed | None:
+        """The thread of that number, if this handle knows where it is."""
         found = self._by_number.get(number)
-        if found is not None and found.log.catch_up() and found.thread.number == number:
-            return found
-        self.everything()
-        return self._by_number.get(number)
+        is_there = found is not None and self._catch_up(found) and found.thread.number == number
+        return found if is_there else None
 
     def everything(self) -> list[Followed]:
         """Every thread that can be told, caught up with."""
         there: dict[str, Followed] = {}
+        self.unread = []
         for folder in self.folders():
-            found = self._follow(folder)
-            if found is not None and found.thread.number and _is_at_home(folder, found.thread):
+            try:
+                found = self._follow(folder)
+            except (HoldfastError, OSError) as error:
+                self.unread.append(unread(folder, error))
+                continue
+            if found is None:
+                continue
+            if not found.thread.number:
+                self.unread.append(unread(folder, lost(found.log.path, found.thread.tail_damage)))
+            elif _is_at_home(folder, found.thread):
                 there[folder] = found
         for folder in [folder for folder in self._by_path if folder not in there]:
             self.forget(folder)
         self._by_number = {found.thread.number: found for found in there.values()}
+        for number in list(self._twins):
+            try:
+                self._require_alone(self._by_number.get(number))
+            except Damaged as error:
+                twins = self._twins[number]
+                self.unread += [Unread(folder, number, error) for folder in sorted(twins)]
+                there = {folder: found for folder, found in there.items() if folder not in twins}
         return list(there.values())
+
+    def all_told(self) -> list[Followed]:
+        """Everything, for who removes what none of them uses: `Damaged` if one could not be read."""
+        found = self.everything()
+        if self.unread:
+            raise self.unread[0].refusal()
+        return found
 
     def listed(self, prefix: str, after: str | None) -> Iterator[Followed]:
         """The threads by name, in order, each caught up with when it is its turn: a page costs what it shows."""
         for name, folder in self._listed.names(self._name_in):
             if name.startswith(prefix) and (after is None or name > after):
-                found = self._follow(folder)
+                found = self._told(folder)
                 if found is not None and found.thread.name == name and not found.thread.is_gone:
                     yield found
+
+    def _told(self, folder: str) -> Followed | None:
+        """What lies in a folder. What cannot be told is kept in `untold`, for who comes to the end of a listing."""
+        self.untold.pop(folder, None)
+        try:
+            found = self._follow(folder)
+            if found is not None and not found.thread.number:
+                raise lost(found.log.path, found.thread.tail_damage)
+        except (HoldfastError, OSError) as error:
+            self.untold[folder] = unread(folder, error).error
+            return None
+        return found
+
+    def require_told(self, prefix: str) -> None:
+        """Raise what a listing has passed over, if it is still so."""
+        for folder in sorted(self.untold):
+            name = name_of(os.path.basename(folder))
+            if name is None or name.startswith(prefix):
+                found = self._told(folder)
+                error = self.untold.get(folder)
+                if error is not None:
+                    raise error if isinstance(error, Damaged) else Damaged(f"{folder}: {error}")
+                if found is not None and not found.thread.is_gone:
+                    _ = found.thread.at
 
     def _name_in(self, folder: str) -> str | None:
         told = name_of(os.path.basename(folder))
         if told is None:
-            found = self._follow(folder)  # a name that was cut
+            found = self._told(folder)  # a name that was cut
             told = None if found is None or not _is_at_home(folder, found.thread) else found.thread.name
         return told
 
     def forks(self, number: int) -> list[int]:
-        """The threads that use cells of this one. `namespace.jsonl` knows who may, so that not all are looked at."""
-        if not self.ledger_log.catch_up() or self.ledger.damages or self.ledger.tail_damage is not None:
-            candidates: Iterable[Followed | None] = self.everything()
-        else:
-            candidates = [self.numbered(fork) for fork in sorted(self.ledger.forks.get(number, ()))]
-        return sorted(
-            found.thread.number
-            for found in candidates
-            if found is not None and number in found.thread.origins and not found.thread.is_gone
-        )
+        """The threads that use cells of this one, or may. `Damaged` if one may whose log cannot be read.
+
+        `namespace.jsonl` knows who may, so that not all are looked at.
+        """
+        forks = set(self.ledger.forks.get(number, ())) if self.ledger_log.catch_up() else set[int]()
+        is_sure = self._knows_all_forks()
+        if not is_sure or any(self._at_hand(fork) is None for fork in forks):
+            for found in self.everything():
+                if number in found.thread.origins or (not is_sure and may_be_a_fork(found.thread)):
+                    forks.add(found.thread.number)
+            for other in self.unread:
+                if other.number is None or other.number in forks or not is_sure:
+                    raise other.refusal()
+        found_forks = [self._by_number.get(fork) for fork in sorted(forks - {number})]
+        return [found.thread.number for found in found_forks if found is not None and not found.thread.is_gone]
+
+    def _knows_all_forks(self) -> bool:
+        """Whether every thread that uses cells of another is in the namespace's own log."""
+        ledger = self.ledger
+        is_whole = bool(self.ledger_log.end) and not ledger.lost and not ledger.is_partial
+        return is_whole and self._highest_number() <= ledger.last_number
+
+    def _highest_number(self) -> int:
+        """The highest number that a log has: where this is a copy, the namespace's own log may be older than others."""
+        if self._highest < 0:
+            numbers = (first_number(folder) for folder in self.folders())
+            self._highest = max((number for number in numbers if number is not None), default=0)
+        return self._highest
 
     def folders(self) -> Iterator[str]:
         for kind in ("threads", "dropped"):
@@ -195,13 +245,43 @@ class Space:
         if found is None:
             found = Followed(folder, self.form, self._keep_few_open)
             self._by_path[folder] = found
-        if not found.log.catch_up():
-            self.forget(folder)
+        if not self._catch_up(found):
             return None
         thread = found.thread
         if thread.number and _is_at_home(folder, thread):
+            before = self._by_number.get(thread.number)
+            if before is not None and before is not found:
+                self._twins.setdefault(thread.number, set()).update((before.folder, folder))
             self._by_number[thread.number] = found
         return found
+
+    def _catch_up(self, found: Followed) -> bool:
+        """Read what is new. What is not there any more, or cannot be read on, is forgotten."""
+        is_there = False
+        try:
+            is_there = found.log.catch_up()
+        finally:
+            if not is_there:
+                self.forget(found.folder)
+        return is_there
+
+    def _require_alone(self, found: Followed | None) -> None:
+        """`Damaged` if another log has the number of this one. That a thread was moved meanwhile is no such thing."""
+        number = 0 if found is None else found.thread.number
+        if number not in self._twins:
+            return
+        there: list[Followed | None] = []
+        for folder in sorted(self._twins.pop(number)):
+            with suppress(HoldfastError, OSError):  # what cannot be read has no number
+                there.append(self._follow(folder))
+        same = [twin for twin in there if twin is not None and twin.thread.number == number]
+        if len(same) > 1:
+            self._twins[number] = {twin.folder for twin in same}
+            folders = " and ".join(twin.folder for twin in same)
+            raise Damaged(
+                f"{folders}: two threads have the number {number}, as after copies of a store were put together; "
+                "nothing can tell them apart. Move one of the folders out of the store"
+            )
 
     def _keep_few_open(self, log: Log) -> None:
         """Close what was opened longest ago, so that thousands of threads are not open at once."""
@@ -223,39 +303,74 @@ class Space:
     # -- writing: only under the gate ---------------------------------------------------------------------------------
 
     def keep_ledger(self) -> None:
-        """Catch up with the namespace's own log, which is made if there is none."""
-        if self.ledger_log.catch_up():
-            return
+        """Catch up with the namespace's own log. It is made if there is none, or if what there is is damaged."""
+        log = self.ledger_log
+        is_there = log.catch_up() and log.end > 0
+        if not is_there or self.ledger.lost:
+            self._make_ledger(is_whole=False)
+        elif log.end > _LARGE and log.end > 2 * self.ledger.size and not log.has_tail:
+            self._replace_ledger(self.ledger)
+
+    def free_number(self) -> int:
+        """A number that no thread has or had."""
+        if self._highest_number() > self.ledger.last_number:
+            self._make_ledger(is_whole=True)
+        return self.ledger.last_number + 1
+
+    def _make_ledger(self, *, is_whole: bool) -> None:
+        """From what it says, if there is one, and from what the threads say."""
         files.make_folder(self.path, sync=self.sync)
-        # Without its log, the numbers in use are the last witness of those given out.
-        known = self.everything()
-        last = max((found.thread.number for found in known), default=0)
-        made = [sealed(r.SpaceLine(format=r.FORMAT, **r.shown_name(self.namespace)))]
-        made += [
-            sealed(r.ForkLine(number=found.thread.number, origins=tuple(sorted(found.thread.origins))))
-            for found in known
-            if found.thread.origins
-        ]
-        files.replace_file(self.ledger_log.path, [group(made, last)], sync=self.sync)
+        known = [found.thread for found in self.everything()]
+        values = list(Values(self.path).all())
+        is_lost = not is_whole and bool(self.ledger.lost or known or values or self.unread)
+        if is_lost and files.is_there(self.ledger_log.path):
+            self._keep_damaged_ledger()
+        numbers = [other.number for other in self.unread if other.number is not None]
+        self.ledger.last_number = max([self.ledger.last_number, self._highest, *numbers])
+        if is_lost and len(numbers) < len(self.unread):
+            self.ledger.last_number += _WIDE_BERTH
+        self._replace_ledger(self.ledger.made_again(known, values, is_lost=is_lost, is_partial=bool(self.unread)))
+
+    def _keep_damaged_ledger(self) -> None:
+        path = self.ledger_log.path
+        number = 1
+        while files.is_there(aside := os.path.join(self.path, f"damaged-{number}")):
+            number += 1
+        with open(path, "rb") as file:
+            files.replace_file(aside, iter(lambda: file.read(_LARGE), b""), sync=self.sync)
+
+    def tidy_ledger(self, *, is_forced: bool = False) -> None:
+        """Forget in the namespace's own log what is not there any more, if that makes it much shorter."""
+        known = [found.thread for found in self.everything()]
+        if self.unread:
+            return
+        tidied = self.ledger.tidied(known, set(Values(self.path).all()))
+        if is_forced or self.ledger.is_partial != tidied.is_partial or self.ledger_log.end > 2 * tidied.size:
+            self._replace_ledger(tidied)
+
+    def _replace_ledger(self, ledger: Ledger) -> None:
+        made = [sealed(record) for record in ledger.records(self.namespace)]
+        files.replace_file(self.ledger_log.path, [group(made, ledger.last_number)], sync=self.sync)
         self.ledger_log.catch_up()
 
     def note(self, record: msgspec.Struct, number: int | None = None, *, sync: bool) -> None:
         """Add to the namespace's own log."""
-        last = self.ledger.last_number if number is None else number
+        last = self.ledger.last_number if number is None else max(number, self.ledger.last_number)
         self.ledger_log.descriptor()
         self.ledger_log.append(group([sealed(record)], last), sync=sync and self.sync)
         self.ledger_log.catch_up()
 
     def create(self, name: str, data: bytes) -> None:
-        """A new thread with its first group. What a crash or a drop left in its folder gives way."""
+        """A new thread with its first group, in a folder that no other has."""
         folder = self.folder_of(name)
-        files.make_folder(folder, sync=self.sync)
-        path = os.path.join(folder, LOG)
-        if os.path.exists(path):
-            os.rename(path, os.path.join(folder, f"torn-0-{time.time_ns()}"))
+        for above in (self.path, os.path.dirname(folder)):
+            files.enter(above, self._entered, sync=self.sync)
+        files.enter(folder, set(), sync=self.sync)
         self.forget(folder)
-        files.replace_file(path, [data], sync=self.sync)
-        self._follow(folder)
+        files.replace_file(os.path.join(folder, LOG), [data], sync=self.sync)
+        # It is there, also where it cannot be read back now: the next look does that.
+        with suppress(OSError):
+            self._follow(folder)
 
 
 Sealed = tuple[str, bytes]
@@ -266,10 +381,14 @@ def sealed(record: msgspec.Struct) -> Sealed:
     return r.LETTERS[type(record)], lines.seal(record)
 
 
-def group(made: Sequence[Sealed], number: int, at: r.Stand | None = None) -> bytes:
-    """Lines as one group, ready to be appended."""
-    end = r.End(of=lines.composition(kind for kind, _ in made), number=number, at=at)
-    return b"".join([*(line for _, line in made), lines.seal(end)])
+def group(made: Sequence[Sealed], number: int, at: r.Stand | None = None, nth: int = 0, entry: int = 0) -> bytes:
+    """Lines as one group, ready to be appended: the `nth` of its log, `entry` being the last of the journal then."""
+    return b"".join([*(line for _, line in made), ending((kind for kind, _ in made), number, at, nth, entry)])
+
+
+def ending(kinds: Iterable[str], number: int, at: r.Stand | None = None, nth: int = 0, entry: int = 0) -> bytes:
+    """The last line of a group of lines of these kinds."""
+    return lines.seal(r.End(of=lines.composition(kinds), number=number, group=nth, entry=entry, at=at))
 
 
 def _is_at_home(folder: str, thread: Thread) -> bool:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from typing import Concatenate, Literal, ParamSpec, TypeVar
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.stores import clock as clocks
 from holdfast.stores import leases
 from holdfast.stores.contract import (
@@ -22,15 +23,21 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.directory import check, files, maintenance, reading, root, runs, writing
+from holdfast.stores.directory import backup, check, files, maintenance, reading, root, runs, scrubbing, writing
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
+from holdfast.stores.directory.keys import Keys
 from holdfast.stores.directory.log import Moved
 from holdfast.stores.directory.names import folder_name
-from holdfast.stores.directory.space import Space, group, sealed
+from holdfast.stores.directory.rewriting import Rewriting
+from holdfast.stores.directory.settling import settle, settle_users
+from holdfast.stores.directory.space import Followed, Space, group, sealed
 from holdfast.stores.directory.turns import Turns
 from holdfast.stores.directory.values import Values
 from holdfast.stores.directory.writing import Plan
+from holdfast.stores.gate import Gate
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 
 P = ParamSpec("P")
@@ -45,6 +52,8 @@ class DirectoryStore:
     """
 
     encoding: Literal["packed", "text"] = "text"
+    hashing = PLAIN
+    kind = "dir"
 
     def __init__(
         self,
@@ -68,8 +77,11 @@ class DirectoryStore:
         self._syncs_appends = durability == "full"
         root.open_root(self._path, sync=sync)
         self._space = Space(self._path, namespace, form, sync=sync)
+        self._space.is_lazy = sync and not self._syncs_appends
         self._values = Values(self._space.path)
+        self._keys = Keys(self._space.path)
         self._turns = Turns(self._path, self._space, busy_timeout)
+        self._busy_timeout = busy_timeout
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -175,11 +187,14 @@ class DirectoryStore:
         return self._write(writing.delete, thread, seqs)
 
     def drop(self, thread: int) -> None:
-        affected = self._write(writing.drop, thread, self._clock)
-        # Nobody can see the rest any more. Should this end half-way, `reclaim` goes on with it.
-        with self._turns.writing(), self._turns.looking():
-            for number in affected:
-                maintenance.bury(self._space, number)
+        with self._turns.writing():
+            affected = self._carry_out(writing.drop, thread, self._clock)
+            # It is dropped, and nobody can see the rest any more. Should this end half-way, or something be in its way,
+            # `reclaim` goes on with it.
+            with self._turns.looking():
+                for number in affected:
+                    with suppress(HoldfastError, OSError):
+                        maintenance.bury(self._space, number)
 
     def mark_values(self) -> int:
         with self._turns.writing(), self._turns.looking():
@@ -190,41 +205,103 @@ class DirectoryStore:
     def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
         keep = {digest.hex() for digest in live}
         with self._turns.writing():
+            with self._turns.looking():
+                self._space.all_told()
+                settle(self._space)
             stamps = self._space.ledger.stamps
             dead = [digest for digest in self._values.all() if digest not in keep and stamps.get(digest, 0) < epoch]
             for digest in dead:
                 self._values.remove(digest)
             return len(dead)
 
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        self._turns.ready()
+        try:
+            return self._keys.key(id)
+        except OSError as error:
+            raise files.translate(error, self._path) from error
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        self._turns.ready()
+        try:
+            return self._keys.keys(after, max(limit, 0))
+        except OSError as error:
+            raise files.translate(error, self._path) from error
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        with self._turns.writing():
+            return self._keys.put(row, expect, sync=self._space.sync)
+
+    def remove_key(self, id: bytes) -> None:
+        with self._turns.writing():
+            self._keys.remove(id, sync=self._space.sync)
+
     # -- maintenance ------------------------------------------------------------------------------------------------
 
     def sweep(self, thread: int, live: Live) -> int:
+        with self._turns.writing(), self._turns.looking():
+            settle_users(self._space, thread)
         dropped = self._write(maintenance.plan_sweep, thread, live)
-        with self._turns.writing():
-            with self._turns.looking():
-                found = self._space.numbered(thread)
-                if found is None:
-                    return dropped
-                rewrite = maintenance.Rewrite(found, frozenset()) if maintenance.is_worth_rewriting(found) else None
-                maintenance.bury(self._space, thread)
-            if rewrite is not None and not found.thread.is_gone:
-                self._replace(rewrite)
+        with self._turns.writing(), self._turns.looking():
+            maintenance.bury(self._space, thread)
+            rewriting = maintenance.plan_rewriting(self._space, thread)
+        if rewriting is not None:
+            self._rewrite(rewriting)
         return dropped
 
     def compact(self, thread: int, live: Live) -> Compacted:
-        with self._turns.writing():
-            with self._turns.looking():
-                done, rewrite = maintenance.plan_compaction(self._space, thread, live)
-            if rewrite is not None:
-                self._replace(rewrite)
-            with self._turns.looking():
+        with self._turns.writing(), self._turns.looking():
+            done, rewriting = maintenance.plan_compaction(self._space, thread, live)
+            if rewriting is None:
                 maintenance.bury(self._space, thread)
+                return done
+        if not self._rewrite(rewriting):
+            return Compacted(damaged=done.damaged)
+        with self._turns.writing(), self._turns.looking():
+            maintenance.bury(self._space, thread)
         return done
 
     def reclaim(self) -> None:
         with self._turns.writing(), self._turns.looking():
             maintenance.sweep_leftovers(self._space)
             self._values.sweep_leftovers()
+
+    def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
+        """See `BackingUp`."""
+        return backup.copy(self._path, path, self._turn_of, progress)
+
+    @contextmanager
+    def _turn_of(self, folder: str) -> Generator[None]:
+        """The turn to write in a namespace's folder, this one's or another."""
+        if folder == self._space.path:
+            with self._turns.writing():
+                yield
+            return
+        gate = Gate(os.path.join(folder, "lock"), self._busy_timeout)
+        try:
+            gate.enter()
+            yield
+        finally:
+            gate.close()
+
+    def scrub(self) -> tuple[str, ...]:
+        with self._turns.writing(), self._turns.looking():
+            gone, left = scrubbing.clear(self._space)
+            self._values.sweep_leftovers()
+        for number in gone:
+            with self._turns.writing(), self._turns.looking():
+                rewriting, problems = scrubbing.plan(self._space, number)
+            left += problems
+            # Where it is not in place any more, somebody has just done the same, or removed all of it.
+            if rewriting is not None:
+                self._rewrite(rewriting)
+        with self._turns.writing(), self._turns.looking():
+            left += scrubbing.tidy(self._space)
+            if self._space.sync:
+                self._values.sync_removed()
+        return (*left, *scrubbing.BEYOND)
 
     def check(self) -> Iterator[Problem]:
         return iter(self._read(lambda space: list(check.problems(space))))
@@ -244,44 +321,70 @@ class DirectoryStore:
                 continue
 
     def _write(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
         with self._turns.writing():
-            with self._turns.looking():
-                plan = verb(self._space, *args, **kwargs)
+            return self._carry_out(verb, *args, **kwargs)
+
+    def _carry_out(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
+        with self._turns.looking():
+            plan = verb(self._space, *args, **kwargs)
+            found = None if plan.values else self._begin(plan)
+        if plan.values:
             # Nobody else writes meanwhile, so what was planned stays right.
             for value in plan.values:
                 self._values.store(value, sync=self._space.sync)
             with self._turns.looking():
-                self._announce(plan)
-                if plan.creates is not None:
-                    self._create(plan, plan.creates)
-                    return plan.answer
-                if not plan.lines or plan.followed is None:
-                    return plan.answer
-                log = plan.followed.log
-                log.pin()
-            with self._turns.appending(log):
-                log.append(group(plan.lines, plan.followed.thread.number, plan.at), sync=self._syncs_appends)
-            return plan.answer
+                found = self._begin(plan)
+        if found is not None:
+            with self._turns.appending(found.log):
+                thread = found.thread
+                entry = max(thread.newest_entry, plan.entry)
+                data = group(plan.lines, thread.number, plan.at, thread.groups + 1, entry)
+                found.log.append(data, sync=self._syncs_appends)
+        return plan.answer
+
+    def _begin(self, plan: Plan[T]) -> Followed | None:
+        """All of a write but its append; the thread whose log that goes to, if there is anything to append."""
+        self._announce(plan)
+        if plan.creates is not None:
+            self._create(plan, plan.creates)
+            return None
+        if not plan.lines or plan.followed is None:
+            return None
+        plan.followed.log.pin()
+        return plan.followed
 
     def _create(self, plan: Plan[T], name: str) -> None:
+        left = self._space.left_in(name)
+        if left is not None:
+            maintenance.lay_aside(self._space, left)
         self._space.note(r.NumberLine(number=plan.number), plan.number, sync=True)
         head = r.ThreadLine(format=r.FORMAT, number=plan.number, made=time.time_ns(), **r.shown_name(name))
-        self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at))
+        self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at, 1, plan.entry))
 
     def _announce(self, plan: Plan[T]) -> None:
         """The values of a commit are stamped, and whose cells it uses is known, before the commit is there."""
         if plan.origins:
-            self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), sync=True)
+            settle(self._space, plan.origins)
+            self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), plan.number, sync=True)
         if not plan.values:
             return
         digests = tuple(dict.fromkeys(value.digest.hex() for value in plan.values))
-        # Not synced: a stamp outlives the writer, and a power cut ends every sweep that it could matter to.
-        self._space.note(r.StampLine(epoch=self._space.ledger.epoch, values=digests), sync=False)
+        # Synced, if only so that a power cut never leaves two groups that may be torn: the first would look damaged.
+        self._space.note(r.StampLine(epoch=self._space.ledger.epoch, values=digests), sync=True)
 
-    def _replace(self, rewrite: maintenance.Rewrite) -> None:
-        with self._turns.looking():
-            data = maintenance.rewritten(self._space, rewrite)
-        files.replace_file(rewrite.followed.log.path, [data], sync=self._space.sync)
-        with self._turns.looking():
-            rewrite.followed.log.catch_up()
+    def _rewrite(self, rewriting: Rewriting) -> bool:
+        """Make a new log, then wait for the turn to put it in place. False if the old one is not there any more."""
+        try:
+            rewriting.copy(sync=self._space.sync)
+            with self._turns.writing():
+                with self._turns.looking():
+                    if not rewriting.is_due():
+                        return False
+                    settle_users(self._space, rewriting.followed.thread.number)
+                rewriting.finish(sync=self._space.sync)
+                with self._turns.looking():
+                    rewriting.followed.log.catch_up()
+                return True
+        finally:
+            rewriting.close()

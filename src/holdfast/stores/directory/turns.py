@@ -31,6 +31,7 @@ class Turns:
         self._looker: int | None = None
         self._is_closed = False
         self._is_poisoned = False
+        self._has_folder = False
         _all.add(self)
 
     def ready(self) -> None:
@@ -62,8 +63,9 @@ class Turns:
             self._writer = threading.get_ident()
             try:
                 self.ready()
-                if not os.path.isdir(self._space.path):
+                if not self._has_folder:
                     files.make_folder(self._space.path, sync=self._space.sync)
+                    self._has_folder = True
                 try:
                     self._gate.enter()
                     with self.looking():
@@ -84,10 +86,12 @@ class Turns:
         """A log that is pinned: until what is appended is durable this handle's readers do not see it."""
         try:
             yield
+        except files.SyncFailed:
+            self._is_poisoned = True  # before anybody can look
+            raise
         finally:
             with self._looking:
-                log.is_pinned = False
-                log.catch_up()
+                log.unpin()
 
     def close(self) -> None:
         with self._writing, self._looking:
@@ -117,6 +121,7 @@ class Turns:
     def restart(self) -> None:
         """In the child. Not left, only closed: the lock of an inherited descriptor is the parent's."""
         self._gate.close()
+        self._has_folder = False  # the locks are opened again
         self.resume()
 
 

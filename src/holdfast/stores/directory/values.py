@@ -5,17 +5,25 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import msgspec
 
 from holdfast.errors import Damaged
+from holdfast.records import UNREADABLE
 from holdfast.stores.contract import SharedValue
 from holdfast.stores.directory import files
 
 _PIECE: Final = 8 << 20
 _PIECES: Final = ".pieces"
+_REMEMBERED: Final = 4096  # values known to be sound; those forgotten are looked at again
 _HEX: Final = frozenset("0123456789abcdef")
+
+
+class _Seen(NamedTuple):
+    inode: int
+    size: int
+    changed: int
 
 
 class Values:
@@ -23,6 +31,9 @@ class Values:
 
     def __init__(self, space: str) -> None:
         self._folder = os.path.join(space, "values")
+        self._entered: set[str] = set()
+        self._sound: dict[str, _Seen] = {}
+        self._emptied: set[str] = set()
 
     def path(self, digest: str) -> str:
         return os.path.join(self._folder, digest[:2], digest)
@@ -46,17 +57,38 @@ class Values:
         return pieces
 
     def store(self, value: SharedValue, *, sync: bool) -> None:
-        """Write a value, unless it is there already."""
+        """Write a value, unless it is there already, and sound."""
         path = self.path(value.digest.hex())
         lengths = [len(piece) for piece in value.pieces]
-        try:
-            if os.stat(path).st_size == sum(lengths):
-                return
-        except FileNotFoundError:
-            files.make_folder(os.path.dirname(path), sync=sync)
+        if self._is_sound(path, value.digest, sum(lengths)):
+            return
+        for folder in (self._folder, os.path.dirname(path)):
+            files.enter(folder, self._entered, sync=sync)
         if lengths != usual_lengths(sum(lengths)):
             files.replace_file(f"{path}{_PIECES}", [msgspec.json.encode(lengths)], sync=sync)
         files.replace_file(path, value.pieces, sync=sync)
+        self._remember(path, _seen(path))
+
+    def _is_sound(self, path: str, digest: bytes, size: int) -> bool:
+        """Whether a value lies there as it should. One that was changed since is not taken for what it was."""
+        try:
+            seen = _seen(path)
+            if seen == self._sound.get(path):
+                return True
+            if seen.size != size:
+                return False
+            with open(path, "rb") as file:
+                is_sound = hashlib.file_digest(file, "sha256").digest() == digest
+        except FileNotFoundError:
+            return False
+        if is_sound:
+            self._remember(path, seen)
+        return is_sound
+
+    def _remember(self, path: str, seen: _Seen) -> None:
+        if len(self._sound) >= _REMEMBERED:
+            self._sound.clear()
+        self._sound[path] = seen
 
     def all(self) -> Iterator[str]:
         """The digests of all values, in hex."""
@@ -69,11 +101,19 @@ class Values:
 
     def remove(self, digest: str) -> None:
         path = self.path(digest)
+        self._sound.pop(path, None)
+        self._emptied.add(os.path.dirname(path))
         for gone in (path, f"{path}{_PIECES}"):
             try:
                 os.unlink(gone)
             except FileNotFoundError:
                 continue
+
+    def sync_removed(self) -> None:
+        """Make durable that values were removed: a power cut must not bring them back."""
+        for folder in list(self._emptied):
+            files.sync_folder(folder)
+            self._emptied.discard(folder)
 
     def sweep_leftovers(self) -> None:
         """Remove what writes that were cut off have left. Only under the gate: nobody is writing."""
@@ -89,7 +129,7 @@ class Values:
                 lengths = msgspec.json.decode(file.read(), type=list[int])
         except FileNotFoundError:
             return usual_lengths(size)
-        except msgspec.MsgspecError as error:
+        except UNREADABLE as error:
             raise Damaged(f"{path}{_PIECES}: cannot be read") from error
         return lengths if sum(lengths) == size else usual_lengths(size)
 
@@ -97,6 +137,11 @@ class Values:
 def usual_lengths(size: int) -> list[int]:
     """Pieces of 8 MiB and what is left."""
     return [min(_PIECE, size - at) for at in range(0, size, _PIECE)]
+
+
+def _seen(path: str) -> _Seen:
+    found = os.stat(path)
+    return _Seen(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def _listed(folder: str) -> list[str]:

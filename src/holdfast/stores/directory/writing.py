@@ -36,6 +36,7 @@ class Plan(NamedTuple, Generic[T]):
     number: int = 0
     values: Sequence[c.SharedValue] = ()
     origins: tuple[int, ...] = ()
+    entry: int = 0  # the highest number of a journal entry among the lines
 
 
 class Prepared(NamedTuple):
@@ -68,7 +69,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     made = prepared.commit
     found = space.named(made.name)
     thread = found.thread if found is not None else None
-    _check_run(space, made, clock)
+    _check_run(space, made, found, clock)
     if thread is not None and made.expect is None:
         raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
     if (thread.position if thread is not None else None) != made.expect:
@@ -80,9 +81,9 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     _check_appends(made.runs, before)
     check_numbers(before, made.effects)
 
-    number = before.number or space.ledger.last_number + 1
+    number = before.number or space.free_number()
     lines = list(prepared.cells)
-    entries, _ = journaled(before, made.effects)
+    entries, numbers = journaled(before, made.effects)
     lines += [sealed(r.show_effect(entry, space.form)) for entry in entries]
     if made.run is not None:
         row = replace(made.run, thread=number)
@@ -99,7 +100,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     )
     answer = c.Position(number, at.head, at.move, at.last)
     creates = made.name if thread is None else None
-    return Plan(answer, lines, at, found, creates, number, made.values, new)
+    return Plan(answer, lines, at, found, creates, number, made.values, new, max(numbers, default=0))
 
 
 def rewind(
@@ -157,7 +158,7 @@ def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
 
 def journaled(thread: Thread, rows: Sequence[EffectRow]) -> tuple[list[EffectRow], list[int]]:
     """Entries with the numbers they get, and those numbers."""
-    last = thread.last_entry
+    last = thread.last_entry if rows else 0
     entries: list[EffectRow] = []
     for row in rows:
         if not row.number:
@@ -186,8 +187,13 @@ def _origins(space: Space, made: c.Commit) -> set[int]:
     return origins
 
 
-def _check_run(space: Space, made: c.Commit, clock: Callable[[], Clock]) -> None:
-    run = run_of(space, made.expect.thread) if made.expect is not None else None
+def _check_run(space: Space, made: c.Commit, found: Followed | None, clock: Callable[[], Clock]) -> None:
+    if made.expect is None:
+        run = None
+    elif found is not None and found.thread.number == made.expect.thread:
+        run = found.thread.run
+    else:
+        run = run_of(space, made.expect.thread)
     if made.fence is not None:
         leases.require_fence(run, made.fence)
     elif made.run is not None:
@@ -211,9 +217,10 @@ def _check_form(made: c.Commit) -> None:
 
 def _check_appends(runs: Sequence[c.Run], thread: Thread) -> None:
     """A log only grows: a position written twice would leave a span that covers both without a meaning."""
-    ends = {log: cells[-1].at + 1 for log, cells in thread.logs.items() if cells}
+    ends: dict[int, int] = {}
     for run in runs:
         if run.cells:
-            if run.start < ends.get(run.log, 0):
+            cells = thread.logs.get(run.log)
+            if run.start < ends.get(run.log, cells[-1].at + 1 if cells else 0):
                 raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
             ends[run.log] = run.start + len(run.cells)

@@ -12,15 +12,20 @@ from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import islice
-from typing import Final, Literal
+from operator import itemgetter
+from typing import Literal
 
 import msgspec
 
-from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, InvalidArgument, NotFound, Protected
+from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, Protected
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
 from holdfast.stores import leases
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.keys import KeyRow
 from holdfast.stores.memory import check
+from holdfast.stores.memory.form import check_form
+from holdfast.stores.memory.keys import Keys
 from holdfast.stores.memory.thread import (
     Alive,
     Segment,
@@ -28,19 +33,19 @@ from holdfast.stores.memory.thread import (
     Value,
     check_appends,
     check_numbers,
+    not_found,
     tombstone,
     write_journal,
 )
 from holdfast.stores.memory.waking import Waking
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 
-_LARGEST_PIECE: Final = 8 * 2**20
-
 
 class MemoryStore:
     """A store that is gone when it is closed. Implements `holdfast.stores.contract.Store`; any thread may use it."""
 
     encoding: Literal["packed", "text"] = "packed"
+    hashing = PLAIN
 
     def __init__(
         self,
@@ -60,6 +65,7 @@ class MemoryStore:
         self._names: list[str] = []
         self._waking = Waking()
         self._values: dict[bytes, Value] = {}
+        self._keys = Keys()
         self._epoch = 0
         self._last_number = 0
 
@@ -143,7 +149,7 @@ class MemoryStore:
                 for name, thread in self._named.items()
                 if thread.run is not None and thread.run.status in statuses
             ]
-        page = [(name, run) for at, number, name, run in sorted(wanted, key=_by_age) if (at, number) > after]
+        page = [(name, run) for at, number, name, run in sorted(wanted, key=itemgetter(0, 1)) if (at, number) > after]
         return page[: max(limit, 0)]
 
     def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
@@ -170,7 +176,7 @@ class MemoryStore:
     # -- writing: everything is checked before anything is changed --------------------------------------------------
 
     def commit(self, commit: c.Commit) -> c.Position:
-        _check_form(commit)
+        check_form(commit)
         with self._open():
             thread = self._named.get(commit.name)
             self._check_run(commit)
@@ -225,7 +231,7 @@ class MemoryStore:
             thread = self._at(row.thread)
             leases.require_expected(thread.run, expect)
             if thread.name is None:
-                raise _not_found(row.thread)
+                raise not_found(row.thread)
             self._put_run(thread, row)
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
@@ -294,7 +300,7 @@ class MemoryStore:
         with self._open():
             found = self._at(thread)
             if found.name is None:
-                raise _not_found(thread)
+                raise not_found(thread)
             gone = {seq for seq in seqs if found.has(seq)}
             if found.head in gone:
                 raise Protected(f"Checkpoint {found.head} is the head of its thread; nothing was deleted.")
@@ -329,7 +335,7 @@ class MemoryStore:
         with self._open():
             found = self._at(thread)
             if found.name is None:
-                raise _not_found(thread)
+                raise not_found(thread)
             leases.require_free(found.run, self._clock())
             del self._named[found.name]
             del self._names[bisect_left(self._names, found.name)]
@@ -341,6 +347,24 @@ class MemoryStore:
                 other.forks.discard(thread)
                 if other.name is None and not other.forks:
                     self._threads.pop(other.number, None)
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        with self._open():
+            return self._keys.get(id)
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        with self._open():
+            return self._keys.page(after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        with self._open():
+            return self._keys.put(row, expect)
+
+    def remove_key(self, id: bytes) -> None:
+        with self._open():
+            self._keys.pop(id, None)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -362,6 +386,10 @@ class MemoryStore:
     def reclaim(self) -> None:
         with self._open():
             pass
+
+    def scrub(self) -> tuple[str, ...]:
+        with self._open():
+            return ()
 
     def check(self) -> Iterator[c.Problem]:
         with self._open():
@@ -420,24 +448,3 @@ class MemoryStore:
 
 def _clock() -> Clock:
     return Clock("memory", clocks.now())
-
-
-def _by_age(run: tuple[int, int, str, RunRow]) -> tuple[int, int]:
-    return run[:2]
-
-
-def _not_found(number: int) -> NotFound:
-    return NotFound(f"There is no thread number {number}; nothing was changed.")
-
-
-def _check_form(commit: c.Commit) -> None:
-    last, move = (commit.expect.last, commit.expect.move) if commit.expect else (0, 0)
-    if (commit.row.seq, commit.row.move) != (last + 1, move + 1):
-        raise InvalidArgument("A commit's seq and move must follow those it expects; nothing was stored.")
-    if commit.row.deleted:
-        raise InvalidArgument("A commit cannot bring a deleted checkpoint; nothing was stored.")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in commit.runs):
-        raise InvalidArgument("A run needs refs for each of its cells or for none; nothing was stored.")
-    if any(len(piece) > _LARGEST_PIECE for value in commit.values for piece in value.pieces):
-        raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
-    leases.check_form(commit)

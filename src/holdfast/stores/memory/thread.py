@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import Damaged, InvalidArgument
+from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.stores import contract as c
 from holdfast.stores import leases
 from holdfast.stores.running import EffectRow, RunRow
@@ -157,3 +157,7 @@ def check_appends(runs: Sequence[c.Run], logs: dict[int, list[Segment]]) -> None
         if run.start < ends.get(run.log, 0):
             raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
         ends[run.log] = run.start + len(run.cells)
+
+
+def not_found(number: int) -> NotFound:
+    return NotFound(f"There is no thread number {number}; nothing was changed.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from copy import copy
-from typing import Any
+from typing import Any, NamedTuple
 
 from msgspec.structs import replace
 
@@ -20,6 +20,7 @@ from holdfast.stores.postgres.locking import (
     changes_of,
     checked_run,
     entries_of,
+    is_due,
     lock_threads,
     put_run,
     put_thread,
@@ -30,6 +31,17 @@ from holdfast.stores.postgres.session import Query, Session
 from holdfast.stores.postgres.writer import Done, Fact, Quick
 from holdfast.stores.preparing import Prepared
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
+
+
+class _Held(NamedTuple):
+    """What a commit was asked against: read, and locked until it is done."""
+
+    thread: KnownThread | None
+    threads: dict[int, KnownThread]  # it, and the others that the commit builds on
+    run: KnownRun
+    bases: Sequence[Any]
+    values: Sequence[Any]
+    number: int  # the newest key of its checkpoints; of a new thread, its number
 
 
 class CommitWork:
@@ -52,7 +64,7 @@ class CommitWork:
             or wanted.values
             or any(origin != expect.thread for origin in wanted.origins)
             or any(base != (expect.thread, expect.head) for base in wanted.bases)
-            or (wanted.run is not None and wanted.fence is None)
+            or (wanted.run is not None and (wanted.fence is None or is_due(wanted.run)))
         ):
             return None
         found = known.get(expect.thread)
@@ -95,21 +107,22 @@ class CommitWork:
 
     def run(self, session: Session) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
-        thread, threads, run, more = self._lock(session)
+        held = self._lock(session)
+        threads, run = held.threads, held.run
         leases.check_commit(run.row, wanted, session.clock)
         if expect is None:
-            after = KnownThread(*_sealed(preparing.new_thread(more[-1][0][0], self._namespace, wanted)), 1)
+            row = preparing.new_thread(held.number, self._namespace, wanted)
+            after = KnownThread(row, row.checksum(), 1)
         else:
-            found = require_at(thread, expect, rows.to_bytes(wanted.name), more[-1][0][0])
-            after = _moved(found, wanted)
+            after = _moved(require_at(held.thread, expect, rows.to_bytes(wanted.name), held.number), wanted)
         number = after.row.thread_no
-        self._require_bases(threads, more[0])
+        self._require_bases(threads, held.bases)
         origins = [origin for origin in wanted.origins if origin != number]
         for origin in origins:
             if origin not in threads:
                 raise Conflict(f"thread number {origin}, whose cells the checkpoint uses, is gone; nothing was stored")
         written, changed = self._of_run(number, run) if wanted.effects or wanted.run else (None, run)
-        values.keep(session, wanted.values, self._prepared.values, more[1:3])
+        values.keep(session, wanted.values, self._prepared.values, held.values)
         if expect is None:
             session.put("insert_thread", *_columns(after, self._namespace))
         else:
@@ -126,9 +139,8 @@ class CommitWork:
     def find(self, session: Session) -> Done[Position] | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None:
-            by_name, by_digest = session.ask(*reading.look_up(self._namespace, rows.to_bytes(wanted.name)))
-            found = reading.looked_up(by_name, by_digest)
-            number = 0 if found is None else found.thread_no
+            [answer] = session.ask(reading.look_up_number(self._namespace, rows.to_bytes(wanted.name)))
+            number = reading.looked_up_number(answer)
         else:
             number = expect.thread
         threads, (stored,) = lock_threads(session, [number], ("checkpoint", (rows.key(number, wanted.row.seq),)))
@@ -154,26 +166,29 @@ class CommitWork:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _lock(self, session: Session) -> tuple[KnownThread | None, dict[int, KnownThread], KnownRun, list[Any]]:
-        """The thread, it and the others that the commit builds on, its run, and: bases, values, newest or number."""
+    def _lock(self, session: Session) -> _Held:
         wanted, expect = self._wanted, self._wanted.expect
         # The head cannot be deleted, so the position that is checked vouches for it.
         bases = [base for base in wanted.bases if expect is None or base != (expect.thread, expect.head)]
         needed = {*wanted.origins, *(thread for thread, _ in bases)}
         more: list[Query] = [("checkpoints_of", ([rows.key(*base) for base in bases if _is_key(*base)],))]
-        more += values.questions(self._namespace, wanted.values) or [("now", ()), ("now", ())]
+        more += values.questions(self._namespace, wanted.values)
         if expect is None:
-            more += [*reading.look_up(self._namespace, rows.to_bytes(wanted.name)), ("next_thread_number", ())]
-            threads, answers = lock_threads(session, needed, *more)
+            name = rows.to_bytes(wanted.name)
+            look_up = reading.look_up_number(self._namespace, name)
+            take = ("next_thread_number", (self._namespace, reading.name_digest(self._namespace, name)))
+            threads, (found, number, stored, *of_values) = lock_threads(session, needed, look_up, take, *more)
             if wanted.fence is not None:
                 leases.require_fence(None, wanted.fence)
-            if reading.looked_up(answers[-3], answers[-2]) is not None:
+            if reading.looked_up_number(found) or not number:
                 raise AlreadyExists("a thread of that name exists; nothing was stored")
-            return None, threads, NO_RUN, answers
-        number = expect.thread
-        of_thread: list[Query] = [("lock_run", (number,)), ("last_effect", (number,)), *more, ("newest", (number,))]
-        threads, (run, last, *answers) = lock_threads(session, {number, *needed}, *of_thread)
-        return threads.get(number), threads, checked_run(self._namespace, number, run, last), answers
+            return _Held(None, threads, NO_RUN, stored, of_values, number[0][0])
+        at = expect.thread
+        threads, (run, last, newest, stored, *of_values) = lock_threads(
+            session, {at, *needed}, ("lock_run", (at,)), ("last_effect", (at,)), ("newest", (at,)), *more
+        )
+        checked = checked_run(self._namespace, at, run, last)
+        return _Held(threads.get(at), threads, checked, stored, of_values, newest[0][0])
 
     def _require_bases(self, threads: dict[int, KnownThread], stored: Sequence[Any]) -> None:
         expect = self._wanted.expect
@@ -240,10 +255,6 @@ def _moved(known: KnownThread, wanted: Commit) -> KnownThread:
     row = copy(known.row)
     preparing.advance(row, wanted)
     return changed_thread(row, known.version)
-
-
-def _sealed(row: rows.StoredThread) -> tuple[rows.StoredThread, int]:
-    return row, row.checksum()
 
 
 def _columns(known: KnownThread, namespace: bytes) -> tuple[Any, ...]:

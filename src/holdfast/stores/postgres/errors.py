@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Final
 
 import psycopg
@@ -22,9 +23,19 @@ from holdfast.errors import (
 # The transaction was rolled back, and may go through when it is run again.
 _AGAIN: Final = frozenset(("40001", "40P01"))
 # The server goes down, comes up, or has no room for another connection; or it lost its own way to the data.
-_AWAY: Final = frozenset(
-    ("57P01", "57P02", "57P03", "57P05", "53300", "40003", "08000", "08001", "08003", "08004", "08006")
-) | {"25P03", "25P04"}  # a transaction that its process left alone for too long: the server has cut it off
+_AWAY: Final = frozenset(("57P01", "57P02", "57P03", "57P05", "53300", "40003")) | {
+    # A transaction that its process left alone for too long: the server has cut it off.
+    "25P03",
+    "25P04",
+}
+_CONNECTION: Final = "08"
+# After these there is no connection any more, whatever it is that ended it.
+_ENDING: Final = ("FATAL", "PANIC")
+# An error of a connection that could not be made has no code: what the server says, in the language that it mostly has.
+# In another one, it is tried again for as long as a server that is away.
+_NOT_LET_IN: Final = re.compile(
+    r"FATAL: .*(authentication failed|does not exist|no pg_hba\.conf entry|is not permitted to log in)"
+)
 _BUSY: Final = frozenset(("55P03", "57014"))
 _READ_ONLY: Final = frozenset(("25006", "42501"))
 _NO_STORE: Final = frozenset(("42P01", "3F000", "42703"))
@@ -39,15 +50,33 @@ def is_conflict(error: psycopg.Error) -> bool:
 def is_away(error: psycopg.Error) -> bool:
     """Whether the connection is gone, or could not be made, for reasons that may pass."""
     if error.sqlstate is not None:
-        return error.sqlstate in _AWAY
+        return (
+            error.sqlstate in _AWAY
+            or error.sqlstate.startswith(_CONNECTION)
+            or error.diag.severity_nonlocalized in _ENDING
+        )
     # libpq's own errors carry no code: a lost connection, a refused one, one that nobody answers.
-    return isinstance(error, psycopg.OperationalError)
+    return isinstance(error, psycopg.OperationalError) and not _is_not_let_in(error)
+
+
+def _is_not_let_in(error: psycopg.Error) -> bool:
+    return error.sqlstate is None and _NOT_LET_IN.search(str(error)) is not None
+
+
+def is_absent(error: psycopg.Error) -> bool:
+    """Whether the server knows no such statement or function, or this role may not use it."""
+    return (error.sqlstate or "")[:2] in ("42", "0A")
 
 
 def translate(error: psycopg.Error, where: str) -> HoldfastError:
     """The error to raise from `error`. A server's messages may quote values, so only their kind is told."""
     state = error.sqlstate or ""
     what = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
+    if _is_not_let_in(error):
+        return StoreError(
+            f"{where}: not let in by the server; check the user, the password and the name of the database. Nothing "
+            "was changed"
+        )
     if is_away(error):
         return StoreError(f"{where}: the database cannot be reached ({what}); nothing was changed. Try again")
     if state in _AGAIN or state in _BUSY:

@@ -20,12 +20,12 @@ from holdfast.stores.postgres.locking import (
     put_run,
     put_thread,
     recounted_run,
-    shown,
+    with_status_of,
 )
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.postgres.session import Session
-from holdfast.stores.postgres.writer import Done, Fact, Quick
-from holdfast.stores.running import EffectRow, EffectStatus, Owner, Progress, RunRow
+from holdfast.stores.postgres.writer import Done, Fact, Quick, Slow
+from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
 
 
 class JournalWork:
@@ -87,7 +87,7 @@ class JournalWork:
         self._run = recounted_run(run, self._written.last)
 
 
-class TellWork:
+class TellWork(Slow[int]):
     """A journal entry from outside the run."""
 
     def __init__(self, thread: int, row: EffectRow, last: int | None, expected: RunRow | None) -> None:
@@ -97,12 +97,6 @@ class TellWork:
         self._expected = expected
         self._written: entries.Entries | None = None
         self._run: KnownRun | None = None
-
-    def quick(self, known: Known) -> Quick | None:
-        return None
-
-    def quick_answer(self) -> int:
-        return 0
 
     def run(self, session: Session) -> int:
         run, _ = lock_run(session, self._thread)
@@ -126,7 +120,7 @@ class TellWork:
         return () if self._run is None else (Fact(self._thread, None, self._run),)
 
 
-class RunWork:
+class RunWork(Slow[None]):
     """A write that replaces the record of a run, and of its thread with it: a claim, an update, a parking, a settling.
 
     `change` gets what is stored, and says what the run becomes and which journal entries are written with it; None if
@@ -145,12 +139,6 @@ class RunWork:
         self._known: KnownThread | None = None
         self._written: entries.Entries | None = None
 
-    def quick(self, known: Known) -> Quick | None:
-        return None
-
-    def quick_answer(self) -> None:
-        return None
-
     def run(self, session: Session) -> None:
         thread, run, _ = hold(session, self._thread)
         row, self._written = self._change(session, thread, run)
@@ -164,11 +152,14 @@ class RunWork:
         if row is not None:
             put_run(session, run, self._run)
             if thread is not None:
-                self._known = shown(thread, row)
+                self._known = with_status_of(row, thread)
                 put_thread(session, self._known)
 
     def find(self, session: Session) -> Done[None] | None:
-        """Done if the run is what it was to become, not done if it is what it was; else its entries tell."""
+        """Done if the run is what it was to become, not done if it is what it was; else its entries tell.
+
+        Where only entries were to be written, they alone do.
+        """
         _, run, _ = hold(session, self._thread)
         before, after = self._before, self._run
         if before is None or after is None:
@@ -180,10 +171,11 @@ class RunWork:
                 return None
         if self._written is not None and _find_entries(session, self._thread, self._written) is not None:
             return Done(None)
+        if after is before:
+            return None
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
-            # A claim: whose the fence is now tells whose it was.
-            is_ours = run.row is not None and after.row is not None and _claimed(run.row) == _claimed(after.row)
-            return Done(None) if is_ours else None
+            # A claim. Nobody can have changed the record since: who made it does not yet know that the run is his.
+            return Done(None) if run.row == after.row else None
         if run.row is not None and replace(run.row, lease_until=after.row.lease_until) == after.row:
             return Done(None)  # and renewed since
         if run.row is not None and (run.row.status, run.row.fence) == ("running", before.row.fence):
@@ -199,7 +191,7 @@ class RunWork:
         return (Fact(self._thread, self._known, self._run),)
 
 
-class RenewWork:
+class RenewWork(Slow[None]):
     """The end of a lease, moved forwards. Twice is as good as once."""
 
     def __init__(self, thread: int, fence: int, until: int, progress: Progress | None) -> None:
@@ -209,21 +201,12 @@ class RenewWork:
         self._progress = progress
         self._run: KnownRun | None = None
 
-    def quick(self, known: Known) -> Quick | None:
-        return None
-
-    def quick_answer(self) -> None:
-        return None
-
     def run(self, session: Session) -> None:
         found, _ = lock_run(session, self._thread)
         row = leases.require_fence(found.row, self._fence)
         row = leases.renewed(row, self._until, self._progress)
         self._run = changed_run(session.namespace, found, row, entries_of(found))
         put_run(session, found, self._run)
-
-    def find(self, session: Session) -> Done[None] | None:
-        return None
 
     def facts(self) -> Sequence[Fact]:
         return () if self._run is None else (Fact(self._thread, None, self._run),)
@@ -295,7 +278,3 @@ def _find_entries(session: Session, thread: int, written: entries.Entries | None
     wanted = {row[0]: row[1] for row in (*written.changed, *written.new)}
     stored: dict[int, bytes] = dict(session.rows("effects_of", sorted(wanted)))
     return Done(written.numbers) if wanted and stored == wanted else None
-
-
-def _claimed(row: RunRow) -> tuple[int, Owner | None, int]:
-    return row.fence, row.owner, row.attempt

@@ -101,7 +101,14 @@ def changed_thread(row: StoredThread, before: int) -> KnownThread:
 
 
 def put_run(session: Session, before: KnownRun, after: KnownRun) -> None:
+    if after.row is not before.row and after.row is not None and is_due(after.row):
+        session.queues = True
     session.put("update_run" if before.version else "insert_run", *(after.columns or ()), after.version)
+
+
+def is_due(run: RunRow) -> bool:
+    """Whether a run waits for any worker to take it up at once."""
+    return run.status == "queued" and not run.wake_at
 
 
 def put_thread(session: Session, after: KnownThread) -> None:
@@ -128,7 +135,7 @@ def changes_of(after: KnownThread) -> tuple[Any, ...]:
     )
 
 
-def shown(known: KnownThread, run: RunRow) -> KnownThread:
+def with_status_of(run: RunRow, known: KnownThread) -> KnownThread:
     """A thread whose listing shows the status of its run."""
     row = copy(known.row)
     row.status, row.updated_at = rows.to_bytes(run.status), run.updated_at

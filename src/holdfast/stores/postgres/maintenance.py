@@ -15,6 +15,13 @@ from holdfast.stores.postgres.locking import lock_threads
 from holdfast.stores.postgres.session import Session
 from holdfast.stores.rows import MAX_SEQ
 
+# What was deleted is still there, and no statement of this store's can reach it.
+BEYOND: Final = (
+    "rows that were deleted lie in PostgreSQL's tables and indexes until those are vacuumed, and written over",
+    "PostgreSQL's write-ahead log, and its archive, hold what was written until they are recycled",
+    "replicas, backups and snapshots of the database",
+)
+
 # Rows per transaction where rows are dropped, and per question where they are read with their cells.
 ROWS: Final = 256
 _READ: Final = 64

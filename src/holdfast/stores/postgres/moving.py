@@ -12,11 +12,11 @@ from holdfast.stores.postgres.committing import require_at
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
 from holdfast.stores.postgres.locking import changed_thread, hold, lock_threads, put_thread
 from holdfast.stores.postgres.session import Session
-from holdfast.stores.postgres.writer import Done, Fact, Quick
+from holdfast.stores.postgres.writer import Done, Fact, Plain, Quick, Slow
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 
 
-class RewindWork:
+class RewindWork(Slow[Position]):
     """An earlier checkpoint made the head."""
 
     def __init__(self, expect: Position, to: int, summary: Summary) -> None:
@@ -25,12 +25,6 @@ class RewindWork:
         self._summary = summary
         self._after: KnownThread | None = None
         self._run: KnownRun | None = None
-
-    def quick(self, known: Known) -> Quick | None:
-        return None
-
-    def quick_answer(self) -> Position:
-        return self._expect
 
     def run(self, session: Session) -> Position:
         number, to = self._expect.thread, self._to
@@ -69,31 +63,47 @@ class RewindWork:
         return (Fact(self._after.row.thread_no, self._after, self._run),)
 
 
-def delete(session: Session, number: int, seqs: Collection[int]) -> int:
-    """Turn checkpoints into tombstones; their cells stay, as others may name them."""
-    keys = [rows.key(number, seq) for seq in sorted(set(seqs)) if 1 <= seq <= MAX_SEQ]
-    threads, answers = lock_threads(session, [number], *([("checkpoints_of", (keys,))] if keys else []))
-    known = threads.get(number)
-    if known is None or known.row.name is None:
-        raise NotFound(f"there is no thread number {number}; nothing was changed")
-    if known.row.head in seqs:
-        raise Protected(f"checkpoint {known.row.head} is the head of its thread; rewind or drop the thread instead")
-    buried = 0
-    for fields in answers[0] if answers else ():
-        row = rows.decode(*fields)
-        if not row.deleted:
-            stone = rows.tombstone(row)
-            key = fields[0]
-            session.put("bury", key, stone.step, stone.label, stone.sealed(key), stone.meta, stone.refs, stone.skeleton)
-            buried += 1
-    if buried:
-        after = copy(known.row)
-        after.count -= buried
-        put_thread(session, changed_thread(after, known.version))
-    return buried
+class DeleteWork(Plain[int]):
+    """Checkpoints turned into tombstones, and how many; their cells stay, as others may name them."""
+
+    def __init__(self, number: int, seqs: Collection[int]) -> None:
+        super().__init__(self._delete)
+        self._number = number
+        self._seqs = frozenset(seqs)
+        self._buried: list[int] = []
+
+    def find(self, session: Session) -> Done[int] | None:
+        """Done if whatever was to be buried is."""
+        _, (stored,) = lock_threads(session, [self._number], ("checkpoints_of", (self._buried,)))
+        if not stored or not all(rows.decode(*fields).deleted for fields in stored):
+            return None
+        return Done(len(self._buried))
+
+    def _delete(self, session: Session) -> int:
+        number = self._number
+        keys = [rows.key(number, seq) for seq in sorted(self._seqs) if 1 <= seq <= MAX_SEQ]
+        threads, (stored,) = lock_threads(session, [number], ("checkpoints_of", (keys,)))
+        known = threads.get(number)
+        if known is None or known.row.name is None:
+            raise NotFound(f"there is no thread number {number}; nothing was changed")
+        if known.row.head in self._seqs:
+            raise Protected(f"checkpoint {known.row.head} is the head of its thread; rewind or drop the thread instead")
+        self._buried = []
+        for fields in stored:
+            row = rows.decode(*fields)
+            if not row.deleted:
+                stone, key = rows.tombstone(row), fields[0]
+                columns = (stone.step, stone.label, stone.sealed(key), stone.meta, stone.refs, stone.skeleton)
+                session.put("bury", key, *columns)
+                self._buried.append(key)
+        if self._buried:
+            after = copy(known.row)
+            after.count -= len(self._buried)
+            put_thread(session, changed_thread(after, known.version))
+        return len(self._buried)
 
 
-class DropWork:
+class DropWork(Slow[list[int]]):
     """A thread's name freed; from here on its checkpoints are gone for every reader. Whose cells it used."""
 
     def __init__(self, number: int) -> None:
@@ -103,9 +113,6 @@ class DropWork:
         known.forget(self._number)
         return None
 
-    def quick_answer(self) -> list[int]:
-        return []
-
     def run(self, session: Session) -> list[int]:
         thread, run, (origins,) = hold(session, self._number, ("origins", (self._number,)))
         if thread is None or thread.row.name is None:
@@ -113,7 +120,7 @@ class DropWork:
         if run.row is not None:
             leases.require_free(run.row, session.clock())
         row = copy(thread.row)
-        row.name = row.name_hash = None
+        row.name = row.name_hash = row.agent = None
         row.count = 0
         session.put("delete_run", self._number)
         session.put("forget_name", self._number, row.checksum())
@@ -125,6 +132,3 @@ class DropWork:
         if known is not None and known.row.name is not None:
             return None
         return Done([origin for (origin,) in origins])
-
-    def facts(self) -> Sequence[Fact]:
-        return ()

@@ -6,25 +6,34 @@ the server (a pooler in transaction mode) may give every transaction to another 
 
 from __future__ import annotations
 
+import os
+import socket
 import threading
 import time
-from typing import Any, Final
+from contextlib import suppress
+from typing import Any, Final, TypeVar
 
 import psycopg
+from psycopg.abc import PQGen
 from psycopg.adapt import AdaptersMap
+from psycopg.types.array import ListBinaryDumper
 from psycopg.types.numeric import Int8BinaryDumper
 
 from holdfast.errors import Busy, Closed
 
-Connection = psycopg.Connection[tuple[Any, ...]]
+T = TypeVar("T")
 
 _KEPT_SECONDS: Final = 300.0
 # Executions of a statement before it is prepared, where it may be.
 _PREPARE_AFTER: Final = 5
+_SYNCHRONOUS: Final = b"SELECT pg_catalog.current_setting('synchronous_commit')"
+SILENCE = 60.0
 
 # One type for every number: what a statement means does not depend on how large its parameters happen to be.
 _ADAPTERS: Final = AdaptersMap(psycopg.adapters)
 _ADAPTERS.register_dumper(int, Int8BinaryDumper)
+# Nor what bytes are on how text is written, on the server or here.
+_ADAPTERS.register_dumper(list, ListBinaryDumper)
 
 
 class _Context:
@@ -32,29 +41,82 @@ class _Context:
     connection = None
 
 
+class Connection(psycopg.Connection[tuple[Any, ...]]):
+    """`is_lax`: whether its commits are acknowledged before they are flushed, though they should not be.
+
+    While it `is_writing`, it is hung up when nothing is heard for `SILENCE` seconds: nobody waits in line for ever
+    behind a write that something on the way to the server has swallowed.
+    """
+
+    is_lax = False
+    is_writing = False
+
+    def wait(self, gen: PQGen[T], *args: Any, **kwargs: Any) -> T:
+        return super().wait(self._heard(gen) if self.is_writing else gen, *args, **kwargs)
+
+    def _heard(self, gen: PQGen[T]) -> PQGen[T]:
+        try:
+            wanted = next(gen)
+            deadline = time.monotonic() + SILENCE
+            while True:
+                ready = yield wanted
+                if ready:
+                    deadline = time.monotonic() + SILENCE
+                elif time.monotonic() > deadline:
+                    self._hang_up()
+                wanted = gen.send(ready)
+        except StopIteration as stop:
+            answer: T = stop.value
+            return answer
+
+    def _hang_up(self) -> None:
+        """As if the other side had: whoever waits is told so."""
+        with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as end:
+            end.shutdown(socket.SHUT_RDWR)
+
+
 # What a forked child inherited. Closing one would end it for the parent, too; so would letting go of the last name of
 # one.
 _inherited: list[Connection] = []
 
 
-def connect(conninfo: str, *, prepares: bool) -> Connection:
-    """A connection that is in no transaction. It prepares nothing unless it is told to."""
-    return psycopg.Connection.connect(
+def leave(connection: Connection) -> None:
+    """In a forked child: leave a connection to the parent."""
+    _inherited.append(connection)
+
+
+def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connection:
+    """A connection that is in no transaction. It prepares nothing unless it is told to.
+
+    Where it `flushes`, it is asked whether it has to be told to.
+    """
+    made = Connection.connect(
         conninfo,
         autocommit=True,
         prepare_threshold=_PREPARE_AFTER if prepares else None,
         cursor_factory=psycopg.RawCursor,
         context=_Context(),
         fallback_application_name="holdfast",
+        client_encoding="utf8",
     )
+    if flushes:
+        try:
+            made.is_lax = made.execute(_SYNCHRONOUS).fetchone() == ("off",)
+        except BaseException:
+            made.close()
+            raise
+    return made
 
 
 class Pool:
     """At most `limit` connections at once. Who comes while all are taken waits, for at most `patience` seconds."""
 
-    def __init__(self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool) -> None:
+    def __init__(
+        self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool, flushes: bool
+    ) -> None:
         self._conninfo = conninfo
         self._prepares = prepares
+        self._flushes = flushes
         self._shown = shown
         self._limit = limit
         self._patience = patience
@@ -85,7 +147,7 @@ class Pool:
                     raise Busy(f"{self._shown}: all {self._limit} connections of this handle are in use; try again")
         made: Connection | None = None
         try:
-            made = connect(self._conninfo, prepares=self._prepares)
+            made = connect(self._conninfo, prepares=self._prepares, flushes=self._flushes)
             return made
         finally:
             with self._free:

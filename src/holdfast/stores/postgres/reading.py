@@ -27,14 +27,31 @@ def name_digest(namespace: bytes, name: bytes) -> bytes:
 
 def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
     """The two questions after a thread's name."""
-    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (name_digest(namespace, name),))
+    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
 
 
 def looked_up(by_name: Sequence[Any], by_digest: Sequence[Any]) -> StoredThread | None:
     """The thread that both answers give; None if both say there is none. `Damaged` if they disagree."""
     if [row[:_NEWEST] for row in by_name] != list(by_digest):
-        raise Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+        raise _disagreeing()
     return read_thread(by_name[0]) if by_name else None
+
+
+def look_up_number(namespace: bytes, name: bytes) -> Query:
+    """The question after a thread's name in a transaction that writes, where two might be answered at two moments."""
+    return "number_of_name", (namespace, name, name_digest(namespace, name))
+
+
+def looked_up_number(answer: Sequence[Any]) -> int:
+    """The number of the thread that has the name, 0 if none has. `Damaged` if the two ways to it disagree."""
+    [(by_name, by_digest)] = answer
+    if by_name != by_digest:
+        raise _disagreeing()
+    return by_name or 0
+
+
+def _disagreeing() -> Damaged:
+    return Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
 
 
 def thread(session: Session, name: bytes) -> ThreadRow | None:
@@ -44,7 +61,7 @@ def thread(session: Session, name: bytes) -> ThreadRow | None:
         return None
     # The third witness: the thread's own row must agree with the checkpoints that are there.
     if by_name[0][_NEWEST] != rows.key(found.thread_no, found.last) or by_name[0][_HEAD] is None:
-        raise Damaged(f"thread number {found.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+        raise found.disagreeing(by_name[0][_NEWEST])
     return found.record()
 
 

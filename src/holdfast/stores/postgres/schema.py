@@ -15,13 +15,13 @@ from holdfast.errors import NewerFormat, NotAStore
 from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.statements import named
 
-VERSION: Final = 1
+VERSION: Final = 2
 
 # Bytes: what is to be executed is never put together from text by accident.
 Statements = Mapping[str, bytes]
 
-_FILES: Final = ("opening", "reading", "runs", "writing", "maintenance", "check", "quick")
-_SCHEMA: Final = re.compile(r"\bhf\b(?=\.|$)", re.MULTILINE)
+_FILES: Final = ("opening", "reading", "runs", "writing", "maintenance", "check", "quick", "keys")
+_SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # Two who create the same thing at once: one of them is told so, in one of many ways, in spite of IF NOT EXISTS.
 _RACES: Final = frozenset(("23505", "42P06", "42P07", "42710", "XX000", "40001", "40P01", "55P03"))
@@ -79,12 +79,13 @@ def _known(version: int, shown: str) -> int:
 
 
 def _create(connection: Connection, sql: Statements, schema: str, shown: str) -> None:
-    # Asked first: CREATE SCHEMA needs a right of its own, even where there is nothing to create.
-    if connection.execute(sql["has_schema"], (schema,)).fetchone() is None:
-        connection.execute(sql["create_schema"])
-    connection.execute(sql["create_setting"])
-    connection.execute(sql["insert_format"])
     with connection.transaction():
+        connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
+        # Asked first: CREATE SCHEMA needs a right of its own, even where there is nothing to create.
+        if connection.execute(sql["has_schema"], (schema,)).fetchone() is None:
+            connection.execute(sql["create_schema"])
+        connection.execute(sql["create_setting"])
+        connection.execute(sql["insert_format"])
         # Whoever has this row makes the tables. The others wait here, and find them made.
         row = connection.execute(sql["lock_format"]).fetchone()
         version = 0 if row is None else _known(int(row[0]), shown)
@@ -108,13 +109,15 @@ def _try(connection: Connection, statement: bytes) -> None:
 
 
 def _split(file: str, schema: str) -> list[bytes]:
-    text = _placed(_COMMENT.sub("", _text(file)), schema)
-    return [statement.strip().encode() for statement in text.split(";") if statement.strip()]
+    parts = _COMMENT.sub("", _text(file)).split(";")
+    return [_placed(statement.strip(), schema).encode() for statement in parts if statement.strip()]
 
 
 def _placed(text: str, schema: str) -> str:
     quoted = '"' + schema.replace('"', '""') + '"'
-    return _SCHEMA.sub(lambda _: quoted, text)
+    # In a literal that says how it is escaped: without, it would depend on a setting what a backslash is.
+    literal = "E'" + quoted.replace("\\", "\\\\").replace("'", "''")
+    return _SCHEMA.sub(lambda found: literal if found[1] else quoted, text)
 
 
 def _text(file: str) -> str:

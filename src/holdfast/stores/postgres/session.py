@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Literal
 
+import psycopg
+
 from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.running import Clock
@@ -16,10 +18,27 @@ Sent = tuple[bytes, Sequence[Any]]
 CLOCK: Final = "postgres"
 _LIMITS: Final = ("10s", "60s")
 
-_BEGIN: Final = {
-    "read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY",
-    "write": b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE",
-}
+BEGIN_WRITING: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+COMMIT: Final = b"COMMIT"
+_BEGIN: Final = {"read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "write": BEGIN_WRITING}
+
+
+def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor[Row]]:
+    """Have all of the queries answered in one round trip. Raises the first error."""
+    cursors: list[psycopg.Cursor[Row]] = []
+    first: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                cursors += [connection.execute(text, values, binary=True) for text, values in queries]
+            except psycopg.Error as error:
+                # Not out of the block: it would log what is raised at its end as well, with the row it is about.
+                first = error
+    except psycopg.Error as error:
+        first = first or error
+    if first is not None:
+        raise first
+    return cursors
 
 
 class Session:
@@ -39,7 +58,9 @@ class Session:
     ) -> None:
         self.namespace = namespace
         self.committing = False
+        self.queues = False  # whether a run is queued that idle workers may take up
         self._connection = connection
+        connection.is_writing = mode == "write"
         self._sql = sql
         self._mode = mode
         self._clock = clock
@@ -71,7 +92,7 @@ class Session:
             return
         before = self._begin()
         self.committing = self._mode == "write"
-        self._send([*before, *self._queued, (b"COMMIT", ())])
+        self._send([*before, *self._queued, (COMMIT, ())])
 
     def roll_back(self) -> None:
         """End the transaction with nothing done."""
@@ -90,16 +111,22 @@ class Session:
             return []
         self._begun = True
         begin: Sent = (_BEGIN[self._mode], ())
-        return [begin] if self._mode == "read" else [begin, (self._sql["limits"], _LIMITS)]
+        if self._mode == "read":
+            return [begin]
+        limits: list[Sent] = [begin, (self._sql["limits"], _LIMITS)]
+        return [*limits, (self._sql["durable"], ())] if self._connection.is_lax else limits
 
     def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
         if len(queries) == 1:
             text, values = queries[0]
             cursor = self._connection.execute(text, values, binary=True)
             return [cursor.fetchall() if cursor.description else []]
-        with self._connection.pipeline():
-            cursors = [self._connection.execute(text, values, binary=True) for text, values in queries]
-        return [cursor.fetchall() if cursor.description else [] for cursor in cursors]
+        return [cursor.fetchall() if cursor.description else [] for cursor in send(self._connection, queries)]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is gone."""
+        return self._connection.closed
 
     def close(self) -> None:
         """Let go of the connection itself."""

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
-import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -12,7 +10,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, StoreError
 from holdfast.stores import leases, preparing, rows
 from holdfast.stores.contract import (
     Cells,
@@ -26,10 +24,25 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.postgres import address, check, journaling, maintenance, moving, reading, running, schema, values
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.keys import KeyRow
+from holdfast.stores.postgres import (
+    address,
+    check,
+    journaling,
+    keys,
+    maintenance,
+    moving,
+    reading,
+    running,
+    schema,
+    values,
+)
 from holdfast.stores.postgres.committing import CommitWork
 from holdfast.stores.postgres.errors import is_away, is_conflict, translate
 from holdfast.stores.postgres.journaling import JournalWork, RenewWork, TellWork
+from holdfast.stores.postgres.listening import Listener, channel
+from holdfast.stores.postgres.patience import Patience
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.session import Session
 from holdfast.stores.postgres.writer import Plain, Writer
@@ -42,19 +55,19 @@ T = TypeVar("T")
 _VALUES_AT_ONCE: Final = 64
 # A namespace is part of the keys of indexes, which hold at most a third of a page.
 _LONGEST_NAMESPACE: Final = 1024
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
 
 
 class PostgresStore:
     """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
 
     `connections` is how many this handle has at most, made when they are needed. `patience` is for how many seconds a
-    call goes on trying while the database is away or others are in its way. Raises `StoreError` if it cannot be
+    call goes on trying while the database is away or others are in its way. With the `durability` "full", whatever is
+    acknowledged was flushed, also where the server's settings would not have it so. Raises `StoreError` if it cannot be
     reached, `NotAStore` or `NewerFormat` (leaving the schema as it was) if it holds something else.
     """
 
     encoding: Literal["packed", "text"] = "packed"
+    hashing = PLAIN
 
     def __init__(
         self,
@@ -63,6 +76,7 @@ class PostgresStore:
         namespace: str,
         connections: int = 8,
         patience: float = 10.0,
+        durability: Literal["full", "normal", "off"] = "full",
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
     ) -> None:
@@ -77,8 +91,26 @@ class PostgresStore:
         self._wall = wall
         self._patience = patience
         self._sql = schema.statements(place.schema)
-        self._pool = Pool(place.conninfo, place.shown, limit=connections, patience=patience, prepares=place.prepares)
-        self._writer = Writer(self._pool, self._sql, self._namespace, place.shown, patience=patience, clock=clock)
+        self._pool = Pool(
+            place.conninfo,
+            place.shown,
+            limit=connections,
+            patience=patience,
+            prepares=place.prepares,
+            flushes=durability == "full",
+        )
+        self._conninfo = place.conninfo
+        self._channel = channel(place.schema, self._namespace) if place.announces else None
+        self._listeners: list[Listener] = []
+        self._writer = Writer(
+            self._pool,
+            self._sql,
+            self._namespace,
+            place.shown,
+            patience=patience,
+            clock=clock,
+            channel=self._channel,
+        )
         _stores.add(self)
         try:
             self._again(lambda: self._prepare(place.schema))
@@ -192,13 +224,15 @@ class PostgresStore:
         self._writer.write(journaling.settle(thread, number, expect, row, run, then))
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        return self._write(moving.delete, thread, seqs)
+        return self._writer.write(moving.DeleteWork(thread, seqs))
 
     def drop(self, thread: int) -> None:
         origins = self._writer.write(moving.DropWork(thread))
-        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it.
-        for number in (thread, *origins):
-            self._clear(number)
+        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it. Errors that
+        # say that nothing was changed would be wrong: the thread is gone.
+        with suppress(StoreError):
+            for number in (thread, *origins):
+                self._clear(number)
 
     def mark_values(self) -> int:
         return self._write(values.advance)
@@ -212,6 +246,20 @@ class PostgresStore:
             if dead:
                 removed += self._write(values.remove, dead, epoch)
         return removed
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        return self._read(keys.key, id)
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        return self._read(keys.keys, after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        return self._write(keys.put, row, expect)
+
+    def remove_key(self, id: bytes) -> None:
+        self._write(keys.remove, id)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -237,13 +285,29 @@ class PostgresStore:
         """Nothing: freed space is given back by the server's own vacuum."""
         self._pool.ready()
 
+    def scrub(self) -> tuple[str, ...]:
+        """Nothing: rows that were deleted are the server's to overwrite."""
+        self._pool.ready()
+        return maintenance.BEYOND
+
     def check(self) -> Iterator[Problem]:
         yield from self._read(check.database)
         for thread in self._read(reading.numbers):
             yield from self._read(check.thread, thread)
 
+    def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
+        """See `Announcing`. It takes a connection beside those of the pool."""
+        self._pool.ready()
+        if self._channel is None:
+            return lambda: None
+        listener = Listener(self._conninfo, self._channel, heard)
+        self._listeners = [each for each in self._listeners if each.is_listening] + [listener]
+        return listener.end
+
     def close(self) -> None:
         self._pool.close()
+        for listener in self._listeners:
+            listener.end()
         _stores.discard(self)
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
@@ -275,8 +339,7 @@ class PostgresStore:
 
     def _again(self, attempt: Callable[[], T]) -> T:
         """Try, and try again while the database is away."""
-        deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
+        patience = Patience(self._patience)
         while True:
             try:
                 return attempt()
@@ -285,10 +348,8 @@ class PostgresStore:
                     self._pool.forget_idle()
                 elif not is_conflict(error):
                     raise translate(error, self._shown) from None
-                if time.monotonic() + pause > deadline:
+                if not patience.wait():
                     raise translate(error, self._shown) from None
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two who met do not meet again
-            pause = min(2 * pause, _LONGEST_PAUSE)
 
     def _prepare(self, name: str) -> None:
         connection = self._pool.take()
@@ -305,6 +366,9 @@ class PostgresStore:
         """In a forked child: the connections are the parent's."""
         self._pool.restart()
         self._writer.restart()
+        for listener in self._listeners:
+            listener.leave()
+        self._listeners = []
 
 
 def _stale_values(session: Session, epoch: int, after: int) -> list[tuple[int, bytes]]:

@@ -5,18 +5,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+from holdfast.errors import Damaged
 from holdfast.stores.contract import SharedValue
 from holdfast.stores.postgres.session import Query, Session
 from holdfast.stores.sharing import Packed, pack
 
 _PIECE_BITS: Final = 24
+# A value that another commit stores is there in the next round, unless it was swept meanwhile: hardly twice.
+_ROUNDS: Final = 20
 
 
 def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
     """What a commit that brings values asks first. The epoch is held until the commit is done."""
     if not values:
         return []
-    return [("epoch", ()), ("lock_values", (namespace, sorted({value.digest for value in values})))]
+    digests = sorted({value.digest for value in values})
+    return [("begin_epochs", (namespace,)), ("epoch", (namespace,)), ("lock_values", (namespace, digests))]
 
 
 def keep(
@@ -28,10 +32,10 @@ def keep(
     """Store each value, or stamp the one that is there."""
     if not values:
         return
-    epoch = int(str(answers[0][0][0]))
+    _, [(stamped,)], stored = answers
+    epoch = int(str(stamped))
     brought = {value.digest: (value, ready) for value, ready in zip(values, packed, strict=True)}
-    stored = answers[1]
-    while True:
+    for _ in range(_ROUNDS):
         old = [number for _, number, stamp in stored if int(str(stamp)) < epoch]
         if old:
             session.put("stamp_values", old, epoch)
@@ -55,6 +59,7 @@ def keep(
         if all(inserted):
             return
         stored = session.rows("lock_values", session.namespace, sorted(brought))
+    raise Damaged("shared values are there and cannot be found; run a check to see what is hurt")
 
 
 def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
@@ -67,5 +72,5 @@ def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
 
 def advance(session: Session) -> int:
     """Begin a new epoch, once every commit that saw the old one is done."""
-    [(epoch,)] = session.rows("advance_epoch")
+    [(epoch,)] = session.rows("advance_epoch", session.namespace)
     return int(epoch)

@@ -4,27 +4,24 @@ where its answer was lost.
 
 from __future__ import annotations
 
-import random
-import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 
 import psycopg
 
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.group import Entry, GroupCommit
-from holdfast.stores.postgres.errors import is_away, is_conflict, translate, unknown
+from holdfast.stores.postgres.errors import is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
+from holdfast.stores.postgres.patience import Patience
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import Sent, Session
+from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Session, send
 from holdfast.stores.running import Clock
 
 T = TypeVar("T")
 
-_FIRST_PAUSE: Final = 0.02
-_LONGEST_PAUSE: Final = 0.5
 _UNIQUE: Final = "23505"
 # A name that was given to another thread at the same moment is found the next time; what is still in the way then is
 # something else.
@@ -89,6 +86,7 @@ class Writer:
         *,
         patience: float,
         clock: Callable[[], Clock] | None,
+        channel: str | None = None,
     ) -> None:
         self.known = Known()
         self._pool = pool
@@ -97,6 +95,7 @@ class Writer:
         self._shown = shown
         self._patience = patience
         self._clock = clock
+        self._channel = channel
         self.group: GroupCommit[Quick, bool | None] = GroupCommit(self._run_batch)
 
     def restart(self) -> None:
@@ -117,8 +116,7 @@ class Writer:
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
     def _write(self, work: Work[T], *, lost: bool) -> T:
-        deadline = time.monotonic() + self._patience
-        pause = _FIRST_PAUSE
+        patience = Patience(self._patience)
         unique = 0
         while True:
             session: Session | None = None
@@ -126,21 +124,26 @@ class Writer:
                 connection = self._pool.take()
                 try:
                     session = Session(connection, self._sql, self._namespace, "write", self._clock)
-                    return self._attempt(work, session, lost=lost)
+                    answer = self._attempt(work, session, lost=lost)
+                    if session.queues:
+                        self._announce(connection)
+                    return answer
                 finally:
                     self._pool.give(connection)
             except psycopg.Error as error:
-                if is_away(error):
+                if is_away(error) or (session is not None and session.is_closed):
                     self._pool.forget_idle()
                     lost = lost or (session is not None and session.committing)
                 elif error.sqlstate == _UNIQUE and unique < _UNIQUE_TRIES:
                     unique += 1
                 elif not is_conflict(error):
-                    raise (unknown(self._shown) if lost else translate(error, self._shown)) from error
-                if time.monotonic() + pause > deadline:
-                    raise (unknown(self._shown) if lost else translate(error, self._shown)) from error
-            time.sleep(pause * random.uniform(0.5, 1.0))  # noqa: S311 - so that two who met do not meet again
-            pause = min(2 * pause, _LONGEST_PAUSE)
+                    raise self._given_up(error, lost=lost) from None
+                if not patience.wait():
+                    raise self._given_up(error, lost=lost) from None
+
+    def _given_up(self, error: psycopg.Error, *, lost: bool) -> HoldfastError:
+        """What to raise: not from the server's own error, which may quote the row."""
+        return unknown(self._shown) if lost else translate(error, self._shown)
 
     def _attempt(self, work: Work[T], session: Session, *, lost: bool) -> T:
         try:
@@ -159,7 +162,6 @@ class Writer:
                 session.roll_back()
                 return found.answer
             session.commit()
-            return answer
         except BaseException as error:
             with suppress(psycopg.Error):
                 session.roll_back()
@@ -167,6 +169,17 @@ class Writer:
                 # An interrupt in the middle of the commit: whoever reads the connection next would read its answer.
                 session.close()
             raise
+        return answer
+
+    def _announce(self, connection: Connection) -> None:
+        """Say that a run was queued. It is, whatever becomes of this."""
+        if self._channel is None:
+            return
+        try:
+            connection.execute(self._sql["announce"], (self._channel,))
+        except psycopg.Error as error:
+            if is_absent(error):
+                self._channel = None
 
     # -- with others ------------------------------------------------------------------------------------------------
 
@@ -182,8 +195,9 @@ class Writer:
             outcomes = self._send(connection, entries)
         except psycopg.Error as error:
             # Nothing was done, unless nobody knows.
-            outcomes = [None if is_away(error) else False] * len(entries)
-            if is_away(error):
+            is_lost = connection.closed or is_away(error)
+            outcomes = [None if is_lost else False] * len(entries)
+            if is_lost:
                 self._pool.forget_idle()
         except BaseException:
             connection.close()
@@ -197,17 +211,14 @@ class Writer:
             self._pool.give(connection)
 
     def _send(self, connection: Connection, entries: Sequence[Entry[Quick, bool | None]]) -> list[bool | None]:
-        if len(entries) == 1:
+        connection.is_writing = True
+        if len(entries) == 1 and not connection.is_lax:
             text, values = entries[0].item
             return [connection.execute(text, values, binary=True).rowcount == 1]
-        cursors: list[psycopg.Cursor[tuple[Any, ...]]] = []
-        with connection.pipeline():
-            connection.execute("BEGIN")
-            for entry in entries:
-                text, values = entry.item
-                cursors.append(connection.execute(text, values, binary=True))
-            connection.execute("COMMIT")
-        return [cursor.rowcount == 1 for cursor in cursors]
+        begin: list[Sent] = [(BEGIN_WRITING, ()), (self._sql["durable"], ())]
+        begin = begin if connection.is_lax else begin[:1]
+        cursors = send(connection, [*begin, *(entry.item for entry in entries), (COMMIT, ())])
+        return [cursor.rowcount == 1 for cursor in cursors[len(begin) : -1]]
 
     @staticmethod
     def _settle(entries: Sequence[Entry[Quick, bool | None]], outcomes: Sequence[bool | None]) -> None:
@@ -216,11 +227,8 @@ class Writer:
                 entry.settle(outcome)
 
 
-class Plain(Generic[T]):
-    """Work that is always done in a transaction of its own, and may be done twice: the second time changes nothing."""
-
-    def __init__(self, run: Callable[[Session], T]) -> None:
-        self._run = run
+class Slow(Generic[T]):
+    """Work that is always done in a transaction of its own. It may be done twice, unless it says how it is found."""
 
     def quick(self, known: Known) -> Quick | None:
         return None
@@ -228,11 +236,18 @@ class Plain(Generic[T]):
     def quick_answer(self) -> T:
         raise HoldfastError("there is no quick way")
 
-    def run(self, session: Session) -> T:
-        return self._run(session)
-
     def find(self, session: Session) -> Done[T] | None:
         return None
 
     def facts(self) -> Sequence[Fact]:
         return ()
+
+
+class Plain(Slow[T]):
+    """A verb as work: done the second time, it changes nothing."""
+
+    def __init__(self, run: Callable[[Session], T]) -> None:
+        self._run = run
+
+    def run(self, session: Session) -> T:
+        return self._run(session)

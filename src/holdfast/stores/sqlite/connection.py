@@ -31,6 +31,7 @@ _SETTINGS: Final = {
     "fullfsync": 1,  # macOS: fsync alone leaves the bytes in the drive's cache
     "checkpoint_fullfsync": 1,
     "temp_store": 2,  # memory
+    "secure_delete": 1,  # what is deleted is overwritten; pages that are merely rewritten are left to `scrub`
 }
 _IDLE_READERS: Final = 16
 # Bytes: SQLite's smallest page, and so its smallest database.

@@ -18,6 +18,9 @@ from holdfast.stores.sqlite.cells import walk_commits
 _SQL: Final = schema.statements("maintenance.sql")
 _WRITING: Final = schema.statements("writing.sql")
 
+# What was in the file, or in a file beside it, and is not any more.
+BEYOND: Final = ("blocks that the file system has freed and not yet written over, its snapshots, and backups",)
+
 # Rows per transaction where rows are dropped.
 _ROWS: Final = 256
 

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from contextlib import suppress
+from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import rows
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
 from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.errors import FAILURES, primary
 
 _SQL: Final = schema.statements("reading.sql")
 
@@ -20,14 +22,18 @@ _CHUNK: Final = 256
 def find_thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> StoredThread | None:
     """The thread of that name, verified; None if both indexes say there is none. `Damaged` if they disagree."""
     row = connection.execute(_SQL["thread_by_name"], (namespace, name)).fetchone()
-    # Different names may share a hash: what counts is whether one of those rows is the one.
-    same = [
-        candidate
-        for candidate in connection.execute(_SQL["threads_by_hash"], (rows.name_hash(namespace, name),))
-        if (candidate[1], candidate[2]) == (namespace, name)
-    ]
+    # Different names may share a hash: what counts is whether one of those rows is the one. Any other must be sound, or
+    # it may have been the one.
+    same: list[tuple[object, ...]] = []
+    for candidate in connection.execute(_SQL["threads_by_hash"], (rows.name_hash(namespace, name),)):
+        if (candidate[1], candidate[2]) == (namespace, name):
+            same.append(candidate)
+        else:
+            rows.stored_thread(candidate)
     if ([] if row is None else [row]) != same:
-        raise Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+        damage = Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+        damage.known = _known_by_one(namespace, name, same if row is None else [row, *same])
+        raise damage
     return None if row is None else rows.stored_thread(row)
 
 
@@ -52,10 +58,25 @@ def thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> Thr
     if found is None:
         return None
     # The third witness: the thread's own row must agree with the tree its checkpoints are in.
-    newest, head = connection.execute(_SQL["newest_and_head"], (found.thread_no, found.head)).fetchone()
+    try:
+        newest, head = connection.execute(_SQL["newest_and_head"], (found.thread_no, found.head)).fetchone()
+    except FAILURES as error:
+        if primary(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        newest, head = None, None
     if newest != rows.key(found.thread_no, found.last) or head is None:
-        raise Damaged(f"thread number {found.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+        raise found.disagreeing(newest)
     return found.record()
+
+
+def _known_by_one(namespace: bytes, name: bytes, found: list[tuple[object, ...]]) -> ThreadRow | None:
+    """A thread that only one of the two look-ups has found, if its record is sound."""
+    for row in found:
+        with suppress(Damaged):
+            stored = rows.stored_thread(row)
+            if (stored.namespace, stored.name) == (namespace, name):
+                return stored.record()
+    return None
 
 
 def threads(
@@ -113,12 +134,12 @@ def checkpoints(
         cursor = connection.execute(_SQL["checkpoints"], (low, high))
         expected = top
     page: list[CheckpointRow] = []
-    met = False
-    while limit > 0:
+    met: list[int] = []
+    while len(page) < limit:
         chunk = cursor.fetchmany(_CHUNK if step is not None else min(limit - len(page), _CHUNK))
         if not chunk:
             break
-        met = True
+        met += [fields[0] for fields in chunk]
         for fields in chunk:
             row = rows.decode(*fields)
             # Tombstones keep their rows: a gap can only be damage.
@@ -128,12 +149,52 @@ def checkpoints(
             if not row.deleted and (step is None or row.step == step):
                 page.append(row)
                 if len(page) == limit:
-                    return page
-    if expected is not None and limit > 0:
+                    break
+    is_full = len(page) >= limit
+    if expected is not None and not is_full:
         _expect(thread, 0, expected)
-    if label is not None and limit > 0 and not met:
-        _confirm_none(connection, low, high, label)
+    if label is not None and limit > 0:
+        _confirm(connection, label, (met[-1] if is_full else low, high), met)
     return page
+
+
+def walk(
+    connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int
+) -> list[CheckpointRow | Damaged]:
+    """Every checkpoint of some seqs, whole; what is wrong with it in the place of one that cannot be read."""
+    found = find_number(connection, namespace, thread)
+    if found is None or found.name is None:
+        return []
+    first, end = after + 1, min(after + limit, found.last) + 1
+    stored: dict[int, CheckpointRow | Damaged] = {}
+    try:
+        for row in connection.execute(_SQL["walk"], (rows.key(thread, first), rows.key(thread, end))):
+            stored[row[0] & MAX_SEQ] = _decoded(row)
+    except FAILURES as error:
+        if primary(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        # Where a page is damaged SQLite gives up on the whole range: what lies beside it is read row by row.
+        for seq in range(first, end):
+            if seq not in stored:
+                stored[seq] = _alone(connection, thread, seq)
+    return [stored.get(seq) or _missing(thread, seq) for seq in range(first, end)]
+
+
+def _alone(connection: sqlite3.Connection, thread: int, seq: int) -> CheckpointRow | Damaged:
+    try:
+        row = connection.execute(_SQL["checkpoint"], (rows.key(thread, seq),)).fetchone()
+    except FAILURES as error:
+        if primary(error) != sqlite3.SQLITE_CORRUPT:
+            raise
+        return Damaged(f"checkpoint {seq} of thread number {thread} is on a damaged page")
+    return _missing(thread, seq) if row is None else _decoded(row)
+
+
+def _decoded(row: tuple[Any, ...]) -> CheckpointRow | Damaged:
+    try:
+        return rows.decode(*row)
+    except Damaged as damage:
+        return damage
 
 
 def refs(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[CheckpointRow]:
@@ -184,13 +245,19 @@ def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list
     return using
 
 
-def _confirm_none(connection: sqlite3.Connection, low: int, high: int, label: bytes) -> None:
-    """As with names, "there is none" takes two witnesses: the index, and the rows themselves."""
-    (found,) = connection.execute(_SQL["has_label"], (low, high, label)).fetchone()
-    if found:
+def _confirm(connection: sqlite3.Connection, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
+    """Which checkpoints have a label takes two witnesses, as names do: the index, and the rows themselves.
+
+    An entry that the index has lost would give an older one in the place of the newest.
+    """
+    if [row_key for (row_key,) in connection.execute(_SQL["labelled"], (*ends, label))] != met:
         raise Damaged("a label is missing from the index of labels; run a check to see what is hurt")
 
 
 def _expect(thread: int, seq: int, expected: int) -> None:
     if seq != expected:
-        raise Damaged(f"checkpoint {expected} of thread number {thread} is missing")
+        raise _missing(thread, expected)
+
+
+def _missing(thread: int, seq: int) -> Damaged:
+    return Damaged(f"checkpoint {seq} of thread number {thread} is missing")

@@ -11,7 +11,7 @@ from holdfast.stores.statements import named
 
 # "hldf": how `file` and other programs tell a Holdfast store from any other SQLite database.
 APPLICATION_ID: Final = 0x686C6466
-VERSION: Final = 1
+VERSION: Final = 2
 
 # auto_vacuum: pages that were freed can be given back a few at a time.
 INCREMENTAL: Final = 2

@@ -8,9 +8,10 @@ import threading
 import time
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.errors import Busy, Damaged, InvalidArgument, ReadOnly, StoreError, StoreFull
 from holdfast.stores import clock as clocks
 from holdfast.stores import leases, merging, preparing, rows
 from holdfast.stores.contract import (
@@ -25,10 +26,12 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
+from holdfast.stores.sqlite import backup, check, keys, maintenance, mending, reading, runs, values, writing
 from holdfast.stores.sqlite import cells as reading_cells
-from holdfast.stores.sqlite import check, maintenance, reading, runs, values, writing
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.writer import Work, Writer
@@ -50,6 +53,8 @@ class SQLiteStore:
     """
 
     encoding: Literal["packed", "text"] = "packed"
+    hashing = PLAIN
+    kind = "sqlite"
 
     def __init__(
         self,
@@ -101,6 +106,10 @@ class SQLiteStore:
 
     def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
         return self._read(reading.refs, thread, after, limit)
+
+    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+        """See `Walking`."""
+        return self._read(reading.walk, thread, after, limit)
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading_cells.cells, spans)
@@ -187,9 +196,11 @@ class SQLiteStore:
 
     def drop(self, thread: int) -> None:
         origins = self._write(0, writing.forget, thread, self._clock)
-        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it.
-        for number in (thread, *origins):
-            self._clear(number)
+        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it. Errors that
+        # say that nothing was changed would be wrong: the thread is gone.
+        with suppress(Busy, ReadOnly, StoreFull):
+            for number in (thread, *origins):
+                self._clear(number)
 
     def mark_values(self) -> int:
         return self._write(0, values.advance)
@@ -203,6 +214,20 @@ class SQLiteStore:
             if dead:
                 removed += self._write(len(dead) * PAGE_SIZE, values.remove, dead, epoch)
         return removed
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        return self._read(keys.key, id)
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        return self._read(keys.keys, after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        return self._write(0, keys.put, row, expect)
+
+    def remove_key(self, id: bytes) -> None:
+        self._write(0, keys.remove, id)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -228,6 +253,21 @@ class SQLiteStore:
         while self._write(_VACUUM_PAGES * PAGE_SIZE, maintenance.vacuum, _VACUUM_PAGES):
             continue
         self._writer.truncate_wal()
+
+    def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
+        """See `BackingUp`."""
+        return self._read(backup.copy, path, progress)
+
+    def mended(self, folder: str) -> SQLiteStore:
+        """See `Mending`."""
+        path = os.path.join(folder, "mended.db")
+        self.backup(path)
+        mending.mend(path, self._namespace)
+        return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off")
+
+    def scrub(self) -> tuple[str, ...]:
+        self._writer.scrub()
+        return maintenance.BEYOND
 
     def check(self) -> Iterator[Problem]:
         yield from self._read(check.database)

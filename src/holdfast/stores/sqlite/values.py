@@ -6,6 +6,7 @@ import sqlite3
 from collections.abc import Collection, Sequence
 from typing import Final
 
+from holdfast.errors import Damaged
 from holdfast.stores import sharing
 from holdfast.stores.contract import SharedValue
 from holdfast.stores.sharing import Packed, pack
@@ -29,7 +30,7 @@ def keep(
     packed: Sequence[list[Packed] | None],
 ) -> None:
     """Store each value, or stamp the one that is there, inside a write transaction."""
-    (epoch,) = connection.execute(_WRITING["epoch"]).fetchone()
+    epoch = _said(connection.execute(_WRITING["epoch"]).fetchone())
     for value, ready in zip(values, packed, strict=True):
         row = connection.execute(_WRITING["find_value"], (namespace, value.digest)).fetchone()
         if row is not None:
@@ -59,8 +60,13 @@ def read(connection: sqlite3.Connection, namespace: bytes, digest: bytes) -> lis
 
 def advance(connection: sqlite3.Connection, _namespace: bytes) -> int:
     """Begin a new epoch."""
-    (epoch,) = connection.execute(_WRITING["advance_epoch"]).fetchone()
-    return int(epoch)
+    return _said(connection.execute(_WRITING["advance_epoch"]).fetchone())
+
+
+def _said(row: tuple[int] | None) -> int:
+    if row is None:
+        raise Damaged("the store does not say in which epoch it is; nothing was changed")
+    return row[0]
 
 
 def stale(

@@ -8,7 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple, TypeVar
 
-from holdfast.errors import Closed, HoldfastError, Replaced, StoreError
+from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores.gate import Gate
 from holdfast.stores.group import Entry, GroupCommit, again
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
@@ -24,6 +24,9 @@ _CHECKPOINT_AFTER: Final = 4 << 20
 _TOO_LONG: Final = 64 << 20
 # Milliseconds.
 _READERS_LEAVE: Final = 50
+_SCRUB_WAITS: Final = 1000
+# Bytes of a file that may be written anew in memory; a larger one goes over a file where SQLite has its temporary ones.
+_VACUUMED_IN_MEMORY: Final = 64 << 20
 
 
 class Work(NamedTuple):
@@ -77,6 +80,13 @@ class Writer:
     def truncate_wal(self) -> None:
         """Empty the WAL and give its space back, if no reader is in it."""
         self._exclusively(self._truncate)
+
+    def scrub(self) -> None:
+        """Write the whole file anew, without what is free in it, and leave nothing in the WAL.
+
+        `ErasePending` if a reader needs the WAL: what is in the file then may be that of before.
+        """
+        self._exclusively(self._scrub)
 
     def ready(self) -> None:
         """Raise unless the store can be used."""
@@ -256,6 +266,35 @@ class Writer:
                     connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
         except sqlite3.Error:
             return
+
+    def _scrub(self, connection: sqlite3.Connection) -> None:
+        try:
+            self._require_empty_wal(connection)  # first: whoever is in the way is so before the long part, too
+            in_memory = os.stat(self._path).st_size <= _VACUUMED_IN_MEMORY
+            connection.execute(f"PRAGMA temp_store = {2 if in_memory else 1:d}")
+            try:
+                connection.execute("VACUUM")
+            finally:
+                connection.execute("PRAGMA temp_store = 2")
+            self._require_empty_wal(connection)
+        except FAILURES as error:
+            self._poisoned = self._poisoned or is_input_output(error)
+            raise self._failure(error) from error
+        except OSError as error:
+            raise StoreError(f"{self._path}: cannot be looked at") from error
+
+    def _require_empty_wal(self, connection: sqlite3.Connection) -> None:
+        connection.execute(f"PRAGMA busy_timeout = {_SCRUB_WAITS:d}")
+        try:
+            (busy, _, _) = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+        finally:
+            connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
+        if busy or self._wal_size():
+            raise ErasePending(
+                f"{self._path}: a read that is under way keeps what was erased in the -wal file; erase again when it "
+                "has ended"
+            )
+        self._written = 0
 
     def _truncate(self, connection: sqlite3.Connection) -> None:
         self._empty_wal(connection, truncate=True)

@@ -116,7 +116,7 @@ def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int, clo
         raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
     runs.require_free(connection, namespace, thread_no, clock)
     runs.forget(connection, thread_no)
-    thread.name = thread.name_hash = None
+    thread.name = thread.name_hash = thread.agent = None
     thread.count = 0
     connection.execute(_SQL["forget_name"], (thread_no, thread.checksum()))
     return [origin for (origin,) in connection.execute(_SQL["origins"], (thread_no,))]

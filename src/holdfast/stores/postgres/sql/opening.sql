@@ -4,7 +4,12 @@ SELECT value FROM hf.setting WHERE name = 'format'
 -- name: limits
 -- Of this transaction alone. How long it waits for a lock; and how long it may hold its own while its process does
 -- nothing (stopped, or cut off), so that nobody waits for it for ever.
-SELECT set_config('lock_timeout', $1, true), set_config('idle_in_transaction_session_timeout', $2, true)
+SELECT pg_catalog.set_config('lock_timeout', $1, true),
+    pg_catalog.set_config('idle_in_transaction_session_timeout', $2, true)
+
+-- name: durable
+-- Of this transaction alone: its commit is acknowledged once it is flushed.
+SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
 
 -- name: create_schema
 CREATE SCHEMA IF NOT EXISTS hf
@@ -22,10 +27,12 @@ SELECT value FROM hf.setting WHERE name = 'format' FOR UPDATE
 UPDATE hf.setting SET value = $1 WHERE name = 'format'
 
 -- name: has_schema
-SELECT 1 FROM information_schema.schemata WHERE schema_name = $1
+SELECT 1 FROM pg_catalog.pg_namespace WHERE nspname = $1
 
 -- name: has_other_tables
-SELECT 1 FROM information_schema.tables
-WHERE table_schema = $1
-  AND table_name IN ('thread', 'checkpoint', 'segment', 'move', 'fork', 'run', 'effect', 'value', 'value_piece')
+-- Whether or not this role may use them.
+SELECT 1 FROM pg_catalog.pg_class JOIN pg_catalog.pg_namespace ON pg_namespace.oid = relnamespace
+WHERE nspname = $1
+  AND relname IN ('thread', 'checkpoint', 'segment', 'move', 'fork', 'run', 'effect', 'value', 'value_piece', 'epoch',
+      'data_key', 'thread_number', 'value_number')
 LIMIT 1

@@ -1,5 +1,5 @@
 -- name: now
-SELECT floor(extract(epoch FROM clock_timestamp()) * 1000000)::bigint
+SELECT floor(extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint
 
 -- name: thread_by_name
 -- Each with the newest key its checkpoints really have, and whether the head is among them.
@@ -7,10 +7,18 @@ SELECT thread.*,
     (SELECT max(row_key) FROM hf.checkpoint
      WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
     (SELECT row_key FROM hf.checkpoint WHERE row_key = (thread.thread_no << 32) + thread.head)
-FROM hf.thread WHERE namespace = $1 AND substr(name, 1, 1024) = substr($2::bytea, 1, 1024) AND name = $2
+FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
 
 -- name: thread_by_digest
-SELECT * FROM hf.thread WHERE name_digest = $1
+SELECT * FROM hf.thread WHERE namespace = $1 AND name_digest = $2
+
+-- name: number_of_name
+-- Both ways in one statement, for transactions that have no snapshot: a thread that is created meanwhile is seen by
+-- both or by neither.
+SELECT
+    (SELECT thread_no FROM hf.thread
+     WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2 LIMIT 1),
+    (SELECT thread_no FROM hf.thread WHERE namespace = $1 AND name_digest = $3)
 
 -- name: thread_by_number
 SELECT * FROM hf.thread WHERE thread_no = $1
@@ -25,13 +33,13 @@ SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 3
 
 -- name: threads_from
 SELECT * FROM hf.thread
-WHERE namespace = $1 AND name IS NOT NULL AND substr(name, 1, 1024) >= substr($2::bytea, 1, 1024) AND name >= $2
-ORDER BY substr(name, 1, 1024), name LIMIT $3
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
+ORDER BY name_start, name LIMIT $3
 
 -- name: threads_after
 SELECT * FROM hf.thread
-WHERE namespace = $1 AND name IS NOT NULL AND substr(name, 1, 1024) >= substr($2::bytea, 1, 1024) AND name > $2
-ORDER BY substr(name, 1, 1024), name LIMIT $3
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name > $2
+ORDER BY name_start, name LIMIT $3
 
 -- name: thread_numbers
 SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
@@ -45,8 +53,8 @@ WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
 
 -- name: checkpoints_by_label
 SELECT row_key, step, label, head, meta FROM hf.checkpoint
-WHERE substr(label, 1, 1024) = substr($4::bytea, 1, 1024) AND label = $4 AND label IS NOT NULL
-  AND row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
+WHERE label_start = substr($4::bytea, 1, 1024) AND label = $4 AND label IS NOT NULL AND row_key BETWEEN $1 AND $2
+ORDER BY row_key DESC LIMIT $3
 
 -- name: refs
 SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint

@@ -49,6 +49,10 @@ WHERE thread_no = $1
 -- name: delete_run
 DELETE FROM hf.run WHERE thread_no = $1
 
+-- name: announce
+-- By itself: as part of a commit, it would hold a lock of the whole server until the log is flushed.
+SELECT pg_catalog.set_config('lock_timeout', '1s', true), pg_catalog.pg_notify($1, '')
+
 -- name: effects
 SELECT row_key, record FROM hf.effect WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
 
@@ -68,7 +72,7 @@ WHERE effect.row_key = changed.row_key
 
 -- name: marked
 SELECT row_key, record FROM hf.effect
-WHERE substr(mark, 1, 1024) = substr($2::bytea, 1, 1024) AND mark = $2 AND mark IS NOT NULL
+WHERE mark_start = substr($2::bytea, 1, 1024) AND mark = $2 AND mark IS NOT NULL
   AND row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
 ORDER BY row_key
 

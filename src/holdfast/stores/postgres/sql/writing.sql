@@ -7,10 +7,12 @@ SELECT max(row_key) FROM hf.checkpoint
 WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
 
 -- name: next_thread_number
-SELECT nextval('hf.thread_number')
+-- For a name that is free: a number that is given out is gone.
+SELECT pg_catalog.nextval(E'hf.thread_number'::regclass)
+WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE namespace = $1 AND name_digest = $2)
 
 -- name: next_value_numbers
-SELECT nextval('hf.value_number') FROM generate_series(1, $1::bigint)
+SELECT pg_catalog.nextval(E'hf.value_number'::regclass) FROM generate_series(1::bigint, $1::bigint)
 
 -- name: insert_thread
 -- Whoever creates a thread of the same name at the same time is waited for here; if he has created it, this fails.
@@ -24,7 +26,8 @@ UPDATE hf.thread SET head = $2, move = $3, last = $4, count = $5, head_id = $6, 
 WHERE thread_no = $1
 
 -- name: forget_name
-UPDATE hf.thread SET name = NULL, name_hash = NULL, name_digest = NULL, count = 0, checksum = $2, version = version + 1
+UPDATE hf.thread
+SET name = NULL, name_hash = NULL, name_digest = NULL, agent = NULL, count = 0, checksum = $2, version = version + 1
 WHERE thread_no = $1
 
 -- name: delete_thread
@@ -59,12 +62,16 @@ SELECT origin FROM hf.fork WHERE thread = $1 ORDER BY origin
 -- name: delete_forks
 DELETE FROM hf.fork WHERE origin = $1 OR thread = $1
 
+-- name: begin_epochs
+INSERT INTO hf.epoch (namespace, value) VALUES ($1, 1) ON CONFLICT (namespace) DO NOTHING
+
 -- name: epoch
 -- Held until the commit is done: a new epoch, which is for whatever commits see of it, waits for those that do not.
-SELECT value FROM hf.setting WHERE name = 'epoch' FOR SHARE
+SELECT value FROM hf.epoch WHERE namespace = $1 FOR SHARE
 
 -- name: advance_epoch
-UPDATE hf.setting SET value = value + 1 WHERE name = 'epoch' RETURNING value
+INSERT INTO hf.epoch (namespace, value) VALUES ($1, 2)
+ON CONFLICT (namespace) DO UPDATE SET value = epoch.value + 1 RETURNING value
 
 -- name: lock_values
 SELECT digest, value_no, stamp FROM hf.value WHERE namespace = $1 AND digest = ANY($2::bytea[])

@@ -41,12 +41,16 @@ WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key DESC
 SELECT row_key, step, label, head, meta FROM checkpoint INDEXED BY checkpoint_by_label
 WHERE row_key >> 32 = ?1 AND label = ?2 AND row_key <= ?3 ORDER BY row_key DESC
 
--- name: has_label
-SELECT EXISTS (SELECT 1 FROM checkpoint NOT INDEXED WHERE row_key BETWEEN ?1 AND ?2 AND label = ?3)
+-- name: labelled
+SELECT row_key FROM checkpoint NOT INDEXED WHERE row_key BETWEEN ?1 AND ?2 AND label = ?3 ORDER BY row_key DESC
 
 -- name: refs
 SELECT row_key, step, label, head, meta, refs FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key
+
+-- name: walk
+SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
+WHERE row_key >= ?1 AND row_key < ?2 ORDER BY row_key
 
 -- name: last_of
 SELECT last FROM thread WHERE thread_no = ?1

@@ -20,7 +20,7 @@ UPDATE thread SET head = ?2, move = ?3, last = ?4, count = ?5, head_id = ?6, ste
 WHERE thread_no = ?1
 
 -- name: forget_name
-UPDATE thread SET name = NULL, name_hash = NULL, count = 0, checksum = ?2 WHERE thread_no = ?1
+UPDATE thread SET name = NULL, name_hash = NULL, agent = NULL, count = 0, checksum = ?2 WHERE thread_no = ?1
 
 -- name: delete_thread
 DELETE FROM thread WHERE thread_no = ?1

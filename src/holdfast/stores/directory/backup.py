@@ -1,0 +1,113 @@
+"""Copying a store's folder while others write to it.
+
+Twice: once beside the writers, and then, while nobody writes, only what is not any more as it was copied. Files are
+appended to, or replaced by others; a file that is as long and as old as it was is the same.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from holdfast.errors import AlreadyExists
+from holdfast.stores.directory import files
+from holdfast.stores.directory.root import MARKER
+
+Told = Callable[[int, int], None]
+_Seen = tuple[int, int, int, int]
+
+
+def copy(
+    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Told | None = None
+) -> int:
+    """Copy a store to a folder that is not there; how many bytes. `turn` keeps writers out of a namespace's folder."""
+    path = os.path.realpath(path)
+    if os.path.lexists(path):
+        raise AlreadyExists(f"{path}: there is something already; nothing was copied. Name a new folder")
+    part = f"{path}.{os.urandom(6).hex()}.part"
+    try:
+        try:
+            files.make_folder(part, sync=True)
+            copying = _Copying(root, part, progress)
+            spaces = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+            for space in spaces:
+                copying.folder(space)
+            for space in spaces:
+                with turn(os.path.join(root, space)):
+                    copying.folder(space)
+            # Last: a folder without it is no store.
+            copying.file(MARKER)
+            copying.sync()
+            os.rename(part, path)
+            files.sync_folder(os.path.dirname(path))
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except files.SyncFailed as error:
+        raise files.unknown(path) from error
+    except OSError as error:
+        raise files.translate(error, path) from error
+    return copying.size
+
+
+class _Copying:
+    def __init__(self, root: str, target: str, progress: Told | None) -> None:
+        self._root = root
+        self._target = target
+        self._progress = progress
+        self._seen: dict[str, _Seen] = {}
+        self._folders: set[str] = {target}
+
+    @property
+    def size(self) -> int:
+        return sum(seen[1] for seen in self._seen.values())
+
+    def folder(self, space: str) -> None:
+        """Copy the files of a namespace that are not copied as they are, and forget those that are gone."""
+        found = dict.fromkeys(self._files(space))
+        for done, name in enumerate(found):
+            self.file(name)
+            if self._progress is not None:
+                self._progress(done + 1, len(found))
+        for name in [each for each in self._seen if each.startswith(f"{space}{os.sep}") and each not in found]:
+            os.unlink(os.path.join(self._target, name))
+            del self._seen[name]
+
+    def file(self, name: str) -> None:
+        path = os.path.join(self._target, name)
+        try:
+            source = os.open(os.path.join(self._root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return  # removed meanwhile: the second time it is not listed
+        try:
+            stat = os.fstat(source)
+            seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            if self._seen.get(name) == seen:
+                return
+            folder = os.path.dirname(path)
+            files.make_folder(folder, sync=False)
+            while folder not in self._folders:
+                self._folders.add(folder)
+                folder = os.path.dirname(folder)
+            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                for piece in files.stretches(source, 0, stat.st_size):
+                    files.write_all(target, piece)
+                os.fsync(target)
+            finally:
+                os.close(target)
+            self._seen[name] = seen
+        finally:
+            os.close(source)
+
+    def sync(self) -> None:
+        for folder in self._folders:
+            files.sync_folder(folder)
+
+    def _files(self, space: str) -> Iterator[str]:
+        top = os.path.join(self._root, space)
+        for folder, _, names in os.walk(top):
+            for name in sorted(names):
+                if not name.startswith("lock-") and not name.endswith(".new"):
+                    yield os.path.relpath(os.path.join(folder, name), self._root)

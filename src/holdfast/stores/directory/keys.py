@@ -1,0 +1,85 @@
+"""The wrapped keys of a namespace: a small file each, named by the id of the key."""
+
+from __future__ import annotations
+
+import os
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import Damaged
+from holdfast.records import UNREADABLE
+from holdfast.stores.directory import files
+from holdfast.stores.keys import KeyRow, moved_on
+
+_SUFFIX: Final = ".json"
+
+
+class _KeyFile(msgspec.Struct, frozen=True):
+    id: str
+    name: str
+    wrapped: str
+
+
+class Keys:
+    """The keys of one namespace's folder. Writing is for whoever has the turn to write."""
+
+    def __init__(self, space: str) -> None:
+        self._folder = os.path.join(space, "keys")
+        self._entered: set[str] = set()
+
+    def key(self, id: bytes) -> KeyRow | None:
+        path = self._path(id)
+        try:
+            with open(path, "rb") as file:
+                read = msgspec.json.decode(file.read(), type=_KeyFile)
+            row = KeyRow(bytes.fromhex(read.id), read.name, bytes.fromhex(read.wrapped))
+        except FileNotFoundError:
+            return None
+        except (ValueError, *UNREADABLE) as error:
+            raise Damaged(f"{path}: the record of a data key cannot be read") from error
+        if row.id != id:
+            raise Damaged(f"{path}: the record of a data key is of another one")
+        return row
+
+    def keys(self, after: bytes, limit: int) -> list[KeyRow]:
+        found: list[KeyRow] = []
+        for id in self._ids():
+            if id > after and len(found) < limit:
+                row = self.key(id)
+                if row is not None:
+                    found.append(row)
+        return found
+
+    def put(self, row: KeyRow, expect: KeyRow | None, *, sync: bool) -> KeyRow:
+        there = self.key(row.id)
+        if expect is None and there is not None:
+            return there
+        if there != expect:
+            raise moved_on()
+        files.enter(self._folder, self._entered, sync=sync)
+        made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
+        files.replace_file(self._path(row.id), [made], sync=sync)
+        return row
+
+    def remove(self, id: bytes, *, sync: bool) -> None:
+        try:
+            os.unlink(self._path(id))
+        except FileNotFoundError:
+            return
+        if sync:
+            files.sync_folder(self._folder)
+
+    def _path(self, id: bytes) -> str:
+        return os.path.join(self._folder, id.hex() + _SUFFIX)
+
+    def _ids(self) -> list[bytes]:
+        try:
+            names = os.listdir(self._folder)
+        except FileNotFoundError:
+            return []
+        stems = [name.removesuffix(_SUFFIX) for name in names if name.endswith(_SUFFIX)]
+        return sorted(bytes.fromhex(stem) for stem in stems if len(stem) % 2 == 0 and _HEX.issuperset(stem))
+
+
+_HEX: Final = frozenset("0123456789abcdef")

@@ -1,0 +1,153 @@
+"""What a namespace's own log says: the numbers given out, who uses whose cells, epochs and stamps of values.
+
+It can be made again from the threads. What cannot be known then, is told so that nothing is removed for want of it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Collection, Iterable, Sequence
+from typing import Final
+
+import msgspec
+
+from holdfast.stores.directory import records as r
+from holdfast.stores.directory.lines import Damage, Line
+from holdfast.stores.directory.replay import Thread
+
+_UNKNOWN: Final = 0  # for a thread's number: there may be forks that the log does not name
+_VALUES_PER_LINE: Final = 1000
+
+
+class Ledger:
+    """What was read of the log so far (`log.Sink`)."""
+
+    def __init__(self) -> None:
+        self.reset()
+
+    def reset(self) -> None:
+        self.last_number = 0
+        self.epoch = 0
+        self.stamps: dict[str, int] = {}
+        self.forks: dict[int, set[int]] = {}
+        self._fork_count = 0
+        self.is_partial = False
+        self.damages: list[Damage] = []
+        self.tail_damage: Damage | None = None
+
+    def take(
+        self,
+        group: Sequence[tuple[Line, r.Replayed]],
+        end: r.End,
+        bad: Sequence[Damage],
+        where: Damage | None = None,
+    ) -> None:
+        self.damages += bad
+        # Lines may be damaged, ends are not: each says which was the last number.
+        self.last_number = max(self.last_number, end.number)
+        for _, record in group:
+            match record:
+                case r.SpaceLine():
+                    r.require_known(record.format)
+                case r.EpochLine():
+                    self.epoch = max(self.epoch, record.epoch)
+                case r.StampLine():
+                    self.stamps.update(dict.fromkeys(record.values, record.epoch))
+                case r.ForkLine():
+                    self.is_partial |= record.number == _UNKNOWN
+                    self.add_fork(record.number, record.origins)
+                case r.NumberLine():
+                    self.last_number = max(self.last_number, record.number)
+                case _:
+                    continue
+
+    def lose(self, group: Sequence[tuple[Line, r.Replayed]], bad: Sequence[Damage], *, is_end: bool) -> None:
+        self.take(group, r.End(of="", number=0), bad)
+
+    def stop(self, damage: Damage | None, group: Sequence[tuple[Line, r.Replayed]]) -> None:
+        self.tail_damage = damage
+
+    # -- what it says -----------------------------------------------------------------------------------------------
+
+    @property
+    def lost(self) -> int:
+        """How many of its lines are damaged."""
+        return len(self.damages) + (self.tail_damage is not None)
+
+    @property
+    def size(self) -> int:
+        """About how many bytes it needs to say what it says."""
+        return 300 + 70 * len(self.stamps) + 100 * self._fork_count
+
+    def add_fork(self, number: int, origins: Iterable[int]) -> None:
+        for origin in origins:
+            numbers = self.forks.setdefault(origin, set())
+            self._fork_count += number not in numbers
+            numbers.add(number)
+
+    def records(self, namespace: str) -> list[msgspec.Struct]:
+        """All that it says, as records of a new log."""
+        made: list[msgspec.Struct] = [r.SpaceLine(format=r.FORMAT, made=time.time_ns(), **r.shown_name(namespace))]
+        if self.epoch:
+            made.append(r.EpochLine(epoch=self.epoch))
+        if self.is_partial:
+            made.append(r.ForkLine(number=_UNKNOWN, origins=()))
+        made += [r.ForkLine(number=number, origins=tuple(sorted(of))) for number, of in sorted(self._origins().items())]
+        by_epoch: dict[int, list[str]] = {}
+        for digest, epoch in self.stamps.items():
+            by_epoch.setdefault(epoch, []).append(digest)
+        for epoch, digests in sorted(by_epoch.items()):
+            for at in range(0, len(digests), _VALUES_PER_LINE):
+                made.append(r.StampLine(epoch=epoch, values=tuple(digests[at : at + _VALUES_PER_LINE])))
+        return made
+
+    # -- what another one in its place says -------------------------------------------------------------------------
+
+    def made_again(
+        self, threads: Sequence[Thread], values: Iterable[str], *, is_lost: bool, is_partial: bool
+    ) -> Ledger:
+        """What it still says and what the threads say.
+
+        If something `is_lost`, it may have been an epoch and stamps of it: a sweep of values that is under way may not
+        take any away.
+        """
+        made = Ledger()
+        made.last_number = max([self.last_number + self.lost, *(thread.number for thread in threads)])
+        made.epoch = max(self.epoch + self.lost, int(time.time())) if is_lost else self.epoch
+        made.stamps = dict(self.stamps)
+        if is_lost:
+            made.stamps.update(dict.fromkeys(values, made.epoch))
+        for number, origins in self._origins().items():
+            made.add_fork(number, origins)
+        for thread in threads:
+            made.add_fork(thread.number, thread.origins)
+        made.is_partial = is_partial or any(map(may_be_a_fork, threads))
+        return made
+
+    def tidied(self, threads: Sequence[Thread], values: Collection[str]) -> Ledger:
+        """What it says of threads and values that are there. Only where every thread could be read."""
+        made = Ledger()
+        made.last_number, made.epoch = self.last_number, self.epoch
+        made.stamps = {digest: epoch for digest, epoch in self.stamps.items() if digest in values}
+        made.is_partial = any(map(may_be_a_fork, threads))
+        told = self._origins()
+        for thread in threads:
+            if not thread.is_gone:
+                made.add_fork(thread.number, thread.origins | told.get(thread.number, set()))
+        return made
+
+    def _origins(self) -> dict[int, set[int]]:
+        """The origins by the number of who uses their cells."""
+        origins: dict[int, set[int]] = {}
+        for origin, numbers in self.forks.items():
+            for number in numbers:
+                origins.setdefault(number, set()).add(origin)
+        return origins
+
+
+def may_be_a_fork(thread: Thread) -> bool:
+    """Whether lines are damaged that may have said whose cells the thread uses."""
+    if thread.is_gone or not thread.damages:
+        return False
+    is_whole = thread.stand is not None and len(thread.rows) == thread.stand.last
+    return not is_whole or any(damage.offset == 0 for damage in thread.damages)

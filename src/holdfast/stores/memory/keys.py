@@ -1,0 +1,20 @@
+"""The wrapped keys of a namespace."""
+
+from __future__ import annotations
+
+from holdfast.stores.keys import KeyRow, moved_on
+
+
+class Keys(dict[bytes, KeyRow]):
+    """By their ids."""
+
+    def page(self, after: bytes, limit: int) -> list[KeyRow]:
+        return [self[id] for id in sorted(self) if id > after][:limit]
+
+    def put(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        if expect is None:
+            return self.setdefault(row.id, row)
+        if self.get(row.id) != expect:
+            raise moved_on()
+        self[row.id] = row
+        return row

@@ -1,0 +1,1 @@
+-- Nothing to tune since the first version.

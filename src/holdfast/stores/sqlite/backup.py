@@ -1,0 +1,60 @@
+"""Copying a store's file while others read and write it."""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing, suppress
+from typing import Final
+from urllib.parse import quote
+
+from holdfast.errors import AlreadyExists, StoreError
+from holdfast.stores.sqlite.connection import sync_folder
+from holdfast.stores.sqlite.errors import FAILURES, translate
+
+_PAGES: Final = 2048  # copied between two looks at whether somebody wants to stop
+
+
+def copy(
+    connection: sqlite3.Connection, _namespace: bytes, path: str, progress: Callable[[int, int], None] | None
+) -> int:
+    """Copy what a read transaction sees; how many bytes. The copy gets its name when it is whole and on the disk."""
+    path = os.path.realpath(path)
+    if os.path.lexists(path):
+        raise AlreadyExists(f"{path}: there is something already; nothing was copied. Name a new file")
+    part = f"{path}.{os.urandom(6).hex()}.part"
+    try:
+        os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+        try:
+            _fill(connection, part, progress)
+            size = os.stat(part).st_size
+            os.rename(part, path)
+            sync_folder(path)
+        finally:
+            for name in (part, f"{part}-journal"):
+                with suppress(FileNotFoundError):
+                    os.unlink(name)
+    except OSError as error:
+        raise StoreError(f"{path}: the copy cannot be made") from error
+    return size
+
+
+def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, int], None] | None) -> None:
+    # A snapshot is taken with the first read: from here on nothing that others write is seen.
+    connection.execute("SELECT count(*) FROM setting").fetchone()
+
+    def tell(_status: int, remaining: int, total: int) -> None:
+        if progress is not None:
+            progress(total - remaining, total)
+
+    try:
+        with closing(sqlite3.connect(f"file:{quote(os.fsencode(part))}?mode=rw", uri=True)) as target:
+            connection.backup(target, pages=_PAGES, progress=tell, sleep=0.0)
+    except FAILURES as error:
+        raise translate(error, part) from error
+    descriptor = os.open(part, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,98 @@
+"""An index that lost an entry: what it would lead to is missed, and nothing older is given in its place."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.errors import Damaged, NotFound
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "agent.db"
+
+
+def lose_entry(path: Path, index: str, but: str) -> None:
+    """Make an index anew without some entries, and let the schema say that it has all."""
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        (said,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (index,)).fetchone()
+        connection.execute(f"DROP INDEX {index}")
+        connection.execute(f"{said} AND NOT ({but})")
+        connection.execute("PRAGMA writable_schema = ON")
+        connection.execute("UPDATE sqlite_schema SET sql = ? WHERE name = ?", (said, index))
+
+
+@pytest.mark.parametrize("lost", [5, 3])
+def test_a_label_that_its_index_lost(path: Path, lost: int) -> None:
+    with holdfast.open(path, durability="off") as hf:
+        for n in range(1, 7):
+            hf.thread("t").save({"n": n}, label="good" if n in (1, 3, 5) else None)
+    lose_entry(path, "checkpoint_by_label", f"row_key & 0xffffffff = {lost}")
+    with holdfast.open(path, durability="off") as hf:
+        thread = hf.thread("t")
+        if lost == 5:
+            with pytest.raises(Damaged):
+                thread.load("@good")
+        else:
+            assert thread.load("@good").seq == 5
+        # Looking at the rows one by one finds it all the same.
+        found = thread.find(label="good")
+        assert found is not None
+        assert found.seq == 5
+        seen = [checkpoint.seq for checkpoint in thread.history(label="good", skip_damaged=True)]
+        assert seen == [5, 3, 1]
+        with pytest.raises(NotFound):
+            thread.load("@other")
+        assert not hf.verify().ok
+
+
+def test_a_turn_that_was_done_is_not_done_again_because_an_index_lost_it(path: Path) -> None:
+    def answer(hf: holdfast.Holdfast, turn: str, says: Callable[[], str]) -> object:
+        with hf.run("chat", start={}, turn=turn) as run:
+            if run.status != "completed":
+                run.finish(run.model(says))
+        return run.result
+
+    with holdfast.open(path, durability="off") as hf:
+        for turn in ("one", "two"):
+            answer(hf, turn, lambda turn=turn: f"answer {turn}")  # type: ignore[misc]  # mypy does not infer it
+    lose_entry(path, "effect_marked", "mark = CAST('turn/one' AS BLOB)")
+    with holdfast.open(path, durability="off") as hf:
+        assert answer(hf, "two", lambda: "again") == "answer two"
+        with pytest.raises(Damaged):
+            answer(hf, "one", lambda: "again")
+        assert answer(hf, "three", lambda: "answer three") == "answer three"
+        assert not hf.verify().ok
+
+
+def test_a_name_that_was_changed_in_the_row_and_in_its_index(path: Path) -> None:
+    with holdfast.open(path, durability="off") as hf:
+        hf.thread("t").save({"n": 1})
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("UPDATE thread SET name = CAST('s' AS BLOB)")
+    with holdfast.open(path, durability="off") as hf:
+        with pytest.raises(Damaged):
+            hf.thread("t").latest()
+        assert hf.thread("u").latest() is None
+
+
+def test_a_thread_that_one_index_lost_can_be_read_by_ids(path: Path) -> None:
+    with holdfast.open(path, durability="off") as hf:
+        first = hf.thread("t").save({"n": 1})
+        hf.thread("t").save({"n": 2})
+    lose_entry(path, "thread_by_hash", "thread_no = 1")
+    with holdfast.open(path, durability="off") as hf:
+        thread = hf.thread("t")
+        with pytest.raises(Damaged):
+            thread.latest()
+        assert thread.load(first.id).state == {"n": 1}
+        assert [checkpoint.seq for checkpoint in thread.history(skip_damaged=True)] == [2, 1]
+        fallen = thread.latest(fallback=True)
+        assert fallen is not None
+        assert fallen.state == {"n": 2}
