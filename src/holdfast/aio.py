@@ -14,15 +14,29 @@ from holdfast import handle
 from holdfast.aio_run import AsyncRun, AsyncRunBlock
 from holdfast.aio_threads import begin
 from holdfast.codec import packed
+from holdfast.crypto.cipher import Cipher
+from holdfast.errors import HoldfastError
+from holdfast.keeping import BackedUp
 from holdfast.opening import Durability
 from holdfast.policy import Policy
-from holdfast.records import Checkpoint, Effect, Interrupted, Progress, Question, Status, Stuck, ThreadInfo, Usage
+from holdfast.records import (
+    Checkpoint,
+    Effect,
+    Erased,
+    Interrupted,
+    Progress,
+    Question,
+    Status,
+    Stuck,
+    ThreadInfo,
+    Usage,
+)
 from holdfast.runs.claiming import Terms
 from holdfast.runs.guards import Guard
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
 from holdfast.threads.diff import Diff
-from holdfast.threads.integrity import Report
+from holdfast.threads.integrity import Looked, Repaired, Report
 from holdfast.threads.maintenance import Optimized
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Pruned, Retention
@@ -43,12 +57,27 @@ async def _in_thread(verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) ->
 
 async def _each(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
     iterator = await _in_thread(items)
-    while page := await _in_thread(lambda: list(islice(iterator, _PAGE))):
+    is_over = False
+    while not is_over:
+        page, error = await _in_thread(lambda: _page_of(iterator))
         for item in page:
             yield item
+        if error is not None:
+            raise error
+        is_over = not page
 
 
-async def _after(before: asyncio.Task[T] | None, work: Callable[[], T]) -> T:
+def _page_of(items: Iterator[T]) -> tuple[list[T], HoldfastError | None]:
+    """Some items, and what was raised behind them: those that came before it are given first."""
+    page: list[T] = []
+    try:
+        page.extend(islice(items, _PAGE))
+    except HoldfastError as error:
+        return page, error
+    return page, None
+
+
+async def _after(before: asyncio.Task[Any] | None, work: Callable[[], T]) -> T:
     if before is not None:
         await asyncio.wait([before])
     return await _in_thread(work)
@@ -66,7 +95,7 @@ class AsyncThread:
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
         self._saver = saver_of(thread)
-        self._last_save: asyncio.Task[Checkpoint] | None = None
+        self._last_move: asyncio.Task[Any] | None = None
 
     @property
     def name(self) -> str:
@@ -105,17 +134,24 @@ class AsyncThread:
             "resume_hint": resume_hint,
         }
         plain, details = self._saver.request(state, given)
-        before = self._last_save if self._last_save is not None and not self._last_save.done() else None
+        before = self._under_way()
         if before is None and self._saver.is_warm(expect):
             work = functools.partial(self._saver.commit, self._saver.prepare(plain, details, expect))
         else:
             # The head has to be read, or another save is under way: keep a copy of the state as it is now.
             packed.check(plain)
             work = functools.partial(self._save_frozen, [packed.encode(plain)], details, expect)
-        # A task of its own: a cancelled caller must not let the next save overtake this one.
-        self._last_save = asyncio.ensure_future(_after(before, work))
-        self._last_save.add_done_callback(_retrieve)
-        return await asyncio.shield(self._last_save)
+        return await self._moved(before, work)
+
+    def _under_way(self) -> asyncio.Task[Any] | None:
+        return None if self._last_move is None or self._last_move.done() else self._last_move
+
+    async def _moved(self, before: asyncio.Task[Any] | None, work: Callable[[], T]) -> T:
+        """Do what moves the head. A task of its own: a cancelled caller must not let the next save overtake it."""
+        task = asyncio.ensure_future(_after(before, work))
+        task.add_done_callback(_retrieve)
+        self._last_move = task
+        return await asyncio.shield(task)
 
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect) -> Checkpoint:
         # Taken out of the list, so that the copy is gone before another is made.
@@ -123,16 +159,16 @@ class AsyncThread:
 
     async def _in_order(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb after the saves that were called before it."""
-        before = self._last_save
-        if before is not None and not before.done():
+        before = self._under_way()
+        if before is not None:
             await asyncio.wait([before])
         return await _in_thread(verb, *args, **kwargs)
 
     async def latest(self, *, fallback: bool = False) -> Checkpoint | None:
         return await self._in_order(self._thread.latest, fallback=fallback)
 
-    async def load(self, ref: Ref) -> Checkpoint:
-        return await self._in_order(self._thread.load, ref)
+    async def load(self, ref: Ref, *, partial: bool = False) -> Checkpoint:
+        return await self._in_order(self._thread.load, ref, partial=partial)
 
     async def head(self) -> Checkpoint | None:
         return await self._in_order(self._thread.head)
@@ -150,8 +186,10 @@ class AsyncThread:
         label: str | None = None,
         tag: str | None = None,
         status: Status | None = None,
+        *,
+        skip_damaged: bool = False,
     ) -> AsyncIterator[Checkpoint]:
-        return _each(lambda: self._thread.history(limit, before, label, tag, status))
+        return _each(lambda: self._thread.history(limit, before, label, tag, status, skip_damaged=skip_damaged))
 
     async def find(
         self, label: str | None = None, tag: str | None = None, status: Status | None = None
@@ -162,7 +200,8 @@ class AsyncThread:
         return await self._in_order(self._thread.diff, a, b)
 
     async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
-        return await self._in_order(functools.partial(self._thread.rewind, past_effects=past_effects), ref)
+        rewind = functools.partial(self._thread.rewind, ref, past_effects=past_effects)
+        return await self._moved(self._under_way(), rewind)
 
     async def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> AsyncThread:
         return AsyncThread(await self._in_order(self._thread.fork, name, at=at, state=state))
@@ -171,7 +210,7 @@ class AsyncThread:
         await self._in_order(self._thread.delete, ref)
 
     async def drop(self) -> None:
-        await self._in_order(self._thread.drop)
+        await self._moved(self._under_way(), self._thread.drop)
 
     async def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
         return await self._in_order(self._thread.prune, retention, dry_run=dry_run)
@@ -261,8 +300,35 @@ class AsyncHoldfast:
     async def diff(self, a: str, b: str) -> Diff:
         return await _in_thread(self._hf.diff, a, b)
 
-    async def verify(self) -> Report:
-        return await _in_thread(self._hf.verify)
+    async def verify(
+        self, *, deep: bool = True, mark: str | None = None, progress: Callable[[Looked], None] | None = None
+    ) -> Report:
+        return await _in_thread(self._hf.verify, deep=deep, mark=mark, progress=progress)
+
+    async def mark(self) -> str:
+        return await _in_thread(self._hf.mark)
+
+    async def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackedUp:
+        return await _in_thread(self._hf.backup, target, verify=verify, progress=progress)
+
+    async def repair(
+        self, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None = None
+    ) -> Repaired:
+        return await _in_thread(self._hf.repair, target, progress=progress)
+
+    async def rekey(self, progress: Callable[[int], None] | None = None) -> int:
+        return await _in_thread(self._hf.rekey, progress)
+
+    async def erase(
+        self, thread: str | None = None, *, metadata: dict[str, Any] | None = None, forks: bool = False
+    ) -> Erased:
+        return await _in_thread(self._hf.erase, thread, metadata=metadata, forks=forks)
 
     async def optimize(self) -> Optimized:
         return await _in_thread(self._hf.optimize)
@@ -291,6 +357,8 @@ async def aopen(
     max_state_bytes: int = handle.MAX_STATE_BYTES,
     base_bytes: int = handle.BASE_BYTES,
     tools: Iterable[Callable[..., Any]] = (),
+    cipher: Cipher | None = None,
+    redact: Callable[[str], str] | None = None,
 ) -> AsyncHoldfast:
     """`holdfast.open(…).aio`, awaited."""
     hf = await _in_thread(
@@ -302,5 +370,7 @@ async def aopen(
         max_state_bytes=max_state_bytes,
         base_bytes=base_bytes,
         tools=tools,
+        cipher=cipher,
+        redact=redact,
     )
     return hf.aio

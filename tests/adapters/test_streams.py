@@ -135,6 +135,14 @@ def test_counts_of_a_message_are_totals_and_what_is_not_counted_anew_stays() -> 
     assert reply["usage"] == {"input_tokens": 7, "output_tokens": 5}
 
 
+@pytest.mark.parametrize("end", ["completed", "incomplete", "failed"])
+def test_a_response_is_what_the_last_of_its_events_holds(end: str) -> None:
+    reply = {"id": "r", "object": "response", "status": end, "output": [{"type": "message"}], "usage": {}}
+    begun = {"type": "response.created", "response": {**reply, "status": "in_progress", "output": []}}
+    text = {"type": "response.output_text.delta", "delta": "Hello"}
+    assert joined([begun, text, {"type": f"response.{end}", "response": reply}]) == reply
+
+
 def test_chunks_are_left_as_they_were() -> None:
     completion = [chunk(call(0, id="a", function={"arguments": "{"})), chunk({}, reason="stop")]
     message = [BEGIN, start(0, type="text", text=""), delta(0, "text_delta", text="a"), *END]
@@ -152,6 +160,7 @@ def test_chunks_are_left_as_they_were() -> None:
         ([chunk({"content": "Hel"})], "ended before the reply did"),
         ([chunk({"content": "A"}, reason="stop"), chunk({"content": "B"}, index=1)], "ended before the reply did"),
         ([BEGIN, start(0, type="text", text="")], "ended before the reply did"),
+        ([{"type": "response.created", "response": {}}, {"type": "response.output_text.delta"}], "ended before the"),
         ([BEGIN, start(0, type="text", text=""), delta(0, "song_delta", song="la"), *END], "unknown type 'song_delta'"),
         (
             [BEGIN, start(0, type="tool_use", input={}), delta(0, "input_json_delta", partial_json='{"x": "se'), *END],

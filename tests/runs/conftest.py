@@ -45,10 +45,15 @@ class World:
     def pass_time(self, seconds: float) -> None:
         self._now += round(seconds * 1000)
 
-    def open(self, *tools: Callable[..., Any], store: Callable[[Store], Store] | None = None) -> Holdfast:
+    def open(
+        self,
+        *tools: Callable[..., Any],
+        store: Callable[[Store], Store] | None = None,
+        redact: Callable[[str], str] | None = None,
+    ) -> Holdfast:
         """A handle such as another process would have; `store` puts something between it and the store."""
         opened = self._open_store(self.clock)
-        handle = Holdfast(opened if store is None else store(opened), tools=tools)
+        handle = Holdfast(opened if store is None else store(opened), tools=tools, redact=redact)
         self._opened.append(handle)
         return handle
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from tests.crash import ledger
 from tests.crash.nursery import Child, Nursery
 from tests.runs.chat_agent import LOG, TURNS, Books, Ended, Job
 
@@ -70,3 +71,4 @@ def test_killed_at_every_point_the_conversation_goes_on(nursery: Nursery, is_asy
     if FULL:
         assert {"commit", "claim", "journal", "park", "settle", "ledger", "requests"} <= set(places), places
     assert sum(places.values()) > 20, places
+    ledger.note("kill of a run", "sqlite", conversation=places.total())

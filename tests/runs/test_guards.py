@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
-from holdfast.runs import watch
+from holdfast.runs import claiming, lease, watch
 from tests.runs.conftest import LEASE, World, stop_renewing
 
 Reply = dict[str, Any]
@@ -67,8 +67,17 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def later(more: float) -> None:
         time[0] += more
 
-    monkeypatch.setattr(watch, "local_seconds", lambda: time[0])
+    for module in (claiming, lease, watch):
+        monkeypatch.setattr(module, "local_seconds", lambda: time[0])
     return later
+
+
+def hold(world: World, run: Run, seconds: float) -> None:
+    """Let a run be held for so long, with its lease renewed."""
+    world.pass_time(seconds)
+    held = run._core._lease
+    assert held is not None
+    held._renew()
 
 
 # -- budgets --------------------------------------------------------------------------------------------------------
@@ -132,12 +141,15 @@ def test_tools_are_not_called_either_once_the_budget_is_spent(world: World) -> N
     [
         ({"input": 10.0, "output": 100.0}, 90 * 10 + 10 * 100),
         ({"input": 10.0, "output": 100.0, "cached": 1.0}, 30 * 10 + 60 * 1 + 10 * 100),
+        ({"input": 10.0, "output": 100.0, "cached": 1.0, "cache_write": 12.5}, 10 * 10 + 60 + 20 * 12.5 + 10 * 100),
+        ({"input": 10.0, "output": 100.0, "cache_write": 12.5}, 70 * 10 + 20 * 12.5 + 10 * 100),
         ({"m": {"input": 1.0, "output": 2.0}, "m-2": {"input": 3.0, "output": 0}}, 90 * 3),
     ],
 )
 def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: Any, cost: float) -> None:
     def model() -> Reply:
-        usage = {"prompt_tokens": 90, "completion_tokens": 10, "prompt_tokens_details": {"cached_tokens": 60}}
+        details = {"cached_tokens": 60, "cache_write_tokens": 20}
+        usage = {"prompt_tokens": 90, "completion_tokens": 10, "prompt_tokens_details": details}
         return {"model": "m-2-0131", "usage": usage}
 
     limit = cost * 1.5 / 1e6
@@ -146,10 +158,114 @@ def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: An
     assert reason.startswith(f"the budget of {limit} cost is spent: {round(cost * 2 / 1e6, 9)}, ")
 
 
+REMEDY = "give prices= for it, or a usage= that gives the cost"
+
+
 def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> None:
     model = Model(model="other")
     reason = halted(world, model, Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
-    assert (model.calls, reason) == (1, "the budget cannot be kept: there is no price for model 'other'")
+    assert (model.calls, reason) == (
+        1,
+        f"the budget cannot be kept: there is no price for model 'other' that Model replied with; {REMEDY}",
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "priced"),
+    [
+        ("big-4", "big-4"),
+        ("big-4-2024-08-06", "big-4"),
+        ("big-4-turbo", "big-4"),
+        ("big-4o", None),
+        ("big-4.1", None),
+        ("big-40", None),
+        ("small", None),
+        ("tiny-3:0", "tiny-"),
+    ],
+)
+def test_a_model_has_the_price_of_the_longest_name_that_its_own_begins_with(name: str, priced: str | None) -> None:
+    names = {"big": 7, "big-4": 1, "tiny-": 2}
+    if priced is None:
+        del names["big"]
+    budget = Budget(cost=1, prices={each: {"input": price, "output": 0} for each, price in names.items()})
+    assert budget.cost_of(Usage(input=1_000_000), name) == (None if priced is None else names[priced])
+
+
+def test_a_price_for_every_model_has_no_name() -> None:
+    budget = Budget(cost=1, prices={"": {"input": 5, "output": 0}, "m": {"input": 1, "output": 0}})
+    assert [budget.cost_of(Usage(input=1_000_000), name) for name in ("m-1", "other")] == [1, 5]
+
+
+def test_a_total_alone_has_no_price() -> None:
+    budget = Budget(cost=1, prices={"input": 1, "output": 1})
+    assert budget.cost_of(Usage(total=100), "m") is None
+
+
+def test_a_reply_that_names_no_model_cannot_be_priced_by_model(world: World) -> None:
+    reason = halted(world, Model(), Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
+    assert reason == f"the budget cannot be kept: there is no price for what Model replied, no model is named; {REMEDY}"
+
+
+def only_tokens(reply: Any) -> Usage:
+    return Usage(input=90, output=10)
+
+
+def priced(reply: Any) -> Usage:
+    return Usage(input=1, output=1, cost=0.4)
+
+
+def test_tokens_without_a_price_cannot_be_kept_to_a_budget_of_money(world: World) -> None:
+    model = Model(model="m")
+    reason = halted(world, model, Budget(cost=1, usage=only_tokens))
+    assert (model.calls, reason) == (
+        1,
+        f"the budget cannot be kept: there is no price for model 'm' that Model replied with; {REMEDY}",
+    )
+    assert halted(world, model, Budget(cost=1, usage=only_tokens)) == reason
+    assert model.calls == 1
+
+
+@pytest.mark.parametrize(
+    "mended",
+    [
+        Budget(cost=1, usage=only_tokens, prices={"input": 3000, "output": 13000}),
+        Budget(cost=1, prices={"m": {"input": 3000, "output": 13000}}),
+        Budget(cost=1, usage=priced),
+    ],
+    ids=["prices", "prices by model", "usage"],
+)
+def test_a_run_goes_on_once_the_cost_of_what_it_paid_is_known(world: World, mended: Budget) -> None:
+    model = Model(model="m")
+    halted(world, model, Budget(cost=1, usage=only_tokens))
+    reason = halted(world, model, mended)
+    assert reason.startswith("the budget of 1 cost is spent: 1.2, "), "0.4 each, that which was not known too"
+    assert model.calls == 3
+
+
+def test_tokens_that_were_counted_stay_so_when_the_cost_becomes_known(world: World) -> None:
+    model = Model(model="m")
+    halted(world, model, Budget(cost=1, usage=only_tokens))
+    assert halted(world, model, Budget(cost=9, tokens=102, usage=priced)).endswith("is spent: 102, 0 over it")
+
+
+def test_a_budget_of_tokens_needs_no_price(world: World) -> None:
+    assert halted(world, Model(), Budget(tokens=100, usage=only_tokens)).startswith("the budget of 100 tokens")
+
+
+@pytest.mark.parametrize(
+    "free",
+    [
+        Budget(cost=0.1, prices={"input": 0, "output": 0}),
+        Budget(cost=0.1, usage=lambda reply: None),
+        Budget(cost=0.1, usage=lambda reply: Usage()),
+    ],
+    ids=["prices", "none", "no tokens"],
+)
+def test_what_costs_nothing_is_never_over_a_budget_of_money(world: World, free: Budget) -> None:
+    model = Model()
+    with world.running("t", start={}, guards=[free], ends="completed") as run:
+        work(run, model, 5)
+    assert model.calls == 5
 
 
 def free(reply: Any) -> None:
@@ -204,10 +320,31 @@ def test_a_reply_is_kept_when_the_users_function_fails(world: World, bad: Callab
     assert model.calls == 1
 
 
-def test_streams_are_paid_for_too(world: World) -> None:
+COUNTS = {"input_tokens": 90, "output_tokens": 10}
+
+
+@pytest.mark.parametrize(
+    "streamed",
+    [
+        [{"delta": "a"}, {"usage": COUNTS}],
+        [
+            {"type": "message_start", "message": {"usage": {**COUNTS, "output_tokens": 1}}},
+            {"type": "message_delta", "usage": {"output_tokens": 10}},
+        ],
+        [
+            {"choices": [], "usage": None},
+            {"choices": [], "usage": {"prompt_tokens": 90, "completion_tokens": 10}},
+        ],
+        [
+            {"type": "response.created", "response": {"usage": None}},
+            {"type": "response.completed", "response": {"usage": COUNTS}},
+        ],
+    ],
+    ids=["chunks", "message", "completion", "response"],
+)
+def test_streams_are_paid_for_too(world: World, streamed: list[Any]) -> None:
     def chunks() -> Any:
-        yield {"delta": "a"}
-        yield {"usage": {"input_tokens": 90, "output_tokens": 10}}
+        yield from streamed
 
     with world.failing("t", Halted, start={}, guards=[Budget(tokens=100)]) as run:
         assert len(list(run.stream(chunks))) == 2
@@ -231,6 +368,18 @@ def test_what_was_spent_is_known_after_a_crash_and_replays_add_nothing(world: Wo
     reason = halted(world, model, *guards)
     assert model.calls == 4
     assert reason == "the budget of 350 tokens is spent: 400, 50 over it"
+
+
+def test_what_was_paid_is_known_after_a_crash_and_replays_cost_nothing(world: World) -> None:
+    model = Model()
+    budget = Budget(cost=1.2, prices={"input": 3000, "output": 13000})
+    for _ in range(3):
+        with world.dying("t", start={}, guards=[budget]) as run:
+            for _ in range(2):
+                run.model(model)
+    assert model.calls == 2
+    assert halted(world, model, budget) == "the budget of 1.2 cost is spent: 1.2, 0.0 over it"
+    assert model.calls == 3
 
 
 def test_with_the_same_budget_it_halts_again_at_once_and_with_more_it_goes_on(world: World) -> None:
@@ -364,6 +513,80 @@ def test_a_call_settled_long_after_does_not_count_the_time_between(
         run.model(Model())
 
 
+@pytest.mark.usefixtures("seconds")  # none pass but those of the store's clock
+def test_the_seconds_of_a_process_that_died_inside_a_call_count_as_far_as_its_lease_was_renewed(world: World) -> None:
+    guards = [Budget(seconds=60)]
+    for _ in range(3):
+        with world.dying("t", start={}, guards=guards) as run:
+            hold(world, run, 8)
+            hold(world, run, 12)
+            world.kill(run)  # inside its first call, each time
+    model = Model()
+    with world.failing("t", Halted, guards=guards) as run:
+        run.model(model)
+    assert (model.calls, str(reason_of(world))[:44]) == (0, "the budget of 60 seconds is spent: 60.0, 0.0")
+    with world.running("t", guards=[Budget(seconds=90)], ends="completed") as run:
+        work(run, model, 1)
+
+
+def test_seconds_that_are_known_from_the_journal_and_from_the_lease_count_once(
+    world: World, seconds: Callable[[float], None]
+) -> None:
+    model = Model()
+    guards = [Budget(seconds=50)]
+    with world.dying("t", start={}, guards=guards) as run:
+        seconds(20)
+        hold(world, run, 20)
+        run.model(model)
+        seconds(5)
+        hold(world, run, 5)
+        world.kill(run)
+    with world.dying("t", guards=guards) as run:
+        seconds(20)
+        run.model(model)  # a replay
+        run.model(model)
+
+    def slow() -> Reply:
+        seconds(6)
+        return model()
+
+    reason = halted(world, slow, *guards)
+    assert reason == "the budget of 50 seconds is spent: 51.0, 1.0 over it"
+
+
+@pytest.mark.parametrize("is_guarded", [True, False])
+def test_the_seconds_of_a_claim_that_recorded_nothing_count(
+    world: World, seconds: Callable[[float], None], is_guarded: bool
+) -> None:
+    guards = [Budget(seconds=20)]
+
+    def fails() -> Reply:
+        seconds(7)
+        raise OSError
+
+    for _ in range(3):
+        with world.failing("t", OSError, start={}, guards=guards if is_guarded else ()) as run:
+            run.model(fails)
+        seconds(1000)  # nobody holds it
+    with world.failing("t", Halted, guards=guards) as run:
+        run.model(fails)
+    assert reason_of(world) == "the budget of 20 seconds is spent: 21.0, 1.0 over it"
+
+
+def test_each_turn_has_its_own_seconds(world: World, seconds: Callable[[float], None]) -> None:
+    hf = world.open()
+    for turn in ("r1", "r2"):
+        with suppress(OSError), hf.run("t", start={}, turn=turn, guards=[Budget(seconds=10)]) as run:
+            seconds(7)
+            run.model(Model())
+            raise OSError
+        with hf.run("t", turn=turn, guards=[Budget(seconds=10)]) as run:
+            run.model(Model())
+            seconds(7)
+            run.finish()
+        assert run.status == "completed"
+
+
 # -- loops ----------------------------------------------------------------------------------------------------------
 
 
@@ -385,8 +608,7 @@ def test_the_same_answer_again_and_again_is_a_loop(world: World) -> None:
 @pytest.mark.parametrize(
     ("one", "other"),
     [
-        ("Trying again (attempt 1)", "Trying again (attempt 22)"),
-        ("See run 7f3a-19", "See run 99bc-42"),
+        ("See call_aB3dE6gH9jK2", "See call_Zz9Yy8Xx7Ww6"),
         ({"id": "a", "content": "x", "created": 1}, {"id": "b", "content": "X", "created": 2}),
         (
             {"choices": [{"message": {"content": None, "tool_calls": [{"id": "call_a", "function": PAGE_ONE}]}}]},
@@ -403,6 +625,7 @@ def test_what_differs_each_time_makes_no_other_answer(world: World, one: Any, ot
     ("one", "other"),
     [
         ("I am looking.", "I am reading."),
+        ("12", "77"),
         (
             {"content": "Next page.", "calls": [{"id": "1", "name": "read", "args": {"page": 1}}]},
             {"content": "Next page.", "calls": [{"id": "1", "name": "read", "args": {"page": 2}}]},

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidArgument, Run, StoreError, Worker
+from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, StoreFull, Worker
 from holdfast.runs import pulse
 from tests.runs.conftest import World
 
@@ -144,7 +144,109 @@ def test_a_store_that_fails_makes_it_unready_and_restarting_would_not_help(
             patch.setattr(hf._session.store, "runs", fail)
             assert ask(worker.health, "/ready")[0] == 503
             assert ask(worker.health, "/live")[0] == 200
-        assert ask(worker.health, "/ready")[0] == 200
+        wait_until(lambda: is_ready(worker), "it has looked again")
+
+
+def is_ready(worker: Worker) -> bool:
+    return ask(worker.health, "/ready")[0] == 200
+
+
+class Filling:
+    """A store between which and its worker some verbs fail while `verbs` names them."""
+
+    def __init__(self, store: Any) -> None:
+        self._store = store
+        self.verbs: set[str] = set()
+
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._store, name)
+
+        def asked(*args: Any, **options: Any) -> Any:
+            if name in self.verbs:
+                raise StoreFull("no space left")
+            return found(*args, **options)
+
+        return asked if callable(found) else found
+
+
+def filling(world: World) -> tuple[Holdfast, Filling]:
+    made: list[Filling] = []
+
+    def between(store: Any) -> Any:
+        made.append(Filling(store))
+        return made[0]
+
+    return world.open(store=between), made[0]
+
+
+@pytest.mark.parametrize("verb", ["claim", "commit", "journal"])
+def test_a_store_that_can_be_read_and_not_written_makes_it_unready(world: World, verb: str) -> None:
+    hf, store = filling(world)
+    others = world.open()
+
+    def handler(run: Run) -> None:
+        run.tool(lambda: None, key="k")
+        run.save()
+
+    with working(hf, handler) as worker:
+        assert is_ready(worker)
+        store.verbs = {verb}
+        others.submit("h", "t", start={})
+        wait_until(lambda: not is_ready(worker), "it is known that nothing can be written")
+        assert ask(worker.health, "/live")[0] == 200
+        store.verbs = set()
+        others.submit("h", "another", start={})
+        wait_until(lambda: is_ready(worker), "something was written")
+        wait_until(lambda: "another" in [info.name for info in others.threads(status="completed")], "work gets done")
+
+
+def test_a_lease_that_cannot_be_renewed_makes_it_unready_while_a_handler_runs(
+    world: World,
+) -> None:
+    hf, store = filling(world)
+    begun, end = threading.Event(), threading.Event()
+
+    def handler(run: Run) -> None:
+        begun.set()
+        assert end.wait(DEADLINE)
+
+    hf.submit("h", "t", start={})
+    with working(hf, handler, lease=0.3) as worker:
+        assert begun.wait(DEADLINE)
+        assert is_ready(worker)
+        store.verbs = {"renew"}
+        wait_until(lambda: not is_ready(worker), "it is known that the lease cannot be renewed")
+        store.verbs = set()
+        wait_until(lambda: is_ready(worker), "the lease is renewed again")
+        end.set()
+
+
+def test_a_write_that_failed_long_ago_is_forgotten_where_nothing_is_to_be_written(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf, store = filling(world)
+    store.verbs = {"claim"}
+    hf.submit("h", "t", start={})
+    with working(hf) as worker:
+        wait_until(lambda: not is_ready(worker), "it is known that nothing can be written")
+        world.open().cancel("t", "nobody wants it any more")
+        monkeypatch.setattr(pulse, "STALE_SECONDS", 0.0)
+        wait_until(lambda: is_ready(worker), "the failure is forgotten")
+
+
+def test_one_damaged_run_does_not_make_it_unready(world: World) -> None:
+    hf = world.open()
+    failed = threading.Event()
+
+    def handler(run: Run) -> None:
+        failed.set()
+        raise Damaged("one checkpoint of one thread")
+
+    hf.submit("h", "t", start={})
+    with working(hf, handler, attempts=1) as worker:
+        assert failed.wait(DEADLINE)
+        wait_until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
+        assert is_ready(worker)
 
 
 def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -221,7 +323,7 @@ def test_a_client_that_says_nothing_is_in_nobodys_way(world: World) -> None:
 
 
 def test_ipv6(world: World) -> None:
-    worker = world.open().worker({"h": lambda run: ask(worker.health, "/live")[0]}, health=("::1", 0))
+    worker: Worker = world.open().worker({"h": lambda run: ask(worker.health, "/live")[0]}, health=("::1", 0))
     hf = world.open()
     hf.submit("h", "t", start={})
     worker.run(until_idle=True)

@@ -22,6 +22,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tests.crash import ledger
 from tests.crash.nursery import Nursery
 from tests.runs.sweep_agent import (
     ALTERNATIVES,
@@ -203,6 +204,7 @@ def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, pol
     if FULL:
         wanted |= {"requests", "ledger", "readings"} | ({"commit"} if layer == "verbs" else set())
     assert wanted <= set(places), f"killed at {places} only"
+    ledger.note("kill of a run", "sqlite", **{layer: places.total()})
 
 
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
@@ -223,6 +225,7 @@ def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, policy: 
                 break
             tried += 1
     assert tried > len(EFFECTS)
+    ledger.note("kill of a run", "sqlite", twice=tried)
 
 
 @pytest.mark.skipif(SWEEP.count("/") not in (2, 3), reason="HOLDFAST_SWEEP names no point")

@@ -29,6 +29,13 @@ class Unsteady:
         return self._store.journal(*args)
 
 
+class Unrenewed(Unsteady):
+    """One that refuses renewals, too."""
+
+    def renew(self, *_: Any) -> None:
+        raise Busy("locked")
+
+
 @pytest.mark.parametrize("refusal", [Busy("locked"), StoreFull("no room")])
 def test_a_reply_is_recorded_when_the_store_is_back(world: World, refusal: Exception) -> None:
     asked: list[int] = []
@@ -77,10 +84,29 @@ def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     def act() -> str:
         return "done"
 
-    hf = world.open(store=lambda store: Unsteady(store, [None, *[Busy("locked")] * 1000]))
+    hf = world.open(store=lambda store: Unrenewed(store, [None, *[Busy("locked")] * 1000]))
     with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.2) as run:
-        assert run._core._lease is not None
-        run._core._lease._done.set()  # renews no more, as if the store refused that too
         run.tool(act, {}, key="k")
     [effect, evidence] = world.open().effects("t")
     assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")
+
+
+def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: World) -> None:
+    acted: list[int] = []
+    with world.running("t", start={}) as run:
+        assert run._core._lease is not None
+        run._core._lease._until = 0.0
+        run.tool(lambda: acted.append(1), {}, key="k")
+    assert acted == [1]
+
+
+def test_who_slept_through_his_lease_is_refused_if_somebody_has(world: World) -> None:
+    acted: list[int] = []
+    with world.failing("t", holdfast.LeaseLost, start={}) as run:
+        assert run._core._lease is not None
+        run._core._lease._until = 0.0
+        world.pass_time(31)
+        with world.open().run("t") as other:
+            other.finish()
+        run.tool(lambda: acted.append(1), {}, key="k")
+    assert acted == []

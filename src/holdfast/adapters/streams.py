@@ -15,8 +15,8 @@ _WHOLE = {"finish_reason", "id", "name", "role", "type"}
 def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
     """The reply that the chunks of a stream add up to, in the shape it has when it is not streamed.
 
-    Takes chunks of OpenAI's chat completions and events of Anthropic's messages, as plain data. InvalidArgument if
-    they are neither, or if the reply is not whole: half a reply must not be acted on.
+    Takes chunks of OpenAI's chat completions, events of its responses, and events of Anthropic's messages, as plain
+    data. InvalidArgument if they are none of these, or if the reply is not whole: half a reply must not be acted on.
 
     >>> reply = joined([
     ...     {"id": "c1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}}]},
@@ -41,9 +41,11 @@ def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
             return _completion(pieces)
         case [{"type": "message_start"}, *_]:
             return _message(pieces)
+        case [{"type": "response.created"}, *_]:
+            return _response(pieces)
         case _:
             raise InvalidArgument(
-                "these are neither chunks of a chat completion nor events of a message, as plain data"
+                "these are neither chunks of a chat completion nor events of a response or a message, as plain data"
             )
 
 
@@ -96,6 +98,14 @@ def _add_items(items: list[Any], more: list[Any]) -> None:
             found = {}
             items.append(found)
         _add(found, piece)
+
+
+def _response(events: list[dict[str, Any]]) -> dict[str, Any]:
+    match events[-1]:
+        case {"type": "response.completed" | "response.incomplete" | "response.failed", "response": dict(response)}:
+            return response
+        case _:
+            raise _unfinished()
 
 
 def _message(events: list[dict[str, Any]]) -> dict[str, Any]:

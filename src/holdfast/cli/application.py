@@ -13,12 +13,29 @@ from typing import Any
 
 from holdfast.cli.talk import nearest
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.runs.run import Run
+from holdfast.handle import Holdfast
 from holdfast.runs.tools import Tools
 
-Handlers = dict[str, Callable[[Run], Any]]
+Handlers = dict[str, Callable[[Any], Any]]
 
 _FORM = 'write "module:attribute", like app:handlers'
+_HANDLE = "hf"  # what a function calls its one argument that wants the handle
+
+
+def load_application(named: str) -> Callable[[Holdfast], Handlers]:
+    """What gives the handlers that a name stands for when the store is open. Errors as of `load_handlers`.
+
+    Beside those, it may be a function of `hf`, the handle, which can then be instrumented, or given migrations. What
+    does not need the handle is loaded at once: a mistake must not leave an empty store behind.
+    """
+    found = _load(named)
+    if isinstance(found, Mapping) or not callable(found) or not _takes_handle(found):
+        handlers = load_handlers(named)
+        return lambda _: handlers
+    _check_sync(named, found)
+    return lambda hf: _checked(
+        f"what {named}({_HANDLE}) returns", _call(f"{named}({_HANDLE}) failed", lambda: found(hf))
+    )
 
 
 def load_handlers(named: str) -> Handlers:
@@ -33,6 +50,10 @@ def load_handlers(named: str) -> Handlers:
         _check_factory(named, found)
         found = _call(f"{named}() failed", found)
         what = f"what {named}() returns"
+    return _checked(what, found)
+
+
+def _checked(what: str, found: object) -> Handlers:
     if not isinstance(found, Mapping):
         raise InvalidArgument(
             f"{what} is of type {type(found).__name__}; it must be a dict of handler names and functions"
@@ -44,8 +65,6 @@ def load_handlers(named: str) -> Handlers:
             raise InvalidArgument(
                 f"{what} has {name!r}: {type(handler).__name__}; it must be a dict of handler names and functions"
             )
-        if inspect.iscoroutinefunction(handler):
-            raise InvalidArgument(f"the handler {name!r} of {named} is async; handlers are plain functions of a run")
     return dict(found)
 
 
@@ -106,9 +125,21 @@ def _check_factory(named: str, factory: Callable[..., Any]) -> None:
         signature.bind()
     except TypeError:
         raise InvalidArgument(
-            f"{named} is a function that takes {signature}; name a dict of handlers, or a function without arguments "
-            "that returns one"
+            f"{named} is a function that takes {signature}; name a dict of handlers, or a function that returns one, "
+            f"without arguments or with one called {_HANDLE}"
         ) from None
+    _check_sync(named, factory)
+
+
+def _takes_handle(factory: Callable[..., Any]) -> bool:
+    try:
+        parameters = inspect.signature(factory).parameters.values()
+    except (TypeError, ValueError):
+        return False  # a builtin that does not say
+    return [each.name for each in parameters if each.default is each.empty] == [_HANDLE]
+
+
+def _check_sync(named: str, factory: Callable[..., Any]) -> None:
     if inspect.iscoroutinefunction(factory):
         raise InvalidArgument(f"{named} is async; name a dict of handlers, or a plain function that returns one")
 

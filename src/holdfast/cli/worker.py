@@ -1,12 +1,13 @@
 """Run what was submitted, and what others left unfinished, until told to stop.
 
-APP names the handlers as "module:attribute": a dict of handler names and functions, or a function without arguments
-that returns one. The current folder can be imported from. SIGTERM and Ctrl-C let what is running end its step; another
-worker goes on with it.
+APP names the handlers as "module:attribute": a dict of handler names and functions, or a function that returns one,
+without arguments or with one called hf, the handle. The current folder can be imported from. SIGTERM and Ctrl-C let
+what is running end its step; another worker goes on with it.
 """
 
 from __future__ import annotations
 
+import functools
 import os
 import signal
 import threading
@@ -17,13 +18,14 @@ from contextlib import contextmanager
 from types import FrameType
 from typing import Any
 
-from holdfast.cli.application import load_handlers, load_tools
+from holdfast.cli.application import load_application, load_tools
 from holdfast.cli.exits import Exit
 from holdfast.cli.store import add_store, address, open_store, shown
 from holdfast.cli.talk import say
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.runs.claiming import Terms
-from holdfast.runs.run import Run
+from holdfast.runs.face import RunFace
+from holdfast.runs.invoking import is_async
 from holdfast.runs.worker import Worker
 
 _NAME = "holdfast worker"
@@ -75,12 +77,13 @@ def declare(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     # Before the store is opened: a mistyped name must not leave an empty store behind.
-    handlers = load_handlers(arguments.app)
+    application = load_application(arguments.app)
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
     if address(arguments) == "memory:":
         raise InvalidArgument('a store "memory:" ends with its process, so nobody can submit anything to this worker')
     versions = None if arguments.version is None else [version or None for version in arguments.version]
     with open_store(arguments, tools=tools) as hf:
+        handlers = application(hf)
         worker = hf.worker(
             {name: _watched(name, handler, arguments) for name, handler in handlers.items()},
             concurrency=arguments.concurrency,
@@ -138,12 +141,13 @@ def _serving(arguments: Namespace, names: list[str], *, is_empty: bool) -> str:
     return f"serving {listed} from {arguments.app}{versions}, {arguments.concurrency} at a time; {where}{empty}"
 
 
-def _watched(name: str, handler: Callable[[Run], Any], arguments: Namespace) -> Callable[[Run], Any]:
+def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> Callable[[Any], Any]:
     """The handler, and a line for whoever looks on when it raises: the worker itself goes on in silence."""
 
-    def watched(run: Run) -> Any:
+    @contextmanager
+    def watching(run: RunFace) -> Generator[None]:
         try:
-            return handler(run)
+            yield
         except (Exception, SystemExit) as error:
             if arguments.traceback:
                 say("".join(traceback.format_exception(error)).rstrip())
@@ -153,7 +157,18 @@ def _watched(name: str, handler: Callable[[Run], Any], arguments: Namespace) -> 
             say(f"{_NAME}: {name} failed on thread {run.thread!r} ({attempt}): {told}")
             raise
 
-    return watched
+    # Wrapped, not replaced: what was declared about the handler counts.
+    @functools.wraps(handler)
+    def watched(run: RunFace) -> Any:
+        with watching(run):
+            return handler(run)
+
+    @functools.wraps(handler)
+    async def watched_async(run: RunFace) -> Any:
+        with watching(run):
+            return await handler(run)
+
+    return watched_async if is_async(handler) else watched
 
 
 def _told(error: BaseException, *, is_shown: bool) -> str:

@@ -18,7 +18,7 @@ from holdfast.runs.journal import Journal, now
 from holdfast.runs.lease import Lease
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, unknown_outcome
 from holdfast.runs.past import Past
-from holdfast.runs.recording import Recorder
+from holdfast.runs.recording import CALL_REDACTED, Recorder
 from holdfast.runs.tools import Tool, takes_key
 from holdfast.runs.watch import Watch
 from holdfast.stores.running import EffectRow
@@ -63,9 +63,9 @@ class Acting:
 
     def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
         """The recorded result, or that of a call made now."""
-        call = packed.encode(given)
-        arguments = hashlib.sha256(call).digest()
-        if self._answered.get((step, key), arguments) != arguments:
+        new = self._called(self._journal.new(step, key, tool.name, tool.effect, "begun", b""), given)
+        exact = hashlib.sha256(packed.encode(given)).digest() if new.redacted else new.arguments
+        if self._answered.get((step, key), exact) != exact:
             raise InvalidArgument(
                 f"{tool.name!r} was called with this key and other arguments in this step already; "
                 "give each call a key of its own"
@@ -73,12 +73,18 @@ class Acting:
         known = self._journal.find(step, key)
         if known is not None:
             self._recorder.raise_again(known)
-            if known.arguments != arguments:
+            if known.arguments != new.arguments:
                 self.changed.append(known)
-        row = replace(self._journal.new(step, key, tool.name, tool.effect, "begun", arguments), call=call)
-        result = yield from self._result(tool, given, row, known)
-        self._answered[step, key] = arguments
+        result = yield from self._result(tool, given, new, known)
+        self._answered[step, key] = exact
         return result
+
+    def _called(self, row: EffectRow, given: dict[str, Any]) -> EffectRow:
+        """An entry of a call with these arguments. The digest is of what is recorded: no secret is guessed by it."""
+        recorded = self._recorder.redaction.arguments(given)
+        call = packed.encode(recorded)
+        redacted = 0 if recorded is given else CALL_REDACTED
+        return replace(row, call=call, arguments=hashlib.sha256(call).digest(), redacted=redacted)
 
     def _result(self, tool: Tool, given: dict[str, Any], row: EffectRow, known: EffectRow | None) -> Call:
         """`row` is the entry of a call to be made, `known` what the journal has of it."""
@@ -110,11 +116,13 @@ class Acting:
         """Call a tool that acts, unless that was done on a branch that was abandoned, or the run may not."""
         row = replace(row, since=self._journal.since(row.step, row.key))
         before = self._journal.find(row.step, row.key)
-        if is_allowed and before is not None and not before.of:
+        if is_allowed and before is not None and not before.of and not before.redacted & CALL_REDACTED:
             row = replace(row, matches=before.matches)  # what it took the place of was not done, and is done now
         done = None if is_allowed else self._past.take(tool.name, row.arguments)
         if done is not None:
             row = replace(row, matches=done.number, of=done.of)
+            if done.redacted & CALL_REDACTED and self._past.effects() != "recorded":
+                raise _asking_before(row, "may have been called before, with arguments that were redacted")
             if done.result is not None:
                 self._recorder.end(replace(row, status=done.status, result=done.result))
                 return self._recorder.recorded(done)
@@ -127,10 +135,9 @@ class Acting:
 
     def _asked(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
         """A call that nobody has begun, because somebody was to be asked first, and did not answer."""
-        if self._past.effects() == "ask":
+        if self._past.effects() == "ask" or (row.matches and row.redacted & CALL_REDACTED):
             raise _asking_before(row)
-        call = packed.encode(given)
-        row = replace(row, call=call, arguments=hashlib.sha256(call).digest(), matches=0, of=0)
+        row = replace(self._called(row, given), matches=0, of=0)
         return (yield from self._attempt(tool, given, row))
 
     def _attempt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
@@ -184,17 +191,20 @@ class Acting:
             self._recorder.end(replace(row, status="not_done"))
             raise
         except nothing_happened as error:
-            row = self._recorder.end(replace(row, status="not_done", error=text_of(error), heard=is_last))
+            row = self._recorder.end(replace(row, status="not_done", error=self._text_of(error), heard=is_last))
             self._recorder.note(error, row)
             raise
         except Exception as error:
             if tool.effect == "irreversible" or isinstance(error, TimedOut):
-                row = self._recorder.end(replace(row, status="in_doubt", error=text_of(error)))
+                row = self._recorder.end(replace(row, status="in_doubt", error=self._text_of(error)))
                 raise _Doubt(row, error) from error
-            row = self._recorder.end(replace(row, status="failed", error=text_of(error), heard=is_last))
+            row = self._recorder.end(replace(row, status="failed", error=self._text_of(error), heard=is_last))
             self._recorder.note(error, row)
             raise
         return self._recorder.record(replace(row, status="done"), result)
+
+    def _text_of(self, error: BaseException) -> str:
+        return text_of(error, self._recorder.redaction)
 
     def _read(self, tool: Tool, given: dict[str, Any], row: EffectRow, *, is_last: bool) -> Call:
         self._lease.check()
@@ -214,7 +224,11 @@ class Acting:
 
     def _in_doubt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
         """The result of a call that another process began, and whose end nobody recorded."""
-        if row.call is not None:
+        if row.redacted & CALL_REDACTED:
+            # What was recorded is not what the call was made with: only the program can still tell that.
+            if self._called(row, given).arguments != row.arguments and tool.in_doubt != "give_up":
+                raise asking(row)
+        elif row.call is not None:
             # In doubt is the call that was made, whatever words the model has for it now.
             given = packed.decode(row.call)
         if row.of:

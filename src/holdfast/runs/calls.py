@@ -8,17 +8,20 @@ from collections.abc import Callable, Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Any, Literal
 
+from msgspec.structs import replace
+
 from holdfast.codec import packed
 from holdfast.codec.typed import StateType
 from holdfast.errors import Conflict, InvalidArgument, Unsupported
 from holdfast.observing import Observed
+from holdfast.redaction import AS_IS, Redaction
 from holdfast.runs.acting import Acting, Parked, asking
 from holdfast.runs.invoking import Call, Invocation, is_async
 from holdfast.runs.journal import Journal
 from holdfast.runs.keys import Keys
 from holdfast.runs.lease import Lease
 from holdfast.runs.past import Past
-from holdfast.runs.recording import Recorder
+from holdfast.runs.recording import RESULT_REDACTED, Recorder
 from holdfast.runs.tools import Tools, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
 from holdfast.runs.watch import Watch
@@ -40,6 +43,7 @@ class Calls:
         past: Past,
         identity: bytes,
         watch: Watch,
+        redaction: Redaction,
         *,
         can_await: bool,
     ) -> None:
@@ -50,7 +54,7 @@ class Calls:
         self._tools = tools
         self.keys = Keys()
         self.watch = watch
-        self.recorder = Recorder(journal, lease, watch)
+        self.recorder = Recorder(journal, lease, watch, redaction)
         self._acting = Acting(journal, self.recorder, lease, past, identity, watch)
         self._waits = Waits(store, journal, self.recorder, lease)
         self.past = past
@@ -200,7 +204,7 @@ class Calls:
 
     def _begin(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> EffectRow:
         """The recorded entry of a model call, or a new one to record its reply in."""
-        arguments = _digest(given)
+        arguments = _digest(given, self.recorder.redaction)
         known = self.journal.find(self.step, key)
         if known is not None:
             self.recorder.raise_again(known)
@@ -228,23 +232,28 @@ class Stream:
         self.recorder = recorder
         self._row = row
         self._taken: list[bytes] = []
+        self._is_redacted = False
         self.recorded = recorded
 
     def take(self, chunk: Any) -> Any:
         """A chunk as a replay will give it. Unsupported, with its path, for what cannot be recorded."""
         try:
             packed.check(chunk)
-            encoded = packed.encode(chunk)
+            recorded = self.recorder.redaction.value(chunk)
+            encoded = packed.encode(recorded)
         except Unsupported as refused:
             raise Unsupported(
                 refused.path, f"a chunk that {self._row.name} gave cannot be recorded: {refused.problem}"
             ) from refused
         self._taken.append(encoded)
+        self._is_redacted = self._is_redacted or recorded is not chunk
         return packed.decode(encoded)
 
     def end(self) -> None:
         """There are no more chunks: record them."""
-        self.recorder.record(self._row, [packed.decode(encoded) for encoded in self._taken])
+        redacted = RESULT_REDACTED if self._is_redacted else 0
+        chunks = [packed.decode(encoded) for encoded in self._taken]
+        self.recorder.record_encoded(replace(self._row, redacted=redacted), packed.encode(chunks))
 
 
 @contextmanager
@@ -264,10 +273,10 @@ def this_caller() -> int:
     return threading.get_ident()
 
 
-def _digest(arguments: Any) -> bytes:
-    """A digest of arguments; of none if they hold something that has no bytes, such as a client."""
+def _digest(arguments: Any, redaction: Redaction = AS_IS) -> bytes:
+    """A digest of arguments as they are recorded; of none if they hold something without bytes, such as a client."""
     try:
-        return hashlib.sha256(packed.encode(arguments)).digest()
+        return hashlib.sha256(packed.encode(redaction.value(arguments))).digest()
     except Unsupported:
         return b""
 

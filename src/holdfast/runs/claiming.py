@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import time
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -11,7 +12,7 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import packed
-from holdfast.errors import Conflict, Incompatible, InvalidArgument, LeaseHeld, NotFound, Unfinished
+from holdfast.errors import Conflict, Damaged, Incompatible, InvalidArgument, LeaseHeld, NotFound, Unfinished
 from holdfast.runs.journal import now
 from holdfast.runs.lease import Lease, is_over, local_seconds
 from holdfast.stores.contract import Store, ThreadRow
@@ -22,7 +23,9 @@ from holdfast.threads.references import shown
 from holdfast.threads.saver import NEW, Saver
 
 _POLL_SECONDS = 0.05
+OUTRUN_MOST = 1000  # times that somebody else may be faster before it is not believed that anybody was
 _ENDED = ("completed", "halted", "dead")
+_LOOKED_THROUGH = 256  # journal entries that are looked at where the index of marks has no such turn
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,13 +97,17 @@ def claim(
     more.
     """
     deadline = time.monotonic() + terms.wait
+    outrun = 0
     while True:
         try:
             return _claim(store, saver, name, start, terms, has_start=has_start, check=check, expect=expect)
         except Unfinished:
             raise
         except Conflict:
-            # Somebody was faster. What they did decides what happens next.
+            # Somebody was faster, and what they did decides what happens next; or records contradict each other.
+            outrun += 1
+            if outrun == OUTRUN_MOST:
+                raise
             continue
         except LeaseHeld:
             if time.monotonic() >= deadline:
@@ -163,7 +170,9 @@ def _claim(
         attempt = 1 if is_new_turn else known.attempt + (known.status != "waiting")
         row = replace(known, status="running", fence=known.fence + 1, attempt=attempt, reason=None, wake_at=0)
         row = replace(row, wake_wall=0, question=0, branch=branch, result=None, progress=None)
-        row = replace(row, presumed_until=presumed_until(store, known))
+        row = replace(row, presumed_until=presumed_until(store, known), held=0 if is_new_turn else _held_before(known))
+        # Whoever waited got somewhere; who gave the run back in peace left it for another first attempt.
+        row = replace(row, tried_at=0 if attempt <= 1 or known.status == "waiting" else known.tried_at)
         if is_new_turn:
             # Halted in the middle of a step, the turn before may have left entries open that are none of this one's.
             row = replace(row, closed=store.last_effect(known.thread))
@@ -220,12 +229,25 @@ def _already_done(store: Store, thread: ThreadRow, known: RunRow | None, turn: s
         return known
     if turn is None or (turn == known.turn and known.status != "completed"):
         return None
-    rows = store.marked(thread.position.thread, turn_mark(turn))
+    mark = turn_mark(turn)
+    rows = store.marked(thread.position.thread, mark)
+    if not rows:
+        _confirm_none(store, thread.position.thread, mark)
     line = Line.of(store, thread.position) if rows else None
     for row in rows:
         if line is not None and line.holds(row.branch, row.step):
             return replace(known, status="completed", turn=turn, result=row.result, reason=None)
     return None
+
+
+def _confirm_none(store: Store, number: int, mark: str) -> None:
+    """A turn that was done is not to be done again because an index lost it: of the newest entries each is looked at.
+
+    Whoever asks again does so soon; to look at all of them would take longer with every turn.
+    """
+    newest = max(store.last_effect(number) - _LOOKED_THROUGH, 0)
+    if any(row.mark == mark for row in store.effects(number, after=newest, limit=_LOOKED_THROUGH)):
+        raise Damaged("a journal entry is missing from the index of marks; hf.verify() shows what is hurt")
 
 
 def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
@@ -249,18 +271,28 @@ def presumed_until(store: Store, known: RunRow) -> int:
     return max(known.presumed_until, known.lease_until)
 
 
+def _held_before(known: RunRow) -> int:
+    """For how many ms a run was held; by a process that did not give it back, until that last renewed its lease."""
+    was_renewed = known.status == "running" and known.lease_first > 0
+    return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
+
+
 def _held(store: Store, terms: Terms, row: RunRow) -> RunRow:
     clock = store.clock()
+    until = clock.now + round(terms.lease * 1000)
     return replace(
         row,
         owner=this_process(),
         clock=clock.id,
-        lease_until=clock.now + round(terms.lease * 1000),
+        lease_until=until,
+        lease_first=until,
         updated_at=now(),
+        tried_at=row.tried_at or now(),
         agent=terms.agent or row.agent,
         version=terms.version or row.version,
         handler=terms.handler or row.handler,
         turn=terms.turn or row.turn,
         trace=terms.trace or row.trace,
         parent=terms.parent,
+        nonce=os.urandom(8),
     )

@@ -108,7 +108,9 @@ class RunCore:
         self._cancel = pending_cancel(session.store, row)
         identity = msgspec.msgpack.encode((session.namespace, thread.name, row.created_at))
         past = Past(session.store, thread.name, effects)
-        self._calls = Calls(session.store, self._journal, lease, tools, past, identity, watch, can_await=can_await)
+        self._calls = Calls(
+            session.store, self._journal, lease, tools, past, identity, watch, session.redaction, can_await=can_await
+        )
         self._calls.open_step(self.step)
         if unsettled is not None:
             self._calls.parked = asking(unsettled)
@@ -206,7 +208,7 @@ class RunCore:
         """Begin what `Run.finish` does."""
         lease, _ = self._held()
         packed.check(result)
-        encoded = packed.encode(result)
+        encoded = packed.encode(self._session.redaction.value(result))
         row = replace(released(lease.row, "completed"), result=encoded)
         write = self._writing("completed", "finish", row, self._turn_done(lease.row.turn, encoded))
 
@@ -222,12 +224,13 @@ class RunCore:
         if type(reason) is not str or not reason:
             raise InvalidArgument("halt needs a reason")
         lease, _ = self._heeding()
-        self._session.store.update_run(released(lease.row, "halted", reason))
+        reason = self._session.redaction.text(reason)
+        self._session.store.update_run(released(lease.last_row(), "halted", reason))
         self._end("halted")
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
-        self._held()[0].say(said(done, total, note))
+        self._held()[0].say(said(done, total, self._session.redaction.value(note)))
 
     def _held(self) -> tuple[Lease, Calls]:
         if self._lease is None or self._calls is None:
@@ -370,7 +373,7 @@ class RunCore:
         if isinstance(error, Exception):
             self._calls.reopen(error)
         self._lease.stop()
-        row = self._left(self._lease.row, error)
+        row = self._left(self._lease.last_row(), error)
         try:
             self._session.store.update_run(row)
         except (LeaseLost, StoreError):
@@ -383,7 +386,7 @@ class RunCore:
     def _left(self, row: RunRow, error: BaseException | None) -> RunRow:
         """The record of a run whose block was left without an end."""
         if isinstance(error, Exception):
-            failed = released(row, "failed", text_of(error))
+            failed = released(row, "failed", text_of(error, self._session.redaction))
             return failed if self._keeper is None else self._keeper.after_failure(failed)
         return given_back(row, is_queued=error is not None and row.handler is not None)
 
@@ -392,12 +395,13 @@ class RunCore:
         lease.stop()
         store = self._session.store
         self._journal.flush()  # the question was asked by what was read, or failed, before it
-        row = replace(released(lease.row, "waiting", parked.reason), wake_at=parked.wake_at, wake_wall=parked.wake_wall)
+        row = released(lease.last_row(), "waiting", parked.reason)
+        row = replace(row, wake_at=parked.wake_at, wake_wall=parked.wake_wall)
         try:
             store.park(row, parked.row, self._journal.last if parked.last is None else parked.last)
         except Conflict:
             # Something was told meanwhile. It may be the answer: whoever takes the run next looks, and waits if not.
-            row = replace(released(lease.row, "queued"), attempt=max(lease.row.attempt - 1, 0))
+            row = replace(released(lease.last_row(), "queued"), attempt=max(lease.row.attempt - 1, 0))
             store.update_run(row)
         self._parked = parked
         self._end(row.status)
@@ -405,11 +409,10 @@ class RunCore:
     def _halt(self, lease: Lease, cancel: EffectRow) -> None:
         """End a run that was cancelled, in the same moment in which that is done with."""
         lease.stop()
+        row = released(lease.last_row(), "halted", cancel.error)
         while True:
             try:
-                self._session.store.park(
-                    released(lease.row, "halted", cancel.error), replace(cancel, status="done"), self._journal.last
-                )
+                self._session.store.park(row, replace(cancel, status="done"), self._journal.last)
                 break
             except Conflict:
                 self._journal.heed(at_once=True)
@@ -420,7 +423,7 @@ class RunCore:
         lease.stop()
         with suppress(LeaseLost, StoreError):  # then its lease ends by itself, and a guard stops it again
             self._journal.flush()
-            self._session.store.update_run(released(lease.row, "halted", reason))
+            self._session.store.update_run(released(lease.last_row(), "halted", reason))
         self._end("halted")
 
     def wait_of_parent(self, reason: str) -> Parked:

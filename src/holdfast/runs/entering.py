@@ -16,6 +16,7 @@ from holdfast.runs.claiming import Terms, claim
 from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.failures import text_of
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.lease import Lease
 from holdfast.runs.leaving import given_back, released
 from holdfast.runs.past import Effects, checked_effects
 from holdfast.runs.tools import Tools
@@ -77,6 +78,7 @@ class Claiming:
         self.on_resume = on_resume
         self._entered = False
         self._observation: RunObservation | None = None
+        self._lease: Lease | None = None
 
     @property
     def thread(self) -> str:
@@ -86,6 +88,10 @@ class Claiming:
     def wait(self) -> float:
         """For how many seconds to try if another worker holds the run."""
         return self._terms.wait
+
+    def is_failing(self) -> bool:
+        """Whether the lease could not be renewed the last time, because of the store."""
+        return self._lease is not None and self._lease.is_failing
 
     def of_child(
         self,
@@ -164,7 +170,7 @@ class Claiming:
         """The record of a run that was claimed and could not be entered."""
         if not isinstance(error, Exception):
             return given_back(row, is_queued=row.handler is not None)
-        failed = released(row, "failed", text_of(error))
+        failed = released(row, "failed", text_of(error, self._session.redaction))
         return failed if self._keeper is None else self._keeper.after_failure(failed)
 
     def enter(self, *, can_await: bool, wait: float) -> RunCore:
@@ -182,6 +188,7 @@ class Claiming:
             check=lambda: require_compatible(self._thread),
             expect=self._expect,
         )
+        self._lease = claimed.lease
         try:
             core = RunCore(
                 self._session,

@@ -9,18 +9,20 @@ from __future__ import annotations
 import builtins
 import sys
 from collections.abc import Iterator
+from types import ModuleType
 from typing import Any
 
 from holdfast.errors import CallFailed
+from holdfast.redaction import AS_IS, Redaction
 
 _TEXT_CHARACTERS = 500
 
 
-def text_of(error: BaseException) -> str:
-    """An error as a journal keeps it: where its class is from, and its message."""
+def text_of(error: BaseException, redaction: Redaction = AS_IS) -> str:
+    """An error as a journal keeps it: where its class is from, and its message, redacted before it is cut."""
     kind = type(error)
     name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}: {error}"[:_TEXT_CHARACTERS]
+    return f"{name}: {redaction.message(str(error))}"[:_TEXT_CHARACTERS]
 
 
 def again(text: str) -> Exception:
@@ -57,14 +59,19 @@ def behind(error: BaseException) -> Iterator[BaseException]:
 
 
 def _loaded(name: str) -> type[Exception] | None:
-    """The exception class of a name in a module that was imported already."""
+    """The exception class of a name in a module that was imported already.
+
+    Only what stands there is looked up: asked for an attribute, a module may import what it was told to.
+    """
+    if len(name) > _TEXT_CHARACTERS:
+        return None
     module, _, rest = name.rpartition(".")
-    found: object = getattr(builtins, rest, None) if not module else None
+    found: object = vars(builtins).get(rest) if not module else None
     while module and found is None:
         if module in sys.modules:
             found = sys.modules[module]
             for part in rest.split("."):
-                found = getattr(found, part, None)
+                found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
             break
         module, _, outer = module.rpartition(".")
         rest = f"{outer}.{rest}"

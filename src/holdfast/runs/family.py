@@ -25,7 +25,9 @@ def wake_parents(store: Store, run: RunRow | None) -> None:
     while run is not None and run.parent is not None:
         thread = store.thread(run.parent)
         run = None if thread is None else store.run(thread.position.thread)
-        if run is not None and run.status == "waiting" and not run.question:
+        if run is not None and run.status == "waiting":
+            if run.question:
+                return  # it waits for something else, and so do those above it: its answer wakes them
             try:
                 store.claim(run, queued(run))
             except Conflict:

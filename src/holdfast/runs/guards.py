@@ -8,27 +8,21 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.codec import packed
 from holdfast.errors import InvalidArgument
 from holdfast.records import Usage
 
 Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]
 
-_KINDS = ("input", "output", "cached")
+_KINDS = ("input", "output", "cached", "cache_write")
 _MILLION = 1_000_000
-# What a reply carries beside what it says: it differs, or is alike, whatever was said.
-_ASIDE = frozenset(
-    ("created", "created_at", "finish_reason", "id", "index", "logprobs", "model", "object", "role", "service_tier")
-) | frozenset(("signature", "status", "stop_reason", "system_fingerprint", "type", "usage"))
-# What a reply asks a tool to be called with. Compared as it is: the next page is another call.
-_ARGUMENTS = frozenset(("args", "arguments", "input", "parameters", "partial_json"))
+_SEPARATORS = ("", "-", "_", "@", ":", "/")  # between the parts of a model's name; "" before an empty one
 
 
 class LoopGuard(msgspec.Struct, frozen=True, kw_only=True):
     """Halts a run that goes round in circles: the same thing `repeats` times within its last `window` calls.
 
     The same thing is the same tool with the same arguments, or the same answer of a model: what it says, whatever the
-    case, white space, numbers and ids, with what it asks tools to be called with.
+    case, white space, ids and timestamps, with what it asks tools to be called with.
     """
 
     window: int = 10
@@ -46,8 +40,9 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
     """Halts a run that has spent so much: `steps` in which something was called, `tokens`, `cost`, `seconds` held.
 
     `usage` is a function of a recorded reply that gives its Usage, or None if it cost nothing; by default the two
-    providers' replies are understood. `prices` are per million tokens, by kind (`{"input": 3, "output": 15, "cached":
-    0.3}`) or by model (`{"model-name": {"input": …}}`). InvalidArgument for a budget that limits nothing.
+    providers' replies are understood. `prices` are per million tokens, by kind (`{"input": 3, "output": 15}`, and
+    "cached" and "cache_write" where they differ) or by model (`{"model-name": {"input": …}}`). A reply of which the
+    tokens, or with `cost` the price, are not known halts the run too. InvalidArgument for a budget that limits nothing.
     """
 
     steps: int | None = None
@@ -75,16 +70,21 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
         if self.cost is not None and self.usage is None and self.prices is None:
             raise InvalidArgument("Budget: cost= needs prices=, or a usage= that gives a cost")
 
-    def cost_of(self, usage: Usage, model: str | None) -> float | None:
-        """What a reply cost; None if there is no price for its model."""
-        if usage.cost or self.prices is None:
+    def cost_of(self, usage: Usage, model: str | None, cache_written: int = 0) -> float | None:
+        """What a reply cost; None if it has tokens and there is no price for them.
+
+        `cache_written` are those of its input that were written to a cache.
+        """
+        if usage.cost or not (usage.input or usage.output or usage.total):
             return usage.cost
-        prices = _prices_of(self.prices, model)
-        if prices is None:
+        prices = None if self.prices is None else _prices_of(self.prices, model)
+        if prices is None or not (usage.input or usage.output):  # a total alone may be of either kind
             return None
         cached = min(usage.cached, usage.input)
-        spent = (usage.input - cached) * prices["input"] + usage.output * prices["output"]
-        return (spent + cached * prices.get("cached", prices["input"])) / _MILLION
+        written = min(cache_written, usage.input - cached)
+        spent = (usage.input - cached - written) * prices["input"] + usage.output * prices["output"]
+        spent += cached * prices.get("cached", prices["input"]) + written * prices.get("cache_write", prices["input"])
+        return spent / _MILLION
 
 
 Guard: TypeAlias = LoopGuard | Budget
@@ -106,37 +106,6 @@ def checked_guards(guards: Iterable[Guard]) -> tuple[Guard, ...]:
     return checked
 
 
-def answer_of(reply: Any) -> bytes | None:
-    """What a model said, without what differs each time; None if it said nothing and asked for nothing."""
-    texts: list[str] = []
-    exact: list[Any] = []
-    asks = _gather(reply, texts, exact)
-    # Joined first: the chunks of a stream are cut anywhere.
-    words = ["#" if any(map(str.isdigit, word)) else word for word in "".join(texts).casefold().split()]
-    return packed.encode([words, exact]) if words or asks else None
-
-
-def _gather(value: Any, texts: list[str], exact: list[Any]) -> bool:
-    """Collect what a reply says and asks for; whether it asks for anything."""
-    if isinstance(value, str):
-        texts.append(value)
-        return False
-    if isinstance(value, list | tuple):
-        return sum(_gather(item, texts, exact) for item in value) > 0  # all of them, not up to the first
-    if not isinstance(value, dict):
-        return False
-    asks = False
-    for key, item in value.items():
-        if key in _ARGUMENTS:
-            exact.append(item)
-            asks = True
-        elif key == "name":
-            exact.append(item)
-        elif key not in _ASIDE and not str(key).endswith("_id"):
-            asks = _gather(item, texts, exact) or asks
-    return asks
-
-
 def _is_amount(number: object) -> bool:
     return type(number) in (int, float) and 0 <= float(str(number)) < math.inf
 
@@ -148,7 +117,8 @@ def _check_prices(prices: object) -> None:
     for each in by_model:
         if not {"input", "output"} <= set(each) <= set(_KINDS) or not all(map(_is_amount, each.values())):
             raise InvalidArgument(
-                'Budget: prices are numbers, 0 or more, for "input" and "output" and, where it differs, "cached"'
+                'Budget: prices are numbers, 0 or more, for "input" and "output" and, where they differ, "cached" and '
+                '"cache_write"'
             )
 
 
@@ -162,6 +132,11 @@ def _prices_of(prices: Prices, model: str | None) -> Mapping[str, float] | None:
             by_kind[name] = each
     if by_kind:
         return by_kind
-    # Replies name a model with its date, price lists often without.
-    found = [name for name in by_model if model is not None and model.startswith(name)]
+    found = [name for name in by_model if model is not None and _is_named(model, name)]
     return by_model[max(found, key=len)] if found else None
+
+
+def _is_named(model: str, name: str) -> bool:
+    """Replies name a model with its date, price lists often without. But "m-4o" and "m-4.1" are no "m-4"."""
+    rest = model.removeprefix(name)
+    return model.startswith(name) and (rest == "" or name[-1:] in _SEPARATORS or rest[0] in _SEPARATORS)

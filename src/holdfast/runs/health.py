@@ -1,7 +1,8 @@
 """Health of a worker, for whoever restarts it and whoever counts on it: an HTTP endpoint that is off by default.
 
-`GET /live` asks whether a restart would help, `GET /ready` whether work gets done. A store that is down makes a worker
-unready; restarting the worker would not bring the store back. Both answer with numbers only, 200 or 503.
+`GET /live` asks whether a restart would help, `GET /ready` whether work gets done. A store that is down, or cannot be
+written, makes a worker unready; restarting the worker would not bring the store back. Both answer with numbers only,
+200 or 503.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Health:
             return 200 if is_well else 503, {"live": is_well, **self._pulse.numbers()}
         if path == "/ready":
             draining = self._is_draining()
-            is_well = not draining and self._store_answers()
+            is_well = not draining and self._pulse.is_storing() and self._store_answers()
             return 200 if is_well else 503, {"ready": is_well, "draining": draining, **self._pulse.numbers()}
         return None
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from contextlib import suppress
 from typing import Any
 
 from msgspec.structs import replace
@@ -34,8 +35,10 @@ class Lease:
         self.row = row
         self._store = store
         self.seconds = seconds
+        self._taken_at = taken_at
         self._until = taken_at + seconds
         self._lost = False
+        self.is_failing = False  # whether the store could not be written the last time it was to be renewed
         self._unsaid: Progress | None = None
         self._lock = threading.Lock()
         self._done = threading.Event()
@@ -48,10 +51,18 @@ class Lease:
 
     def check(self) -> None:
         """Raise LeaseLost unless the run is surely still held. Called right before anything that acts."""
-        if self._lost or local_seconds() > self._until - self.seconds * _MARGIN:
+        if not self._lost and self._is_ending():
+            # The store was away, or the machine slept. A renewal says whether anybody has taken the run since. To give
+            # up without asking would keep all out for as long as a renewal that was under way has made the lease.
+            with suppress(LeaseLost, StoreError, Closed):
+                self._renew()
+        if self._lost or self._is_ending():
             raise LeaseLost(
                 "this worker could not keep its lease, and another may have the run by now; what was done is recorded"
             )
+
+    def _is_ending(self) -> bool:
+        return local_seconds() > self._until - self.seconds * _MARGIN
 
     def has_passed(self, until: int) -> bool:
         """Whether a time on the clock of this lease lies behind."""
@@ -70,6 +81,10 @@ class Lease:
         with self._lock:
             self.row = replace(self.row, lease_until=until, **changes)
             return self.row
+
+    def last_row(self) -> RunRow:
+        """The run's record with how long it was held by now, for whoever gives it back."""
+        return replace(self.row, held=self.row.held + round((local_seconds() - self._taken_at) * 1000))
 
     def say(self, progress: Progress) -> None:
         """Let the run's record say how far it is, with the next renewal or whatever writes the record before."""
@@ -103,7 +118,9 @@ class Lease:
                 return
             except StoreError:
                 # Locked or restarting: try again. `check` stops the worker if that lasts too long.
-                continue
+                self.is_failing = True
+            else:
+                self.is_failing = False
 
     def _renew(self) -> None:
         before = local_seconds()

@@ -11,6 +11,7 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.codec.typed import StateType
 from holdfast.errors import Damaged, HoldfastError, LeaseLost, OutcomeUnknown, Replaced, StoreError, Unsupported
+from holdfast.redaction import Redaction
 from holdfast.runs.failures import again, behind, text_of
 from holdfast.runs.journal import Journal, now
 from holdfast.runs.lease import Lease
@@ -19,11 +20,15 @@ from holdfast.stores.running import EffectRow
 
 _RETRY_SECONDS = 0.05
 
+CALL_REDACTED = 1  # in `EffectRow.redacted`
+RESULT_REDACTED = 2
+
 
 class Recorder:
     """Writes the outcomes of a run's calls to its journal, and reads recorded ones back."""
 
-    def __init__(self, journal: Journal, lease: Lease, watch: Watch) -> None:
+    def __init__(self, journal: Journal, lease: Lease, watch: Watch, redaction: Redaction) -> None:
+        self.redaction = redaction
         self._journal = journal
         self._watch = watch
         self._lease = lease
@@ -36,12 +41,22 @@ class Recorder:
         try:
             plain = result if conversion is None else conversion.to_plain(result)
             packed.check(plain)
-            encoded = packed.encode(plain)
+            recorded = self.redaction.restorable(plain, lambda plain: _restored(plain, conversion))
+            encoded = packed.encode(recorded)
         except Unsupported as refused:
-            self.end(replace(row, status="unstored", error=str(refused), ended_at=now()))
+            error = self.redaction.message(str(refused))
+            self.end(replace(row, status="unstored", error=error, ended_at=now()))
             raise Unsupported(
                 refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
             ) from refused
+        if recorded is not plain:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        return self.record_encoded(row, encoded, conversion, with_next=with_next)
+
+    def record_encoded(
+        self, row: EffectRow, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+    ) -> Any:
+        """Record a result that is as it is to be recorded."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         if row.kind == "model":
             row = self._watch.spent(row, encoded)
@@ -79,7 +94,7 @@ class Recorder:
 
         One that the program does not hear of, because the call is tried again at once, is not raised again later.
         """
-        row = replace(row, status="failed", error=text_of(error), heard=is_heard, ended_at=now())
+        row = replace(row, status="failed", error=text_of(error, self.redaction), heard=is_heard, ended_at=now())
         row = self._journal.write_with_next(row)
         self.note(error, row)
 
@@ -125,5 +140,8 @@ class Recorder:
 
 
 def _decoded(encoded: bytes, conversion: StateType | None) -> Any:
-    plain = packed.decode(encoded)
+    return _restored(packed.decode(encoded), conversion)
+
+
+def _restored(plain: Any, conversion: StateType | None) -> Any:
     return plain if conversion is None else conversion.from_plain(plain)

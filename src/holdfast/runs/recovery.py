@@ -10,9 +10,11 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.records import Effect, Interrupted
+from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free, start_digest
 from holdfast.runs.journal import now, open_entries
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
+from holdfast.runs.recording import RESULT_REDACTED
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
@@ -40,7 +42,7 @@ def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:
                 yield _interrupted(store, tools, thread, row)
 
 
-def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome) -> None:
+def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction) -> None:
     """Say what became of an effect in doubt. A run that waits for it is queued again.
 
     NotFound if the thread has no such effect, Conflict if it is not in doubt.
@@ -52,7 +54,7 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
     if not rows or rows[0].number != number:
         raise NotFound(f"thread {shown(thread.name)} has no effect {number}; hf.effects() lists them")
     row = rows[0]
-    settled = _settled(row, outcome)
+    settled = _settled(row, outcome, redaction)
     if row.status not in _DOUBTFUL and not (row.status == "asked" and row.kind in _ACTING):
         # Said again, by somebody who did not hear the first time: the run was queued with the first.
         if (row.status, row.result) != (settled.status, settled.result):
@@ -115,10 +117,13 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
             ) from None
 
 
-def _settled(row: EffectRow, outcome: object) -> EffectRow:
+def _settled(row: EffectRow, outcome: object, redaction: Redaction) -> EffectRow:
     if isinstance(outcome, Happened):
         packed.check(outcome.result)
-        return replace(row, status="done", result=packed.encode(outcome.result), ended_at=now())
+        result = redaction.value(outcome.result)
+        if result is not outcome.result:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        return replace(row, status="done", result=packed.encode(result), ended_at=now())
     if isinstance(outcome, NotDone) or outcome is NotDone:
         return replace(row, status="not_done", error=None, ended_at=now())  # it is called: no failure is raised again
     if isinstance(outcome, GiveUp) or outcome is GiveUp:
@@ -185,3 +190,4 @@ def each_run(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, Run
         yield from page
         last = page[-1][1]
         after = (last.updated_at, last.thread)
+    store.runs(statuses=(), after=(0, 0), limit=1)  # raises if there are some that cannot be told

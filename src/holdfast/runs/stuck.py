@@ -44,7 +44,7 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
             return _waiting(store, run)
         case "running":
             if is_free(store, run):
-                return _activity(store, thread, run), f"its owner is gone{_nobody(run)}"
+                return _activity(store, thread, run), f"its owner is gone{_nobody(run)}{_again(run)}"
             return _held(store, thread, run)
         case _:
             goes_on = "workers leave it; hf.run goes on with it"
@@ -55,8 +55,7 @@ def _queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
     if run.reason is None:
         return run.updated_at, f"queued{_nobody(run)}"
     # What an attempt does before it fails again is no progress: a checkpoint is.
-    head = store.checkpoint(thread.position.thread, thread.position.head)
-    since = run.updated_at if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
+    since = max(_saved_at(store, thread), run.tried_at)
     overdue = _overdue(store, run)
     again = _nobody(run) if overdue >= 0 else f"; is tried again in {-(overdue // 1_000_000)} seconds"
     return since, f"failed {run.attempt} times since its last checkpoint: {run.reason}{again}"
@@ -81,24 +80,40 @@ def _held(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
     since = _activity(store, thread, run)
     begun = [row for row in _recent(store, run) if row.status == "begun" and row.fence == run.fence]
     if not begun:
-        return since, "runs, and nothing is recorded: inside a model call, a read, or its own code"
+        return since, "runs, and nothing is recorded: inside a model call, a read, or its own code" + _again(run)
     calls = ", ".join(
         f"{row.name} (call {row.number}, since {moment(row.begun_at):%Y-%m-%d %H:%M:%S})" for row in begun
     )
-    return since, f"runs, and is inside {calls}"
+    return since, f"runs, and is inside {calls}{_again(run)}"
 
 
 def _activity(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0) -> int:
-    """When a run last showed that it lives: a claim, a checkpoint, a journal entry, progress, or a child's."""
-    times = [run.updated_at, thread.summary.updated_at, 0 if run.progress is None else run.progress.at]
+    """When a run last got on: a checkpoint, a journal entry, progress, or a child's; or was first claimed since.
+
+    A later attempt is not told from the one before by being claimed, nor by a call that it only begins again.
+    """
+    is_first = run.attempt <= 1
+    times = [run.updated_at if is_first else run.tried_at, _saved_at(store, thread)]
+    times.append(0 if run.progress is None else run.progress.at)
     for row in _recent(store, run):
-        times += [row.begun_at, row.ended_at or 0]
+        if is_first or row.status == "done":
+            times += [row.begun_at, row.ended_at or 0]
         if row.kind == "child" and row.status == "begun" and generation < _GENERATIONS:
             child = store.thread(row.name)
             its = None if child is None else store.run(child.position.thread)
             if child is not None and its is not None:
                 times.append(_activity(store, child, its, generation + 1))
     return max(times)
+
+
+def _saved_at(store: Store, thread: ThreadRow) -> int:
+    """When the head was saved: the thread's own summary tells of claims, too."""
+    head = store.checkpoint(thread.position.thread, thread.position.head)
+    return 0 if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
+
+
+def _again(run: RunRow) -> str:
+    return "" if run.attempt <= 1 else f"; attempt {run.attempt} without a checkpoint"
 
 
 def _recent(store: Store, run: RunRow) -> list[EffectRow]:

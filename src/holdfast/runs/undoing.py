@@ -11,10 +11,12 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.errors import Conflict, NotFound
 from holdfast.records import Effect
+from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free
 from holdfast.runs.failures import text_of
 from holdfast.runs.journal import now
 from holdfast.runs.outcome import NotDone
+from holdfast.runs.recording import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.recovery import effect_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
@@ -25,7 +27,9 @@ from holdfast.threads.references import shown
 _DOUBTFUL = ("begun", "in_doubt", "unstored")
 
 
-def undo(store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, namespace: str) -> list[Effect]:
+def undo(
+    store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, namespace: str, redaction: Redaction
+) -> list[Effect]:
     """Undo what a thread and its children did after a checkpoint, newest first; the entries of the undoing.
 
     Conflict, with nothing undone, if something irreversible has no `undo`, is in doubt, or the thread is being run.
@@ -44,7 +48,7 @@ def undo(store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, names
                 _run_to_undo(store, deed.thread)
                 plan.append((deed, tool))
     planned = [deed for deed, _ in plan]
-    undone = [_undo(store, deed, tool, namespace) for deed, tool in plan]
+    undone = [_undo(store, deed, tool, namespace, redaction) for deed, tool in plan]
     for ended in ahead:
         if isinstance(ended, Ended) and (ended.is_undone_in_part or any(deed in planned for deed in ended.below)):
             _forget(store, ended)
@@ -59,6 +63,12 @@ def _tool_of(tools: Tools, deed: Deed) -> Tool | None:
         )
     tool = tools.get(row.name)
     if tool is not None and tool.undo is not None:
+        needed = CALL_REDACTED | (RESULT_REDACTED if takes(tool.undo, "result") else 0)
+        if row.redacted & needed:
+            raise Conflict(
+                f"thread {shown(thread.name)}: what was recorded of effect {row.number}, {row.name}, was redacted, and "
+                "its undo= would need it as it was; take it back by hand"
+            )
         return tool
     if row.kind == "irreversible":
         missing = "is not among the tools" if tool is None else "has no undo="
@@ -66,7 +76,7 @@ def _tool_of(tools: Tools, deed: Deed) -> Tool | None:
     return None
 
 
-def _undo(store: Store, deed: Deed, tool: Tool, namespace: str) -> Effect:
+def _undo(store: Store, deed: Deed, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
     thread, row = deed.thread, deed.outcome
     run, entry = _begin(store, deed)
     identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
@@ -79,10 +89,10 @@ def _undo(store: Store, deed: Deed, tool: Tool, namespace: str) -> Effect:
     try:
         result = function(**given)
         packed.check(result)
-        ended = replace(entry, status="done", result=packed.encode(result))
+        ended = replace(entry, status="done", result=packed.encode(redaction.value(result)))
     except BaseException as error:
         is_undone: EffectStatus = "not_done" if isinstance(error, (NotDone, *tool.not_done)) else "in_doubt"
-        _end(store, thread, replace(entry, status=is_undone, error=text_of(error)))
+        _end(store, thread, replace(entry, status=is_undone, error=text_of(error, redaction)))
         raise
     return effect_of(_end(store, thread, ended))
 
@@ -129,6 +139,7 @@ def _undoing(row: EffectRow, mark: str, status: EffectStatus) -> EffectRow:
         fence=0,
         begun_at=now(),
         call=row.call,
+        redacted=row.redacted & CALL_REDACTED,
         matches=row.number,
         mark=mark,
     )

@@ -29,6 +29,15 @@ def counted(reply: Any) -> Usage | None:
     )
 
 
+def cache_written(reply: Any) -> int:
+    """How many of the tokens that a reply's model read were written to a cache: some providers charge more for them."""
+    counts = _counts(reply)
+    details = counts.get("prompt_tokens_details", counts.get("input_tokens_details"))
+    written = details.get("cache_write_tokens") if isinstance(details, dict) else None
+    written = counts.get("cache_creation_input_tokens") if written is None else written
+    return written if type(written) is int and written > 0 else 0
+
+
 def model_named(reply: Any) -> str | None:
     """The model that a reply says it is of."""
     for said in reply if isinstance(reply, list) else [reply]:
@@ -45,7 +54,7 @@ def _counts(found: Any) -> dict[str, Any]:
     counts: dict[str, Any] = {}
     for said in found if isinstance(found, list) else [found]:
         match said:
-            case {"usage": dict(usage)} | {"message": {"usage": dict(usage)}}:
+            case {"usage": dict(usage)} | {"message": {"usage": dict(usage)}} | {"response": {"usage": dict(usage)}}:
                 counts.update({name: count for name, count in usage.items() if count is not None})
             case {"prompt_tokens": _} | {"input_tokens": _}:
                 counts.update(said)

@@ -35,7 +35,7 @@ class Waits:
     def wait(self, name: str, payload: Any, timeout: float | None, step: int, key: str) -> Any:
         """The answer to a question, if there is one; else the run is parked until there is."""
         packed.check(payload)
-        encoded = packed.encode(payload)
+        encoded = packed.encode(self._recorder.redaction.value(payload))
         if self._asked.setdefault((step, key), encoded) != encoded:
             raise InvalidArgument(
                 f"{name!r} was asked in this step already, about something else; one answer must not answer both: "

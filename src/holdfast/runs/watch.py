@@ -10,9 +10,10 @@ from msgspec.structs import replace
 from holdfast.codec import packed
 from holdfast.errors import Halted, InvalidArgument
 from holdfast.records import Usage
-from holdfast.runs.guards import Budget, Guard, LoopGuard, answer_of
+from holdfast.runs.guards import Budget, Guard, LoopGuard
 from holdfast.runs.lease import local_seconds
-from holdfast.runs.usage import counted, model_named
+from holdfast.runs.sameness import answer_of
+from holdfast.runs.usage import cache_written, counted, model_named
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow, RunRow
 
@@ -34,7 +35,7 @@ class Watch:
         self._steps: set[tuple[int, int]] = set()
         self._tokens = 0
         self._cost = 0.0
-        self._held = 0  # ms, by claims before this one
+        self._held = row.held  # ms, by claims before this one
         self._since = local_seconds()
         self._things: dict[tuple[int, str], _Thing] = {}  # by step and key: a call that is retried is one
         self._blind: str | None = None  # why what was spent cannot be told
@@ -125,20 +126,23 @@ class Watch:
         if budget is None:
             return row.usage
         try:
-            usage = row.usage if row.usage is not None else (budget.usage or counted)(reply)
+            usage = row.usage if row.usage is not None else _said_by(budget, reply)
             if usage is None:
                 if budget.usage is None and (budget.tokens is not None or budget.cost is not None):
                     self._blind = f"the budget cannot be kept: {row.name} does not say its tokens; pass usage="
                 return None
-            if not isinstance(usage, Usage):
-                raise InvalidArgument("usage= must give a holdfast.Usage or None")
-            model = model_named(reply)
-            cost = budget.cost_of(usage, model)
+            # Who counts in another way may price in another way, too.
+            written = cache_written(reply) if budget.usage is None else 0
+            cost = budget.cost_of(usage, model_named(reply), written)
+            if cost is None and row.usage is not None and budget.usage is not None:
+                # Counted when nobody knew, or asked, what it cost.
+                known = _said_by(budget, reply)
+                cost = 0.0 if known is None else budget.cost_of(known, model_named(reply))
         except Exception as failure:  # noqa: BLE001 - the user's function; the reply is paid for and recorded first
             self._failure = failure
             return None
         if cost is None and budget.cost is not None:
-            self._blind = f"the budget cannot be kept: there is no price for model {model!r}"
+            self._blind = _no_price(row, model_named(reply))
         self._tokens += usage.total or usage.input + usage.output
         self._cost += cost or 0.0
         return usage if cost is None else replace(usage, cost=cost)
@@ -168,7 +172,7 @@ class Watch:
         if self._loop is None:
             return None
         things = list(self._things.values())
-        for thing in set(things):
+        for thing in dict.fromkeys(things):
             times = things.count(thing)
             if times >= self._loop.repeats:
                 name, _ = thing
@@ -182,3 +186,21 @@ class Watch:
 
     def _milliseconds(self) -> int:
         return self._held + round((local_seconds() - self._since) * 1000)
+
+
+def _said_by(budget: Budget, reply: Any) -> Usage | None:
+    usage = (budget.usage or counted)(reply)
+    if usage is not None and not isinstance(usage, Usage):
+        raise InvalidArgument("usage= must give a holdfast.Usage or None")
+    return usage
+
+
+def _no_price(row: EffectRow, model: str | None) -> str:
+    what = (
+        f"what {row.name} replied, no model is named"
+        if model is None
+        else f"model {model!r} that {row.name} replied with"
+    )
+    return (
+        f"the budget cannot be kept: there is no price for {what}; give prices= for it, or a usage= that gives the cost"
+    )

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import inspect
+import random
 import signal
 import threading
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
@@ -15,12 +17,17 @@ from holdfast.policy import AfterToolCall
 from holdfast.runs.block import RunBlock
 from holdfast.runs.claiming import Terms, is_free, presumed_until
 from holdfast.runs.entering import Claiming
+from holdfast.runs.failures import behind
 from holdfast.runs.family import wake_parents
 from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.handlers import guards_of
+from holdfast.runs.invoking import is_async
 from holdfast.runs.journal import now
 from holdfast.runs.pulse import Pulse
 from holdfast.runs.run import Run
+from holdfast.runs.stop import Stop
 from holdfast.runs.tools import Tools
+from holdfast.stores.abilities import Announcing
 from holdfast.stores.running import Clock, RunRow
 from holdfast.threads.session import Session
 
@@ -31,7 +38,20 @@ _PAGE = 50
 _IDLE_SECONDS = 0.5  # between two looks when there is nothing to do
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
 
-Handler = Callable[[Run], Any]
+Handler = Callable[[Any], Any]
+Entered = Callable[[], AbstractContextManager[None]]
+
+
+class Server(Protocol):
+    """Who runs async handlers: nobody in this layer can await."""
+
+    def serve(self, claiming: Claiming, handler: Handler, entered: Entered) -> None:
+        """Claim a run, let its handler run it within what `entered` gives, and finish it."""
+        ...
+
+    def close(self) -> None:
+        """Nothing is served any more, until it is again."""
+        ...
 
 
 class Worker:
@@ -49,7 +69,9 @@ class Worker:
         attempts: int,
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
+        server: Server | None = None,
     ) -> None:
+        """`server` is needed for async handlers."""
         if (
             not isinstance(handlers, Mapping)
             or not handlers
@@ -70,8 +92,10 @@ class Worker:
         self._terms = Terms(lease=lease)
         self._attempts = attempts
         self._guards = checked_guards(guards)
-        self._stop = threading.Event()
+        self._server = server
+        self._stop = Stop(concurrency)
         self._woken_first = False
+        self._outrun = False  # whether another worker was faster since there was last nothing to do
         self._failure: BaseException | None = None
         self._pulse = Pulse()
         self._health = None if health is None else self._listening(health)
@@ -99,6 +123,8 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle`, until there is nothing that could be claimed now."""
+        store = self._session.store
+        hush = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
         previous = self._listen()
         ended: list[threading.Event] = []
         if self._health is not None:
@@ -116,7 +142,11 @@ class Worker:
             _await(ended)
             raise
         finally:
+            if hush is not None:
+                hush()
             self._stop_listening(previous)
+            if self._server is not None:
+                self._server.close()
             if self._health is not None:
                 self._health.stop()
         if self._failure is not None:
@@ -151,6 +181,7 @@ class Worker:
                 return
             except StoreError:
                 # Locked or restarting: the loop is what makes recovery certain, so it goes on.
+                self._pulse.looked(is_well=False)
                 found = False
                 until_idle_now = False
             except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the thread that called it
@@ -158,6 +189,7 @@ class Worker:
                 self._stop.set()
                 return
             else:
+                self._pulse.looked(is_well=True)
                 until_idle_now = until_idle
             if not found:
                 if until_idle_now:
@@ -173,6 +205,8 @@ class Worker:
                 continue
             if self._handle(name, row):
                 return True
+            self._outrun = True
+        self._outrun = False
         return False
 
     def _due(self) -> Iterator[tuple[str, RunRow]]:
@@ -191,7 +225,9 @@ class Worker:
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
             clock = store.clock()
-            for name, row in page:
+            # Who was just outrun would be again by those who go for the same run: each begins somewhere else.
+            start = random.randrange(len(page)) if self._outrun else 0  # noqa: S311 - nothing is kept secret by it
+            for name, row in page[start:] + page[:start]:
                 if row.status == "queued" and row.parent is not None:
                     wake_parents(store, row)  # whoever answered the child may have died before that
                 if self._is_ours(row) and is_free(store, row, clock) and _is_awake(row, clock):
@@ -213,6 +249,7 @@ class Worker:
 
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and let its handler run it. False if another worker was faster."""
+        handler = self._handlers[row.handler or ""]
         claiming = Claiming(
             self._session,
             name,
@@ -224,20 +261,31 @@ class Worker:
             type=None,
             keeper=self,
             expect=row,
-            guards=self._guards,
+            guards=guards_of(handler, self._guards),
         )
         claimed = False
+        loop = threading.get_ident()
+
+        @contextmanager
+        def entered() -> Generator[None]:
+            nonlocal claimed
+            claimed = True
+            self._pulse.wrote(is_well=True)
+            with self._pulse.running(loop, claiming.is_failing):
+                yield
+
         try:
-            with RunBlock(claiming) as run:
-                claimed = True
-                with self._pulse.running():
-                    result = _handled(self._handlers[row.handler or ""], run)
-                if run.status == "running":
-                    run.finish(result)
+            if self._server is not None and is_async(handler):
+                self._server.serve(claiming, handler, entered)
+            else:
+                _serve(claiming, handler, entered)
         except Replaced:
             raise  # the file it reads is not the one that others write
-        except Exception:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
+        except Exception as error:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
+            if any(isinstance(each, StoreError) and not isinstance(each, Damaged) for each in behind(error)):
+                self._pulse.wrote(is_well=False)
             return claimed
+        self._pulse.wrote(is_well=True)
         return True
 
     def is_stopping(self) -> bool:
@@ -264,15 +312,34 @@ def _is_awake(row: RunRow, clock: Clock) -> bool:
     return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
 
 
+def _serve(claiming: Claiming, handler: Handler, entered: Entered) -> None:
+    with RunBlock(claiming) as run:
+        with entered():
+            result = _handled(handler, run)
+        if run.status == "running":
+            run.finish(result)
+
+
 def _handled(handler: Handler, run: Run) -> Any:
     try:
-        return handler(run)
+        result = handler(run)
     except BaseException as error:
-        if not isinstance(error, SystemExit | GeneratorExit) and type(error).__name__ != "CancelledError":
+        failure = failure_of(error)
+        if failure is None:
             raise
-        # Of one handler, not of the worker and all that others submitted. asyncio's is told by its name: importing it
-        # takes longer than all of Holdfast.
-        raise HoldfastError(f"the handler ended by {type(error).__name__}") from error
+        raise failure from error
+    if inspect.iscoroutine(result):
+        result.close()
+        raise HoldfastError("the handler gave a coroutine, and was called with a sync run; declare it with async def")
+    return result
+
+
+def failure_of(error: BaseException) -> HoldfastError | None:
+    """What to raise for an error that ends its handler, not the worker and all that others submitted."""
+    # asyncio's is told by its name: importing it takes longer than all of Holdfast.
+    if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
+        return HoldfastError(f"the handler ended by {type(error).__name__}")
+    return None
 
 
 def _await(ended: list[threading.Event]) -> None:
