@@ -10,27 +10,40 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent / "src" / "holdfast"
 
-EXECUTING_MODULES = {"pickle", "_pickle", "marshal", "shelve", "dill", "cloudpickle", "jsonpickle", "copyreg"}
-EXECUTING_BUILTINS = {"eval", "exec", "__import__"}
+EXECUTING_MODULES = {
+    *("pickle", "_pickle", "pickletools", "marshal", "shelve", "dbm", "dill", "cloudpickle", "jsonpickle", "copyreg"),
+    *("joblib", "yaml", "ruamel", "code", "codeop", "runpy", "imp", "pkgutil", "zipimport", "pydoc", "ctypes", "cffi"),
+    *("xmlrpc", "multiprocessing", "logging.config"),
+}
+EXECUTING_BUILTINS = {"eval", "exec", "compile", "__import__"}
+# Methods that tell whoever unpickles or copies an object what to call. Those of ours are of errors and of one constant,
+# for programs that send them between their own processes.
+REVIVING = {"__reduce__", "__reduce_ex__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"}
+REVIVED = {("errors", "__reduce__"), ("records", "__reduce__")}
+RUNNING = {"system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnl", "posix_spawn", "startfile"}
 EXECUTE = {"execute", "executemany", "executescript"}
 
 # What each layer may import of the package, besides itself. A name allows everything below it. A module of the
 # package that is in no layer here (the handle, the public names) stands above them all.
-BASE = {"errors", "identity", "observing", "records"}
+BASE = {"errors", "identity", "observing", "records", "redaction"}
 LAYERS = {
     "errors": BASE,
     "identity": BASE,
     "observing": BASE,
     "records": BASE,
+    "redaction": BASE,
     "policy": BASE,
     "stores": BASE,
     "codec": BASE,
-    "state": BASE | {"codec", "stores.contract"},
-    "threads": BASE | {"codec", "state", "stores.contract", "stores.running"},
-    "runs": BASE | {"codec", "policy", "stores.contract", "stores.running", "threads"},
+    "crypto": BASE
+    | {"stores.abilities", "stores.contract", "stores.hashing", "stores.keys", "stores.running", "stores.segment"}
+    | {"stores.walking"},
+    "state": BASE | {"codec", "stores.contract", "stores.hashing"},
+    "threads": BASE | {"codec", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking"},
+    "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},
     "adapters": BASE | {"aio", "handle", "policy", "runs", "threads"},
     "telemetry": BASE | {"handle"},
-    "cli": BASE | {"handle", "opening", "runs"},
+    "cli": BASE | {"handle", "keeping", "opening", "runs", "threads"},
 }
 
 # PRAGMA takes no bound parameters. Any module may put its own constants and what can only be a number into one; these
@@ -43,6 +56,12 @@ PRAGMAS = {
 # The one module that imports what it is told, and who tells it: the person at the command line, never anything stored.
 IMPORTS = {("cli.application", "importlib.import_module(name)")}
 
+
+# Who may import what could run code, and what for.
+STARTING = {
+    ("stores.clock", "ctypes"),  # macOS tells by sysctlbyname alone when it was booted; the names are written there
+    ("cli.application", "pkgutil"),  # a name from the command line, found without being imported
+}
 
 # The one module that imports what is for tests: the verb that tests.
 DRILL = "cli.drill"
@@ -87,6 +106,16 @@ def _problems(module: str, node: ast.AST, constants: set[str]) -> Iterator[str]:
             yield f"{node.lineno}: {name} runs data"
         case ast.Attribute(value=ast.Name(id="builtins"), attr=name) if name in EXECUTING_BUILTINS:
             yield f"{node.lineno}: {name} runs data"
+        case ast.FunctionDef(name=name) if name in REVIVING and (module, name) not in REVIVED:
+            yield f"{node.lineno}: {name} says what is called when something is read back"
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="os"), attr=name)) if name in RUNNING:
+            yield f"{node.lineno}: os.{name} runs a command"
+        case ast.Call(keywords=words) if any(_is_shell(word) for word in words):
+            yield f"{node.lineno}: a shell is given text"
+        case ast.Call(
+            func=ast.Attribute(attr="spec_from_file_location" | "module_from_spec" | "exec_module" | "load_module")
+        ):
+            yield f"{node.lineno}: a module is loaded by hand"
         case ast.Call(func=ast.Name(id="print")):
             yield f"{node.lineno}: a library does not print"
         case ast.Call(func=ast.Name(id="import_module") | ast.Attribute(attr="import_module"), args=arguments):
@@ -99,6 +128,10 @@ def _problems(module: str, node: ast.AST, constants: set[str]) -> Iterator[str]:
                 yield f"{node.lineno}: SQL built from text"
         case _:
             pass
+
+
+def _is_shell(word: ast.keyword) -> bool:
+    return word.arg == "shell" and not (isinstance(word.value, ast.Constant) and word.value.value is False)
 
 
 def _is_built(node: ast.expr) -> bool:
@@ -145,7 +178,7 @@ def _is_module(name: str) -> bool:
 
 def _import(module: str, line: int, name: str) -> Iterator[str]:
     top, _, rest = name.partition(".")
-    if top in EXECUTING_MODULES:
+    if (top in EXECUTING_MODULES or name in EXECUTING_MODULES) and (module, top) not in STARTING:
         yield f"{line}: {top} can run what it reads"
     if top != "holdfast":
         return
@@ -174,6 +207,12 @@ def test_every_exception_is_needed() -> None:
     for module, text in PRAGMAS:
         tree = ast.parse(sources[module].read_text("utf-8"))
         assert text in {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.JoinedStr)}
+    for module, name in STARTING:
+        tree = ast.parse(sources[module].read_text("utf-8"))
+        assert name in {alias.name for node in ast.walk(tree) if isinstance(node, ast.Import) for alias in node.names}
+    for module, name in REVIVED:
+        tree = ast.parse(sources[module].read_text("utf-8"))
+        assert name in {node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)}
     for module, text in IMPORTS:
         tree = ast.parse(sources[module].read_text("utf-8"))
         assert text in {ast.unparse(node) for node in ast.walk(tree) if isinstance(node, ast.Call)}
@@ -195,6 +234,18 @@ def test_nothing_forbidden(module: str, path: Path) -> None:
         "import json, pickle as p",
         "from pickle import loads",
         "import marshal",
+        "import yaml",
+        "import ctypes.util",
+        "from logging.config import dictConfig",
+        "import runpy",
+        "from multiprocessing import Process",
+        "compile(text, 'x', 'eval')",
+        "class A:\n    def __reduce__(self):\n        return print, ()",
+        "class A:\n    def __setstate__(self, state):\n        pass",
+        "os.system(name)",
+        "subprocess.run(name, shell=True)",
+        "subprocess.run(name, shell=flag)",
+        "importlib.util.spec_from_file_location(name, path)",
         "def f():\n    import shelve",
         "eval('1')",
         "f = exec",
@@ -236,6 +287,8 @@ def test_each_rule_finds_what_it_forbids(source: str) -> None:
         "import json",
         "import importlib\nimportlib.import_module('langgraph.checkpoint')",
         "re.compile(pattern)",
+        "subprocess.run([name], shell=False)",
+        "import logging",
         "frame.eval",
         "printer.print(x)",
         "c.execute(SQL['save'], (name, seq))",

@@ -17,21 +17,26 @@ NAMES = [
     "AfterToolCall",
     "AlreadyExists",
     "Ambiguous",
+    "AskedByChild",
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
+    "BackedUp",
     "Budget",
     "Busy",
     "CallFailed",
     "Cancelled",
     "Change",
     "Checkpoint",
+    "Cipher",
     "Closed",
     "Conflict",
     "Damaged",
     "Diff",
     "Effect",
     "EffectsAhead",
+    "ErasePending",
+    "Erased",
     "EveryN",
     "EverySeconds",
     "GiveUp",
@@ -44,11 +49,14 @@ NAMES = [
     "InvalidArgument",
     "LeaseHeld",
     "LeaseLost",
+    "Looked",
     "LoopGuard",
+    "Lost",
     "Never",
     "NewerFormat",
     "NotAStore",
     "NotDone",
+    "NotEncrypted",
     "NotFound",
     "NotInstalled",
     "NotRecorded",
@@ -60,6 +68,7 @@ NAMES = [
     "Pruned",
     "Question",
     "ReadOnly",
+    "Repaired",
     "Replaced",
     "Report",
     "Retention",
@@ -77,7 +86,9 @@ NAMES = [
     "Usage",
     "WaitTimedOut",
     "Worker",
+    "WrongKey",
     "aopen",
+    "handler",
     "open",
     "tool",
 ]
@@ -112,6 +123,7 @@ def test_the_fields_of_a_checkpoint() -> None:
         "schema_version",
         "state",
         "skipped",
+        "lost",
     }
     assert set(get_type_hints(holdfast.Usage)) == {"input", "output", "cached", "total", "cost", "currency"}
 
@@ -123,7 +135,7 @@ def test_the_arguments_of_the_verbs() -> None:
 
     said = ["step", "label", "tags", "metadata", "status", "reason", "trigger", "agent", "usage", "resume_hint"]
     assert arguments(holdfast.Thread.save) == ["state", *said, "expect"]
-    assert arguments(holdfast.Thread.history) == ["limit", "before", "label", "tag", "status"]
+    assert arguments(holdfast.Thread.history) == ["limit", "before", "label", "tag", "status", "skip_damaged"]
     assert arguments(holdfast.Thread.fork) == ["name", "at", "state"]
     assert arguments(holdfast.Thread.prune) == ["retention", "dry_run"]
     assert arguments(holdfast.Holdfast.threads) == ["prefix", "status", "limit", "after"]

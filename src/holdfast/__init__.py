@@ -2,9 +2,11 @@
 
 from typing import TYPE_CHECKING, Any
 
+from holdfast.crypto.cipher import Cipher
 from holdfast.errors import (
     AlreadyExists,
     Ambiguous,
+    AskedByChild,
     Busy,
     CallFailed,
     Cancelled,
@@ -12,6 +14,7 @@ from holdfast.errors import (
     Conflict,
     Damaged,
     EffectsAhead,
+    ErasePending,
     Halted,
     HoldfastError,
     Incompatible,
@@ -20,6 +23,7 @@ from holdfast.errors import (
     LeaseLost,
     NewerFormat,
     NotAStore,
+    NotEncrypted,
     NotFound,
     NotInstalled,
     NotRecorded,
@@ -33,14 +37,18 @@ from holdfast.errors import (
     Unfinished,
     Unsupported,
     WaitTimedOut,
+    WrongKey,
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
+from holdfast.keeping import BackedUp
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
 from holdfast.records import (
     NOT_LOADED,
     Checkpoint,
     Effect,
+    Erased,
     Interrupted,
+    Lost,
     Progress,
     Question,
     Skipped,
@@ -50,12 +58,13 @@ from holdfast.records import (
     Usage,
 )
 from holdfast.runs.guards import Budget, LoopGuard
+from holdfast.runs.handlers import handler
 from holdfast.runs.outcome import GiveUp, Happened, NotDone
 from holdfast.runs.run import Run
 from holdfast.runs.tools import tool
 from holdfast.runs.worker import Worker
 from holdfast.threads.diff import Change, Diff
-from holdfast.threads.integrity import Report
+from holdfast.threads.integrity import Looked, Repaired, Report
 from holdfast.threads.maintenance import Optimized
 from holdfast.threads.retention import Pruned, Retention
 from holdfast.threads.saver import ANY, NEW
@@ -73,21 +82,26 @@ __all__ = [
     "AfterToolCall",
     "AlreadyExists",
     "Ambiguous",
+    "AskedByChild",
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
+    "BackedUp",
     "Budget",
     "Busy",
     "CallFailed",
     "Cancelled",
     "Change",
     "Checkpoint",
+    "Cipher",
     "Closed",
     "Conflict",
     "Damaged",
     "Diff",
     "Effect",
     "EffectsAhead",
+    "ErasePending",
+    "Erased",
     "EveryN",
     "EverySeconds",
     "GiveUp",
@@ -100,11 +114,14 @@ __all__ = [
     "InvalidArgument",
     "LeaseHeld",
     "LeaseLost",
+    "Looked",
     "LoopGuard",
+    "Lost",
     "Never",
     "NewerFormat",
     "NotAStore",
     "NotDone",
+    "NotEncrypted",
     "NotFound",
     "NotInstalled",
     "NotRecorded",
@@ -116,6 +133,7 @@ __all__ = [
     "Pruned",
     "Question",
     "ReadOnly",
+    "Repaired",
     "Replaced",
     "Report",
     "Retention",
@@ -133,7 +151,9 @@ __all__ = [
     "Usage",
     "WaitTimedOut",
     "Worker",
+    "WrongKey",
     "aopen",
+    "handler",
     "open",
     "tool",
 ]

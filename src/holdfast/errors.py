@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from holdfast.records import Checkpoint
+    from holdfast.records import Checkpoint, Erased
 
 
 class HoldfastError(Exception):
@@ -108,6 +108,17 @@ class Unfinished(Conflict):
         return type(self), (str(self), self.turn)
 
 
+class AskedByChild(Conflict):
+    """The question is a child's: answer `thread`, which asks it. Nothing was stored."""
+
+    def __init__(self, message: str, thread: str) -> None:
+        super().__init__(message)
+        self.thread = thread
+
+    def __reduce__(self) -> tuple[type[AskedByChild], tuple[str, str]]:
+        return type(self), (str(self), self.thread)
+
+
 class NotInstalled(HoldfastError, ImportError):
     """Something needs a package that is not installed. The message says which extra of Holdfast brings it."""
 
@@ -122,6 +133,15 @@ class StoreError(HoldfastError):
 
 class Busy(StoreError):
     """Another process held the store for too long; nothing was changed. Try again."""
+
+
+class ErasePending(StoreError):
+    """What was erased is gone for every reader, and still in the store's files: a read under way keeps it there.
+
+    Nothing else is lost. Call `hf.erase` again, when whoever reads has ended that. `erased` says what was removed.
+    """
+
+    erased: Erased | None = None
 
 
 class StoreFull(StoreError):
@@ -140,6 +160,14 @@ class NewerFormat(StoreError):
     """The store was written by a newer Holdfast; it was left as it was. Upgrade to read it."""
 
 
+class WrongKey(StoreError):
+    """The store is encrypted, and the keys that were given do not open it; nothing was changed."""
+
+
+class NotEncrypted(StoreError):
+    """A cipher was given, and the store holds what is not encrypted; it was left as it was."""
+
+
 class Replaced(StoreError):
     """The store's file was replaced by another while it was open; nothing was written. Open the store again."""
 
@@ -150,6 +178,9 @@ class Damaged(StoreError):
     The message names what is hurt; other checkpoints stay readable. `latest(fallback=True)` finds the newest
     undamaged ancestor.
     """
+
+    known: Any = None
+    """What a store still knows of a thread whose newest record is lost, for the layers above it."""
 
 
 class OutcomeUnknown(StoreError):

@@ -3,30 +3,33 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.identity import to_text
+from holdfast.keeping import Keeping
 from holdfast.opening import Durability, open_store
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import Effect, Interrupted, Progress, Question, Stuck, ThreadInfo
+from holdfast.records import Effect, Erased, Interrupted, Progress, Question, Stuck, ThreadInfo
+from holdfast.redaction import Redaction
 from holdfast.runs import answers, progress, recovery, stuck, undoing
 from holdfast.runs.block import RunBlock
 from holdfast.runs.claiming import Terms
 from holdfast.runs.entering import Claiming
 from holdfast.runs.family import wake_parents
 from holdfast.runs.guards import Guard
+from holdfast.runs.invoking import is_async
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run
 from holdfast.runs.tools import Tools
-from holdfast.runs.worker import Worker
+from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads import integrity, maintenance
+from holdfast.threads import erasing, maintenance
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.integrity import Report
 from holdfast.threads.meta import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.references import find_row, shown, split_reference
@@ -36,13 +39,14 @@ from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, sa
 
 if TYPE_CHECKING:
     from holdfast.aio import AsyncHoldfast
+    from holdfast.aio_run import AsyncRun
 
 MAX_STATE_BYTES = 1 << 30  # the largest state a save accepts
 BASE_BYTES = 256 << 20  # how many bytes of states a handle holds to find changes
 _PAGE = 200
 
 
-class Holdfast:
+class Holdfast(Keeping):
     """An open store. Get it from `holdfast.open`; close it, or use it as a context manager. Any thread may use it."""
 
     def __init__(
@@ -54,6 +58,7 @@ class Holdfast:
         base_bytes: int = BASE_BYTES,
         namespace: str = "default",
         tools: Iterable[Callable[..., Any]] = (),
+        redact: Callable[[str], str] | None = None,
     ) -> None:
         if retention is not None and not isinstance(retention, Retention):
             raise InvalidArgument("retention must be a holdfast.Retention")
@@ -68,6 +73,7 @@ class Holdfast:
             base_bytes=base_bytes,
             max_state_bytes=max_state_bytes,
             saved=self._saved,
+            redaction=Redaction(redact),
         )
         self._tools = Tools(tools)
         self._aio: AsyncHoldfast | None = None
@@ -128,7 +134,8 @@ class Holdfast:
                         left -= 1
                         if not left:
                             return
-            if len(rows) < page:
+            # The empty page at the end tells of those that could not be listed.
+            if not rows:
                 return
             after = rows[-1].name
 
@@ -207,7 +214,7 @@ class Holdfast:
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
         row = self._row(thread)
-        recovery.settle(self._session.store, row, effect, outcome)
+        recovery.settle(self._session.store, row, effect, outcome, self._session.redaction)
         wake_parents(self._session.store, self._session.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[Question]:
@@ -225,12 +232,16 @@ class Holdfast:
         return stuck.stuck(self._session.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
-        """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict."""
-        answers.answer(self._session.store, self._row(thread), name, value, by)
+        """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict.
+
+        AskedByChild, which says whom to answer, if it is a child of the thread's run that asks that.
+        """
+        redact = self._session.redaction.value
+        answers.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run: at once if nobody holds it, else its next call raises Cancelled. Conflict if it is completed."""
-        answers.cancel(self._session.store, self._row(thread), reason)
+        answers.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
         """Take back, newest first, what a thread did after a checkpoint, by the `undo=` of its tools; what was undone.
@@ -240,7 +251,8 @@ class Holdfast:
         """
         row = self._row(thread)
         store = self._session.store
-        return undoing.undo(store, self._tools, row, find_row(store, row, to), self._session.namespace)
+        at, namespace = find_row(store, row, to), self._session.namespace
+        return undoing.undo(store, self._tools, row, at, namespace, self._session.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""
@@ -250,7 +262,7 @@ class Holdfast:
 
     def worker(
         self,
-        handlers: Mapping[str, Callable[[Run], Any]],
+        handlers: Mapping[str, Callable[[Run], Any] | Callable[[AsyncRun], Awaitable[Any]]],
         *,
         concurrency: int = 1,
         versions: Collection[str | None] | None = None,
@@ -261,10 +273,16 @@ class Holdfast:
     ) -> Worker:
         """A worker that claims and runs what is queued, interrupted or woken, oldest first. Call its `run()`.
 
+        Handlers are functions of a Run, or async ones of an AsyncRun; those share one event loop.
         With `health`, a host and a port, it answers `GET /live` and `GET /ready` there. Port 0 means any free one;
         `worker.health` says which.
         """
         self._session.check_open()
+        server: Server | None = None
+        if isinstance(handlers, Mapping) and any(callable(each) and is_async(each) for each in handlers.values()):
+            from holdfast.aio_worker import AsyncServer  # noqa: PLC0415 - as for aio
+
+            server = AsyncServer()
         return Worker(
             self._session,
             self._tools,
@@ -275,6 +293,7 @@ class Holdfast:
             attempts=attempts,
             guards=guards,
             health=health,
+            server=server,
         )
 
     def _row(self, thread: str) -> ThreadRow:
@@ -293,10 +312,16 @@ class Holdfast:
             states.append(self.thread(name)._plain_state(ref))
         return diff(*states)
 
-    def verify(self) -> Report:
-        """Check everything stored: structures, digests, chains, and that all that is named is there."""
+    def erase(
+        self, thread: str | None = None, *, metadata: dict[str, Any] | None = None, forks: bool = False
+    ) -> Erased:
+        """Remove all about a thread, or about each with a checkpoint that has this metadata, from the files, too.
+
+        Its children go with it, its forks only with `forks`; the answer says what is left. LeaseHeld, with nothing
+        changed, if one is being run. ErasePending if a reader has to end first. Called again, it goes on.
+        """
         self._session.check_open()
-        return integrity.verify(self._session.store)
+        return erasing.erase(self._session, thread, metadata, forks=forks)
 
     def optimize(self) -> maintenance.Optimized:
         """Merge small segments, drop what nothing names any more, give space back to the file system."""
@@ -352,6 +377,8 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     max_state_bytes: int = MAX_STATE_BYTES,
     base_bytes: int = BASE_BYTES,
     tools: Iterable[Callable[..., Any]] = (),
+    cipher: Cipher | None = None,
+    redact: Callable[[str], str] | None = None,
 ) -> Holdfast:
     """Open a store, creating it if it is not there.
 
@@ -360,12 +387,14 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     `durability`: "full" survives power loss, "normal" may lose the last saves to it, "off" may lose the store to it;
     none of them loses a save to a killed process. `retention` is applied in the background; by default nothing is
     ever deleted. States over `max_state_bytes` are refused. `base_bytes` bounds the memory that finding changes takes.
+    `cipher` encrypts all that is stored but names, times and sizes; None means the keys in $HOLDFAST_KEY, if it is set.
+    `redact` changes every text but names before it is stored: `holdfast.redaction.api_keys`, or a function of yours.
 
     >>> with open("memory:") as hf:
     ...     hf.thread("greeting").save({"messages": ["hello"]}).step
     1
     """
-    store = open_store(url, namespace=namespace, durability=durability)
+    store = open_store(url, namespace=namespace, durability=durability, cipher=cipher)
     try:
         return Holdfast(
             store,
@@ -374,6 +403,7 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
             base_bytes=base_bytes,
             namespace=namespace,
             tools=tools,
+            redact=redact,
         )
     except BaseException:
         store.close()

@@ -7,7 +7,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Literal, get_args
 
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.crypto.cipher import Cipher
+from holdfast.errors import InvalidArgument, StoreError, WrongKey
 from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
@@ -16,8 +17,53 @@ _KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database" or 
 _POSTGRES = ("postgresql://", "postgres://")
 
 
-def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
-    """Open the store a URL names; None means $HOLDFAST_STORE, else a file in the user's data folder."""
+def open_store(
+    url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
+) -> Store:
+    """Open the store a URL names; None means $HOLDFAST_STORE, else a file in the user's data folder.
+
+    Without a `cipher`, the keys in $HOLDFAST_KEY are one. `WrongKey` if it does not open what the namespace holds.
+    """
+    if cipher is not None and not isinstance(cipher, Cipher):
+        raise InvalidArgument("cipher must be a holdfast.Cipher")
+    cipher = cipher or Cipher.from_environment()
+    store = open_plain(url, namespace=namespace, durability=durability)
+    try:
+        if cipher is not None:
+            return _encrypted(store, cipher, namespace)
+        if store.keys(after=b"", limit=1):
+            raise WrongKey(
+                "the store is encrypted: open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY; nothing was read"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
+    from holdfast.crypto.ring import Ring  # noqa: PLC0415 - its package is an extra, and takes time to import
+    from holdfast.crypto.store import SealedStore  # noqa: PLC0415
+
+    return SealedStore(store, Ring(store, cipher, namespace))
+
+
+def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
+    """What kind of store a URL names ("sqlite", "dir", "postgresql" or "memory") and, of the first two, where."""
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidArgument(f"a store is named by {_KNOWN}")
+    text = os.fspath(url)
+    if text == "memory:":
+        return "memory", ""
+    if text.startswith(_POSTGRES):
+        return "postgresql", ""
+    if text.startswith("dir:"):
+        return "dir", str(_folder(text))
+    return "sqlite", str(_path(text))
+
+
+def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
+    """Open the store a URL names, without a cipher."""
     if type(namespace) is not str or not namespace:
         raise InvalidArgument("a namespace is a text that is not empty")
     if durability not in get_args(Durability):
@@ -33,7 +79,7 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
 
         return MemoryStore(namespace=namespace)
     if text.startswith(_POSTGRES):
-        return _open_postgres(text, namespace)
+        return _open_postgres(text, namespace, durability)
     if text.startswith("dir:"):
         from holdfast.codec.text import TextForm  # noqa: PLC0415
         from holdfast.stores.directory import DirectoryStore  # noqa: PLC0415
@@ -44,7 +90,7 @@ def open_store(url: str | os.PathLike[str] | None, *, namespace: str, durability
     return SQLiteStore(_path(text), namespace=namespace, durability=durability)
 
 
-def _open_postgres(url: str, namespace: str) -> Store:
+def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
     try:
         import_module("psycopg")  # by itself, so that no other import that fails is taken for this one
     except ImportError as cause:
@@ -53,7 +99,7 @@ def _open_postgres(url: str, namespace: str) -> Store:
         ) from cause
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 
-    return PostgresStore(url, namespace=namespace)
+    return PostgresStore(url, namespace=namespace, durability=durability)
 
 
 def _path(text: str) -> Path:

@@ -10,6 +10,9 @@ import msgspec
 
 from holdfast.errors import InvalidArgument
 
+UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
+"""What decoding a record raises that nobody wrote: wrong types, texts that are none, nesting without end."""
+
 Status = Literal["queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead"]
 
 
@@ -48,6 +51,16 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
             raise InvalidArgument('usage: currency must be a code such as "USD"')
 
 
+class Lost(msgspec.Struct, frozen=True):
+    """What stands in a state, loaded with `partial=True`, in the place of something that cannot be read.
+
+    A state that holds one cannot be saved.
+    """
+
+    path: str
+    why: str
+
+
 class Skipped(msgspec.Struct, frozen=True):
     """A checkpoint that `latest(fallback=True)` had to pass over."""
 
@@ -80,6 +93,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int | None
     state: Any = NOT_LOADED
     skipped: tuple[Skipped, ...] = ()
+    lost: tuple[Lost, ...] = ()
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -141,6 +155,20 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     status: Status
     since: datetime
     why: str
+
+
+class Erased(msgspec.Struct, frozen=True, kw_only=True):
+    """What `hf.erase` removed, and what it did not.
+
+    `threads` are gone. `forks_left` share cells with them and were not to go; so what they use is still there.
+    `values_kept` are the digests of large values that others use, too. `beyond` says, in words, what may hold something
+    of it and could not be reached from here.
+    """
+
+    threads: tuple[str, ...]
+    forks_left: tuple[str, ...]
+    values_kept: tuple[str, ...]
+    beyond: tuple[str, ...]
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,11 +5,12 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast import HoldfastError, InvalidArgument
-from holdfast.cli.application import load_handlers, load_tools
+from holdfast.cli.application import load_application, load_handlers, load_tools
 
 APP = """
 def shopper(run): ...
@@ -27,6 +28,18 @@ words = ["look_up"]
 
 def make():
     return handlers
+
+def make_with(hf):
+    hf.seen = "by the application"
+    return handlers
+
+def make_nothing_with(hf):
+    return None
+
+async def make_later_with(hf): ...
+
+def fail_with(hf):
+    raise KeyError("no such key")
 
 def make_nothing():
     return None
@@ -66,6 +79,53 @@ def test_handlers_are_a_dict_or_what_a_function_returns(named: str) -> None:
     assert list(load_handlers(named)) == ["shopper"]
 
 
+def test_handlers_may_be_async() -> None:
+    assert list(load_handlers("hf_app:awaited")) == ["later"]
+
+
+class Handle:
+    """What an application is given."""
+
+    seen = ""
+
+
+def test_a_function_of_the_handle_is_given_it() -> None:
+    handle: Any = Handle()
+    application = load_application("hf_app:make_with")
+    assert handle.seen == "", "not before there is one"
+    assert (list(application(handle)), handle.seen) == (["shopper"], "by the application")
+    assert list(load_application("hf_app:make")(handle)) == ["shopper"]
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("hf_app:make_nothing_with", "what hf_app:make_nothing_with(hf) returns is of type NoneType"),
+        ("hf_app:fail_with", "hf_app:fail_with(hf) failed:\nTraceback"),
+    ],
+)
+def test_a_function_of_the_handle_that_gives_no_handlers(named: str, message: str) -> None:
+    application = load_application(named)
+    handle: Any = Handle()
+    with pytest.raises(HoldfastError) as raised:
+        application(handle)
+    assert str(raised.value).startswith(message)
+
+
+@pytest.mark.parametrize(
+    ("named", "message"),
+    [
+        ("hf_app:make_later_with", "hf_app:make_later_with is async; name a dict of handlers"),
+        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); name a dict of handlers"),
+        ("hf_app:empty", "hf_app:empty is empty; it must be a dict"),
+    ],
+)
+def test_what_needs_no_handle_is_refused_before_there_is_one(named: str, message: str) -> None:
+    with pytest.raises(InvalidArgument) as raised:
+        load_application(named)
+    assert str(raised.value).startswith(message)
+
+
 def test_the_current_folder_comes_first(tmp_path: Path) -> None:
     (tmp_path / "colorsys.py").write_text("handlers = {'mine': print}")
     sys.modules.pop("colorsys", None)
@@ -96,7 +156,6 @@ def test_a_module_of_a_package() -> None:
         ("hf_app:empty", "hf_app:empty is empty; it must be a dict"),
         ("hf_app:numbers", "hf_app:numbers has 'shopper': int; it must be a dict"),
         ("hf_app:unnamed", "hf_app:unnamed has 1: function; it must be a dict"),
-        ("hf_app:awaited", "the handler 'later' of hf_app:awaited is async; handlers are plain functions"),
         ("hf_app:shopper", "hf_app:shopper is a function that takes (run); name a dict of handlers"),
         ("hf_app:make_nothing", "what hf_app:make_nothing() returns is of type NoneType; it must be a dict"),
         ("hf_app:make_later", "hf_app:make_later is async; name a dict of handlers"),

@@ -10,6 +10,7 @@ import pytest
 from tests.cli.conftest import Command, Folder
 
 STEPPER = """
+import asyncio
 import time
 from pathlib import Path
 
@@ -25,7 +26,14 @@ def stuck(run):
         Path("step").write_text(str(step))
         time.sleep(60)
 
-handlers = {"stepper": stepper, "stuck": stuck}
+async def later(run):
+    async for step in run.steps():
+        await run.tool(dict, {})
+        run.state["n"] = step
+        Path("step").write_text(str(step))
+        await asyncio.sleep(0.01)
+
+handlers = {"stepper": stepper, "stuck": stuck, "later": later}
 """
 
 SHOPPER = """
@@ -73,7 +81,33 @@ def payer(run):
     for _ in run.steps():
         return [run.tool(pay, {"amount": 7}), run.tool(post, {"letter": "Dear Sir"})]
 
-handlers = {"payer": payer}
+async def async_payer(run):
+    async for _ in run.steps():
+        return [await run.tool(pay, {"amount": 7}), await run.tool(post, {"letter": "Dear Sir"})]
+
+handlers = {"payer": payer, "async": async_payer}
+"""
+
+GUARDED = """
+import holdfast
+
+seen = []
+
+@holdfast.handler(guards=[holdfast.Budget(steps=2)])
+def shopper(run):
+    for step in run.steps():
+        run.model(str, step)
+
+@holdfast.handler(guards=[holdfast.Budget(steps=2)])
+async def later(run):
+    async for step in run.steps():
+        await run.model(str, step)
+
+def app(hf):
+    @hf.migration(1, 2)
+    def older(state):
+        return state
+    return {"shopper": shopper, "later": later}
 """
 
 
@@ -123,11 +157,12 @@ def test_only_the_versions_that_were_asked_for_are_taken(folder: Folder) -> None
     assert statuses["of 1"] != "completed"
 
 
+@pytest.mark.parametrize("handler", ["stepper", "later"])
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 0), (signal.SIGINT, 130)])
-def test_a_signal_drains(folder: Folder, number: signal.Signals, code: int) -> None:
+def test_a_signal_drains(folder: Folder, number: signal.Signals, code: int, handler: str) -> None:
     folder.write("app.py", STEPPER)
     with folder.open() as hf:
-        hf.submit("stepper", "t", start={"n": 0})
+        hf.submit(handler, "t", start={"n": 0})
         worker = start(folder, "app:handlers")
         worker.wait_until(lambda: in_a_step(folder, 3))
         worker.send(number)
@@ -152,11 +187,12 @@ def test_the_second_interrupt_does_not_wait_for_the_step(folder: Folder) -> None
         assert [found.thread for found in hf.interrupted()] == ["t"]
 
 
-def test_after_a_kill_another_worker_finishes_and_repeats_nothing(folder: Folder) -> None:
+@pytest.mark.parametrize("handler", ["payer", "async"])
+def test_after_a_kill_another_worker_finishes_and_repeats_nothing(folder: Folder, handler: str) -> None:
     folder.write("app.py", PAYER)
     ledger = folder.path / "ledger"
     with folder.open() as hf:
-        hf.submit("payer", "t", start={})
+        hf.submit(handler, "t", start={})
         first = start(folder, "app:handlers")
         first.wait_until(lambda: ledger.exists() and "Dear Sir\n" in ledger.read_text())
         first.send(signal.SIGKILL)
@@ -168,8 +204,21 @@ def test_after_a_kill_another_worker_finishes_and_repeats_nothing(folder: Folder
     assert ledger.read_text() == "paid 7\nDear Sir\n"
 
 
-def test_a_failure_is_told_without_what_was_worked_on(folder: Folder) -> None:
-    folder.write("app.py", "def h(run):\n    int(run.state['card'])\n\nhandlers = {'h': h}\n")
+@pytest.mark.parametrize("handler", ["shopper", "later"])
+def test_an_application_declares_its_guards_and_gets_the_handle(folder: Folder, handler: str) -> None:
+    folder.write("app.py", GUARDED)
+    with folder.open() as hf:
+        hf.submit(handler, "t", start={})
+        worker = start(folder, "app:app", "--until-idle")
+        assert worker.end() == 0, worker.err
+        assert "serving shopper, later from app:app" in worker.err
+        assert [(info.name, info.status) for info in hf.threads()] == [("t", "halted")]
+        assert [effect.step for effect in hf.effects("t")] == [1, 2]
+
+
+@pytest.mark.parametrize("kind", ["def", "async def"])
+def test_a_failure_is_told_without_what_was_worked_on(folder: Folder, kind: str) -> None:
+    folder.write("app.py", f"{kind} h(run):\n    int(run.state['card'])\n\nhandlers = {{'h': h}}\n")
     with folder.open() as hf:
         hf.submit("h", "t", start={"card": "4111-1111"})
     worker = start(folder, "app:handlers", "--until-idle")

@@ -7,9 +7,10 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable, Iterable
 from typing import Any
 
+from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.opening import _default_path
+from holdfast.opening import _default_path, path_of
 
 
 def add_store(parser: ArgumentParser) -> None:
@@ -31,6 +32,22 @@ def address(arguments: Namespace) -> str:
 def open_store(arguments: Namespace, *, tools: Iterable[Callable[..., Any]] = ()) -> Holdfast:
     """The store that the arguments name, opened. Raises what `holdfast.open` does."""
     return open_handle(address(arguments), namespace=arguments.namespace, tools=tools)
+
+
+def existing(arguments: Namespace) -> str:
+    """The address of a store that is there. NotFound if it is not: a mistyped one must not leave an empty store."""
+    url = address(arguments)
+    kind, path = path_of(url)
+    if kind == "memory":
+        raise InvalidArgument('a store "memory:" ends with its process, so there is nothing in it')
+    if path and not os.path.exists(path):
+        raise NotFound(f"there is no store at {path}; see --store, or set HOLDFAST_STORE")
+    return url
+
+
+def open_existing(arguments: Namespace) -> Holdfast:
+    """The store that the arguments name, if it is there, opened. Raises what `holdfast.open` does, and NotFound."""
+    return open_handle(existing(arguments), namespace=arguments.namespace)
 
 
 def shown(url: str) -> str:

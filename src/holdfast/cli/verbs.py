@@ -39,7 +39,42 @@ def _drill() -> Program:
     return drill
 
 
+def _verify() -> Program:
+    from holdfast.cli import verify
+
+    return verify
+
+
+def _mark() -> Program:
+    from holdfast.cli import mark
+
+    return mark
+
+
+def _backup() -> Program:
+    from holdfast.cli import backup
+
+    return backup
+
+
+def _repair() -> Program:
+    from holdfast.cli import repair
+
+    return repair
+
+
+def _rekey() -> Program:
+    from holdfast.cli import rekey
+
+    return rekey
+
+
 VERBS = {
     "worker": Verb("run what was submitted, and what others left unfinished", _worker),
     "drill": Verb("kill an agent at every point of its run, and see whether it comes to the same end", _drill),
+    "verify": Verb("check all that a store holds", _verify),
+    "mark": Verb("write where every thread stands, to see later that none went back", _mark),
+    "backup": Verb("copy a store while it is used", _backup),
+    "repair": Verb("copy what can be read of a damaged store into a new one", _repair),
+    "rekey": Verb("wrap the keys of an encrypted store by the current key", _rekey),
 }

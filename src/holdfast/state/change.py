@@ -7,7 +7,6 @@ only in chunks that differ. `==` would miss `1` → `True`; object identity woul
 
 from __future__ import annotations
 
-import hashlib
 from typing import Any
 
 from holdfast.codec import packed
@@ -110,7 +109,7 @@ def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
 
 
 def _shared(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, draft: Draft) -> Part:
-    digest = hashlib.sha256(data).digest()
+    digest = draft.address(data)
     known = base if isinstance(base, Large) and base.digest == digest else draft.large(digest)
     if known is not None and known.ext is ext:
         known.value = value

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from enum import IntEnum
+from typing import Annotated
 
 import msgspec
 
 from holdfast.state.base import Base, Index
 from holdfast.state.parts import Large, Map, Owner, Part, Split, Unit, digest_of, node_digest
 from holdfast.stores.contract import NO_REFS, Refs, Run, SharedValue, Span
+from holdfast.stores.hashing import Hashing
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a shared value stored together
 
@@ -40,25 +42,31 @@ def log_branch(log: int) -> int:
     return log >> 4
 
 
+# What is added to a number that was stored must still be one that can be: a forged skeleton is refused when it is read.
+_Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
+_Ends = Annotated[tuple[_Natural, ...], msgspec.Meta(min_length=int(LogKind.ITEMS), max_length=LogKind.LAST + 1)]
+
+
 class Skeleton(msgspec.Struct, frozen=True, array_like=True):
     """What a checkpoint stores besides its references: enough to read the state, and to go on appending.
 
     `wrote` lists (log, start, count) of the cells the save brought, which its digest covers.
     """
 
-    branch: int
-    ends: tuple[int, ...]
-    wrote: tuple[tuple[int, int, int], ...]
-    size: int
+    branch: _Natural
+    ends: _Ends
+    wrote: tuple[tuple[_Natural, _Natural, _Natural], ...]
+    size: _Natural
     body: bytes
 
 
 class Draft:
     """Gathers what one save adds. Nothing the base holds is changed until `Draft.base()` is installed."""
 
-    def __init__(self, seq: int, base: Base | None, *, linear: bool) -> None:
+    def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing) -> None:
         """`linear`: no other save came after the base, so its logs may be appended to."""
         self.seq = seq
+        self.address = hashing.address
         self.linear = linear
         if base is not None and linear:
             self.branch = base.branch

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from holdfast.codec import packed
 from holdfast.errors import Damaged
+from holdfast.records import UNREADABLE
 from holdfast.state.base import Base
 from holdfast.state.draft import LogKind, Skeleton, log_branch, log_kind
 from holdfast.state.parts import (
@@ -36,12 +37,16 @@ _skeletons = msgspec.msgpack.Decoder(Skeleton)
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
 _sizes = msgspec.msgpack.Decoder(int)
 
+# What a record raises that is whole and yet not what was written. RuntimeError: what a generator makes of
+# StopIteration, here from references that are too few.
+MISFITS: Final = (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError)
+
 
 def read_skeleton(row: CheckpointRow) -> Skeleton:
     """The skeleton a checkpoint was stored with."""
     try:
         return _skeletons.decode(row.skeleton)
-    except msgspec.DecodeError as cause:
+    except UNREADABLE as cause:
         raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
 
 
@@ -51,8 +56,7 @@ def load_base(store: Store, thread: int, row: CheckpointRow) -> Base:
     cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
     try:
         root = _Builder(thread, skeleton, cells).root(row.refs)
-    # RuntimeError: what a generator makes of StopIteration, here from references that are too few.
-    except (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError) as cause:
+    except MISFITS as cause:
         raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
     if root.size != skeleton.size:
         raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
@@ -80,32 +84,61 @@ def _value(store: Store, part: Part) -> Any:
                 else:
                     items += [_value(store, member) for member in chunk.parts]
             if part.kind is Kind.DICT:
-                return dict(zip(items[::2], items[1::2], strict=True))
+                try:
+                    return dict(zip(items[::2], items[1::2], strict=True))
+                except TypeError as cause:
+                    raise Damaged("a dict has a key that no dict can have") from cause
             return items if part.kind is Kind.LIST else tuple(items)
 
 
 def _large(store: Store, part: Large) -> Any:
     if part.value is not None:
         return part.value
-    data = b"".join(store.value(part.digest))
-    if len(data) != part.size:
+    value = large_value(store, part.ext, part.digest, part.size)
+    if part.ext is not Ext.PACKED:
+        part.value = value
+    return value
+
+
+def large_value(store: Store, ext: Ext, digest: bytes, size: int) -> Any:
+    """A shared value as it was saved."""
+    data = b"".join(store.value(digest))
+    if len(data) != size:
         raise Damaged("a shared value has another size than was saved")
-    if part.ext is Ext.PACKED:
+    if ext is Ext.PACKED:
         return packed.decode(data)
     try:
-        part.value = data if part.ext is Ext.BINARY else data.decode()
+        return data if ext is Ext.BINARY else data.decode()
     except UnicodeDecodeError as cause:
         raise Damaged("a shared value is not the text that was saved") from cause
-    return part.value
 
 
-class _Reference(msgspec.Struct, frozen=True):
+class Reference(msgspec.Struct, frozen=True):
     """What stands in a decoded body for something stored elsewhere."""
 
     ext: Ext
     payload: bytes
     spans: tuple[Span, ...]
     value: bytes
+
+
+def read_references(body: bytes, refs: Refs, owner: int) -> Any:
+    """A body with a Reference wherever something stored elsewhere stands, which takes its share of `refs` in order."""
+    spans = iter(refs.spans)
+    values = iter(refs.values)
+
+    def resolve(code: int, payload: bytes) -> Reference:
+        ext = Ext(code)
+        match ext:
+            case Ext.UNIT | Ext.MAP:
+                return Reference(ext, payload, (rebased(next(spans), owner),), b"")
+            case Ext.SERIES:
+                count = _shapes.decode(payload).spans
+                return Reference(ext, payload, tuple(rebased(next(spans), owner) for _ in range(count)), b"")
+            case Ext.TEXT | Ext.BINARY | Ext.PACKED:
+                return Reference(ext, payload, (), next(values))
+
+    return packed.decode_parts(body, resolve)
 
 
 class _Builder:
@@ -122,30 +155,13 @@ class _Builder:
         self._left = skeleton.size
 
     def root(self, refs: Refs) -> Part:
-        content = self._decoded(self._skeleton.body, refs, 0)
+        content = read_references(self._skeleton.body, refs, 0)
         if isinstance(content, dict) and is_map(content):
             return Map(list(content), [self._part(member) for member in content.values()])
         return self._part(content)
 
-    def _decoded(self, body: bytes, refs: Refs, owner: int) -> Any:
-        spans = iter(refs.spans)
-        values = iter(refs.values)
-
-        def resolve(code: int, payload: bytes) -> _Reference:
-            ext = Ext(code)
-            match ext:
-                case Ext.UNIT | Ext.MAP:
-                    return _Reference(ext, payload, (rebased(next(spans), owner),), b"")
-                case Ext.SERIES:
-                    count = _shapes.decode(payload).spans
-                    return _Reference(ext, payload, tuple(rebased(next(spans), owner) for _ in range(count)), b"")
-                case Ext.TEXT | Ext.BINARY | Ext.PACKED:
-                    return _Reference(ext, payload, (), next(values))
-
-        return packed.decode_parts(body, resolve)
-
     def _part(self, content: Any) -> Part:
-        if not isinstance(content, _Reference):
+        if not isinstance(content, Reference):
             return self._counted(Unit(packed.encode(content), None))
         match content.ext:
             case Ext.UNIT:
@@ -155,7 +171,7 @@ class _Builder:
                 (span,) = content.spans
                 read = self._read(span)
                 self._spend(1)
-                members = self._decoded(read.cells[0], read.refs[0], span.thread)
+                members = read_references(read.cells[0], read.refs[0], span.thread)
                 if not isinstance(members, dict):
                     raise Damaged("a cell that should hold a dict does not")
                 part = Map(list(members), [self._part(member) for member in members.values()])
@@ -193,7 +209,7 @@ class _Builder:
             if holds_refs(span):
                 yield from pending.finished()
                 for i, (body, refs) in enumerate(zip(read.cells, read.refs, strict=True)):
-                    members = self._decoded(packed.array_header(stride) + body, refs, span.thread)
+                    members = read_references(packed.array_header(stride) + body, refs, span.thread)
                     yield Split(tuple(self._part(member) for member in members), cell_of(span, i))
                 continue
             yield from self._plain_chunks(span, read, pending)

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import suppress
 
+from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
+from holdfast.threads.patience import Patience
 
 
 def branch_of(position: Position | CheckpointRow) -> int:
@@ -49,18 +52,58 @@ def _ancestors(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[i
         first = _first_of_branch(store, thread, found) if branch_of(found) else None
         if first is None or first.parent is None or first.parent[0]:
             return
+        require_older(first)
         found = store.checkpoint(thread, first.parent[1])
 
 
+def require_older(row: CheckpointRow) -> None:
+    """`Damaged` if a checkpoint has a parent in its thread that is not older: who follows it might go in circles."""
+    if row.parent is not None and not row.parent[0] and row.parent[1] >= row.seq:
+        raise Damaged(f"checkpoint {row.seq}: its parent is not older than itself")
+
+
 def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> CheckpointRow:
-    """Branches only grow along the seqs of a thread: a long one costs a few reads."""
+    """Branches only grow along the seqs of a thread: a long one costs a few reads.
+
+    `Damaged` if that may be one that cannot be read.
+    """
     stride = 1
     below = 0  # the newest seq that is known to be of an earlier branch
     while row.seq - below > 1:
         at = max(row.seq - stride, (row.seq + below) // 2)
-        found = store.checkpoint(thread, at)
+        found = _readable(store, thread, range(at, below, -1)) or _readable(store, thread, range(at + 1, row.seq))
+        if found is None:
+            # None of those in between can be read: to ask for one of them says why.
+            found = store.checkpoint(thread, at)
         if found is not None and branch_of(found) == branch_of(row):
             row, stride = found, stride * 2
         else:
-            below = at
+            below = at if found is None else found.seq
     return row
+
+
+def ancestor_beyond(store: Store, position: Position, seq: int) -> int | None:
+    """The newest readable ancestor of a checkpoint whose own record is not: 0 if there is none, None if nobody can say.
+
+    Within a branch each checkpoint comes from the one stored before it, and branches only grow: between two checkpoints
+    of one branch all are of it. Where a branch begins in between, a guess might give back what was abandoned.
+    """
+    below = _readable(store, position.thread, range(seq - 1, 0, -1))
+    above = _readable(store, position.thread, range(seq + 1, position.last + 1))
+    first = 0 if below is None else branch_of(below)
+    last = branch_of(position if above is None else above)
+    if first != last:
+        return None
+    return 0 if below is None else below.seq
+
+
+def _readable(store: Store, thread: int, seqs: Iterable[int]) -> CheckpointRow | None:
+    """The first of these checkpoints that can be read, tombstones among them. `Damaged` if too many cannot."""
+    patience = Patience()
+    for seq in seqs:
+        with suppress(Damaged):
+            found = store.checkpoint(thread, seq)
+            if found is not None:
+                return found
+        patience.lost()
+    return None

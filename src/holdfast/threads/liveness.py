@@ -37,13 +37,18 @@ def live_values(store: Store) -> set[bytes]:
     read: set[int] = set()
     while waiting := [number for number in store.thread_numbers() if number not in read]:
         for number in waiting:
-            roots = list(_roots(store, number))
-            for refs in roots:
-                values.update(refs.values)
-            for _, cells in reachable(store, number, roots, nodes_only=True):
-                for refs in cells.refs:
-                    values.update(refs.values)
+            values |= values_of(store, number)
         read.update(waiting)
+    return values
+
+
+def values_of(store: Store, thread: int) -> set[bytes]:
+    """The digests of the shared values that the checkpoints of a thread name."""
+    roots = list(_roots(store, thread))
+    values = {digest for refs in roots for digest in refs.values}
+    for _, cells in reachable(store, thread, roots, nodes_only=True):
+        for refs in cells.refs:
+            values.update(refs.values)
     return values
 
 

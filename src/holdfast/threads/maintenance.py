@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 import msgspec
 
+from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
 from holdfast.threads.liveness import live_cells, live_values
 
@@ -27,12 +28,21 @@ def optimize(store: Store) -> Optimized:
     merged = damaged = 0
     epoch = store.mark_values()
     for number in store.thread_numbers():
-        live = live_cells(store, number)
+        try:
+            live = live_cells(store, number)
+        except Damaged:
+            damaged += 1  # what it or a fork needs cannot be known: its cells stay
+            continue
         store.sweep(number, live)
         done = store.compact(number, live)
         merged += done.merged
         damaged += done.damaged
-    store.sweep_values(live_values(store), epoch)
+    try:
+        values = live_values(store)
+    except Damaged:
+        damaged += not damaged
+    else:
+        store.sweep_values(values, epoch)
     store.reclaim()
     return Optimized(merged, damaged)
 

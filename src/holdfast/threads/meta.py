@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
+from itertools import chain
 from typing import Any, get_args
 
 import msgspec
@@ -12,8 +12,10 @@ import msgspec
 from holdfast.codec import packed
 from holdfast.errors import Damaged, InvalidArgument, Unsupported
 from holdfast.identity import to_text
-from holdfast.records import NOT_LOADED, Checkpoint, Status, Usage
-from holdfast.stores.contract import CheckpointRow, Run
+from holdfast.records import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
+from holdfast.redaction import AS_IS, Redaction
+from holdfast.stores.contract import Cells, CheckpointRow, Run
+from holdfast.stores.hashing import Hasher, Hashing
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -53,7 +55,7 @@ def encode(meta: Meta) -> bytes:
 def decode(row: CheckpointRow) -> Meta:
     try:
         return _decoder.decode(row.meta)
-    except msgspec.DecodeError as cause:
+    except UNREADABLE as cause:
         raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read") from cause
 
 
@@ -62,7 +64,11 @@ def microseconds(moment: datetime) -> int:
 
 
 def moment(microseconds: int) -> datetime:
-    return _EPOCH + timedelta(microseconds=microseconds)
+    """A time that is stored. `Damaged` if there is no such time."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError as cause:
+        raise Damaged("a stored time is none") from cause
 
 
 def checkpoint_of(thread: str, row: CheckpointRow, state: Any = NOT_LOADED) -> Checkpoint:
@@ -91,17 +97,44 @@ def checkpoint_of(thread: str, row: CheckpointRow, state: Any = NOT_LOADED) -> C
     )
 
 
-def digest_of(row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
+def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
     """The digest of a checkpoint: over its metadata, skeleton, references and new cells, chained to its parent's."""
-    hasher = hashlib.sha256(b"holdfast checkpoint 1\0")
-    label = "" if row.label is None else row.label
-    head = (parent, row.id, row.seq, row.step, row.label is None, label.encode("utf-8", "surrogatepass"))
-    hasher.update(_encoder.encode((*head, row.meta, row.refs, row.skeleton)))
+    hasher = _signing(hashing, row, parent)
     for run in runs:
-        hasher.update(_encoder.encode((run.log, run.start, list(map(len, run.cells)), run.refs)))
+        hasher.update(_encoded((run.log, run.start, list(map(len, run.cells)), run.refs)))
         for cell in run.cells:
             hasher.update(cell)
     return hasher.digest()
+
+
+def digest_of_read(
+    hashing: Hashing, row: CheckpointRow, wrote: Iterable[tuple[int, int, Cells]], parent: bytes
+) -> bytes:
+    """As `digest_of`, of cells that were read back, as (log, start, cells): they are not cut apart again."""
+    hasher = _signing(hashing, row, parent)
+    for log, start, read in wrote:
+        blocks = read.blocks
+        lengths = list(blocks[0].lengths) if len(blocks) == 1 else list(chain(*(block.lengths for block in blocks)))
+        hasher.update(_encoded((log, start, lengths, read.refs)))
+        for block in blocks:
+            hasher.update(memoryview(block.data)[block.start : block.start + sum(block.lengths)])
+    return hasher.digest()
+
+
+def _signing(hashing: Hashing, row: CheckpointRow, parent: bytes) -> Hasher:
+    hasher = hashing.signature()
+    hasher.update(b"holdfast checkpoint 1\0")
+    label = "" if row.label is None else row.label
+    head = (parent, row.id, row.seq, row.step, row.label is None, label.encode("utf-8", "surrogatepass"))
+    hasher.update(_encoded((*head, row.meta, row.refs, row.skeleton)))
+    return hasher
+
+
+def _encoded(record: tuple[Any, ...]) -> bytes:
+    try:
+        return _encoder.encode(record)
+    except OverflowError as cause:
+        raise Damaged("a checkpoint holds a number that is none of ours") from cause
 
 
 def checked_status(status: object) -> Status:
@@ -110,12 +143,13 @@ def checked_status(status: object) -> Status:
     return STATUSES[status]
 
 
-def checked_text(name: str, value: object, *, empty: bool = True) -> str | None:
-    """An optional text argument."""
+def checked_text(name: str, value: object, redaction: Redaction = AS_IS, *, empty: bool = True) -> str | None:
+    """An optional text argument, as it is recorded."""
     if value is None:
         return None
     if type(value) is not str:
         raise InvalidArgument(f"{name} must be a str, not {type(value).__name__}")
+    value = redaction.text(value)
     if not value and not empty:
         raise InvalidArgument(f"{name} must not be empty")
     if not _is_unicode(value):
@@ -131,11 +165,14 @@ def _is_unicode(text: str) -> bool:
     return True
 
 
-def checked_tags(tags: object) -> tuple[str, ...]:
+def checked_tags(tags: object, redaction: Redaction = AS_IS) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidArgument("tags must be a list or tuple of str")
-    checked = tuple(tags)
-    if not all(type(tag) is str and _is_unicode(tag) for tag in checked):
+    given = tuple(tags)
+    if not all(type(tag) is str for tag in given):
+        raise InvalidArgument("tags must be a list or tuple of str")
+    checked = redaction.texts(given)
+    if not all(map(_is_unicode, checked)):
         raise InvalidArgument("tags must be a list or tuple of str")
     return checked
 
@@ -151,11 +188,12 @@ def checked_usage(usage: object) -> Usage | None:
     raise InvalidArgument("usage must be a holdfast.Usage or a dict of its fields")
 
 
-def checked_metadata(metadata: object) -> bytes:
+def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
     if metadata is None or metadata == {}:
         return b""
     if type(metadata) is not dict or not all(type(key) is str for key in metadata):
         raise InvalidArgument("metadata must be a dict with str keys")
+    metadata = redaction.value(metadata)
     try:
         encoded = packed.encode(metadata)
         packed.check(metadata)

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from holdfast.errors import Ambiguous, InvalidArgument, NotFound
+from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.identity import from_text, seq_of, to_text
 from holdfast.records import Checkpoint
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.threads.line import ancestor_beyond, require_older
+from holdfast.threads.listing import listed
 
 _PAGE = 500
 _SHORT_MIN = 4
+_ENDING = 8  # characters at the end of an id that no other of its thread has
 _DIGITS_MAX = 19  # more do not fit a step
 
 
@@ -70,12 +73,24 @@ def _first(store: Store, thread: ThreadRow, *, step: int | None = None, label: s
 
 
 def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
-    """The checkpoint `back` - 1 steps before the head on its branch; a deleted one does not count."""
+    """The checkpoint `back` - 1 steps before the head on its branch; a deleted one does not count.
+
+    `Damaged` if one that cannot be read is that, or keeps it from being told.
+    """
     if back < 1:
         return None
     seq = thread.position.head
     while True:
-        row = store.checkpoint(thread.position.thread, seq)
+        try:
+            row = store.checkpoint(thread.position.thread, seq)
+        except Damaged:
+            # One that was deleted may be among those that cannot be read, and would not count.
+            beyond = ancestor_beyond(store, thread.position, seq) if thread.count == thread.position.last else None
+            if beyond is None or back <= seq - beyond:
+                raise
+            back -= seq - beyond
+            seq = beyond
+            continue
         if row is None:
             return None
         back -= not row.deleted
@@ -83,6 +98,7 @@ def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
             return seq
         if row.parent is None or row.parent[0]:
             return None
+        require_older(row)
         seq = row.parent[1]
 
 
@@ -95,20 +111,21 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
         raise NotFound(f"{shown(text)} is too short for an id: give {_SHORT_MIN} characters or more")
-    matches: list[int] = []
-    before: int | None = None
-    while rows := store.checkpoints(number, before=before, limit=_PAGE):
-        for row in rows:
-            spelled = to_text(row.id)
-            if spelled.startswith(wanted) or spelled.endswith(wanted):
-                matches.append(row.seq)
-        before = rows[-1].seq
+    matches: list[tuple[int, str]] = []
+    lost: Damaged | None = None
+    for found in listed(store, thread, page=_PAGE):
+        if isinstance(found, Damaged):
+            lost = found
+        elif (spelled := to_text(found.id)).startswith(wanted) or spelled.endswith(wanted):
+            matches.append((found.seq, spelled))
     if len(matches) > 1:
         raise Ambiguous(
             f"{shown(text)} is the beginning or end of {len(matches)} ids of thread {shown(thread.name)}; "
             "give more of it (the last 8 characters are unique within a thread)"
         )
-    return matches[0] if matches else None
+    if lost is not None and not (matches and len(wanted) >= _ENDING and matches[0][1].endswith(wanted)):
+        raise lost  # whose id may be the one
+    return matches[0][0] if matches else None
 
 
 def shown(name: str) -> str:

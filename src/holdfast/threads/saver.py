@@ -98,8 +98,9 @@ class Saver:
     def request(self, state: Any, given: Mapping[str, object]) -> tuple[Any, Details]:
         """The state as plain values, and what is said about it, both checked."""
         self._session.check_open()
-        details = checked_details(**given, schema_version=self._schema_version)
-        return self._conversion.to_plain(state), details
+        details = checked_details(self._session.redaction, **given, schema_version=self._schema_version)
+        conversion = self._conversion
+        return self._session.redaction.restorable(conversion.to_plain(state), conversion.from_plain), details
 
     def save(self, plain: Any, details: Details, expect: Expect) -> Checkpoint:
         """Store a plain state as the thread's new head."""
@@ -125,6 +126,7 @@ class Saver:
             parent=None if head is None else head.parent,
             base=None if head is None else self._base(head),
             size_limit=self._session.max_state_bytes,
+            hashing=self._session.store.hashing,
         )
 
     def commit(

@@ -10,6 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument, TooLarge
 from holdfast.identity import SEQ_MAX, new_id
+from holdfast.redaction import Redaction
 from holdfast.state.base import Base
 from holdfast.state.change import changed
 from holdfast.state.draft import Draft, Skeleton
@@ -17,6 +18,7 @@ from holdfast.state.loading import read_skeleton
 from holdfast.state.parts import Map, Part, refs_of
 from holdfast.state.reach import rebased
 from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary, ThreadRow
+from holdfast.stores.hashing import Hashing
 from holdfast.threads import meta as metas
 from holdfast.threads.meta import Meta
 
@@ -77,6 +79,7 @@ class Save(msgspec.Struct, frozen=True):
 
 
 def checked_details(
+    redaction: Redaction,
     *,
     step: object = None,
     label: object = None,
@@ -90,23 +93,23 @@ def checked_details(
     resume_hint: object = None,
     schema_version: int | None = None,
 ) -> Details:
-    """What the caller says about a save. InvalidArgument before anything is touched."""
+    """What the caller says about a save, as it is recorded. InvalidArgument before anything is touched."""
     if step is not None and (type(step) is not int or not 0 <= step < 2**63):
         raise InvalidArgument("step must be a whole number, 0 or more")
     meta = Meta(
         created_at=time.time_ns() // 1000,
         size=0,
         status=metas.checked_status(status),
-        reason=metas.checked_text("reason", reason),
-        tags=metas.checked_tags(tags),
-        metadata=metas.checked_metadata(metadata),
+        reason=metas.checked_text("reason", reason, redaction),
+        tags=metas.checked_tags(tags, redaction),
+        metadata=metas.checked_metadata(metadata, redaction),
         agent=metas.checked_text("agent", agent),
         trigger=metas.checked_text("trigger", trigger) or "manual",
         usage=metas.checked_usage(usage),
-        resume_hint=metas.checked_text("resume_hint", resume_hint),
+        resume_hint=metas.checked_text("resume_hint", resume_hint, redaction),
         schema_version=schema_version,
     )
-    return Details(step, metas.checked_text("label", label, empty=False), meta)
+    return Details(step, metas.checked_text("label", label, redaction, empty=False), meta)
 
 
 def save_of(
@@ -118,13 +121,14 @@ def save_of(
     parent: Parent | None,
     base: Base | None,
     size_limit: int,
+    hashing: Hashing,
 ) -> Save:
     """The save of a plain state, storing what `base` does not have. Unsupported or TooLarge if it cannot be."""
     if details.meta.schema_version is None and parent is not None and parent.schema_version is not None:
         details = replace(details, meta=replace(details.meta, schema_version=parent.schema_version))
     seq = _next_seq(expect)
     linear = base is not None and expect is not None and base.seq == expect.last
-    draft = Draft(seq, base, linear=linear)
+    draft = Draft(seq, base, linear=linear, hashing=hashing)
     root = changed(state, None if base is None else base.root, draft)
     if root.size > size_limit:
         raise TooLarge(
@@ -138,6 +142,7 @@ def save_of(
         details,
         draft.skeleton(root, runs),
         refs,
+        hashing,
         expect=expect,
         parent=parent,
         runs=runs,
@@ -155,11 +160,11 @@ def fork_details(source: CheckpointRow, schema_version: int | None) -> Details:
     return Details(source.step, source.label, meta)
 
 
-def fork_of(name: str, source: CheckpointRow, origin: int, details: Details) -> Commit:
+def fork_of(name: str, source: CheckpointRow, origin: int, details: Details, hashing: Hashing) -> Commit:
     """The commit that begins a thread at another's checkpoint: it names the same cells and stores none."""
     skeleton = replace(read_skeleton(source), branch=1, ends=(0, 0), wrote=())
     parent = Parent(origin, source.seq, source.id, source.digest, source.step)
-    return _commit(name, details, skeleton, seen_from_fork(source, origin).refs, expect=None, parent=parent)
+    return _commit(name, details, skeleton, seen_from_fork(source, origin).refs, hashing, expect=None, parent=parent)
 
 
 def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
@@ -185,6 +190,7 @@ def _commit(
     details: Details,
     skeleton: Skeleton,
     refs: Refs,
+    hashing: Hashing,
     *,
     expect: Position | None,
     parent: Parent | None,
@@ -214,7 +220,7 @@ def _commit(
         refs=refs,
         skeleton=_skeletons.encode(skeleton),
     )
-    digest = metas.digest_of(row, runs, b"" if parent is None else parent.digest)
+    digest = metas.digest_of(hashing, row, runs, b"" if parent is None else parent.digest)
     return Commit(
         name=name,
         expect=expect,

@@ -12,6 +12,7 @@ from typing import Any, Protocol
 from holdfast.codec.typed import StateType
 from holdfast.errors import Closed
 from holdfast.observing import Observer
+from holdfast.redaction import Redaction
 from holdfast.state.base import Bases
 from holdfast.stores.contract import Store
 from holdfast.threads.migration import Migrations
@@ -62,7 +63,14 @@ class Session:
     """Shared by the threads of one handle."""
 
     def __init__(
-        self, store: Store, *, namespace: str, base_bytes: int, max_state_bytes: int, saved: Callable[[str], None]
+        self,
+        store: Store,
+        *,
+        namespace: str,
+        base_bytes: int,
+        max_state_bytes: int,
+        saved: Callable[[str], None],
+        redaction: Redaction,
     ) -> None:
         self.store = store
         self.namespace = namespace
@@ -70,6 +78,7 @@ class Session:
         self.migrations = Migrations()
         self.max_state_bytes = max_state_bytes
         self.saved = saved
+        self.redaction = redaction
         self.observer: Observer | None = None
         self._lines: weakref.WeakValueDictionary[str, Line] = weakref.WeakValueDictionary()
         self._closed = False

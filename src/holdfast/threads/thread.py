@@ -5,27 +5,27 @@ from __future__ import annotations
 import builtins
 from collections.abc import Iterable, Iterator
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.identity import to_text
-from holdfast.records import Checkpoint, Skipped, Status, Usage
+from holdfast.records import Checkpoint, Lost, Skipped, Status, Usage
 from holdfast.state.loading import load_base, state_of
+from holdfast.state.salvage import salvaged
 from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.threads import meta as metas
 from holdfast.threads.deeds import require_none_ahead
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.freeing import unless_dead
+from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
 from holdfast.threads.references import find_row, seq_before, shown
 from holdfast.threads.retention import Pruned, Retention, removable, remove
 from holdfast.threads.saver import RACES_MAX, Expect, Saver
 from holdfast.threads.saving import Head, Parent, fork_details, fork_of, save_of, seen_from_fork, summary_of
 from holdfast.threads.session import Session
-
-_PAGE = 200
-
 
 Ref: TypeAlias = str | Checkpoint
 
@@ -109,7 +109,12 @@ class Thread:
     def _latest(self, fallback: bool) -> Checkpoint | None:
         with self._saver.line:
             for _ in range(RACES_MAX):
-                thread = self._session.store.thread(self.name)
+                try:
+                    thread = self._session.store.thread(self.name)
+                except Damaged as damage:
+                    if not fallback or damage.known is None:
+                        raise
+                    return self._newest_undamaged(damage.known, Skipped("", 0, 0, str(damage)))
                 if thread is None:
                     self._saver.see(None)
                     return None
@@ -133,47 +138,35 @@ class Thread:
         self._saver.see(Head.of(thread.position, row))
         return metas.checkpoint_of(self.name, row, self._state(row, state_of(self._session.store, base)))
 
-    def _newest_undamaged(self, thread: ThreadRow) -> Checkpoint:
-        """Walk back from the head along parents.
+    def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
+        number = thread.position.thread
+        return newest_undamaged(self._session.store, thread, lambda row: self._checkpoint(number, row), *lost)
 
-        A record that cannot be read does not tell its parent. In a thread that was never rewound that is the one stored
-        before it; in another nobody can say, and a guess might give back what was abandoned.
-        """
-        number, seq = thread.position.thread, thread.position.head
-        rewound = thread.position.move != thread.position.last
-        skipped: list[Skipped] = []
-        while seq:
-            row: CheckpointRow | None = None
-            try:
-                row = self._session.store.checkpoint(number, seq)
-                if row is not None and not row.deleted:
-                    return replace(self._checkpoint(number, row), skipped=tuple(skipped))
-            except Damaged as damage:
-                id, step = ("", 0) if row is None else (to_text(row.id), row.step)
-                skipped.append(Skipped(id, seq, step, str(damage)))
-            if row is None:
-                seq = 0 if rewound else seq - 1
-            else:
-                seq = row.parent[1] if row.parent is not None and not row.parent[0] else 0
-        raise Damaged(f"thread {shown(self.name)}: no ancestor of its head can be read; load() others by history()")
-
-    def load(self, ref: Ref) -> Checkpoint:
+    def load(self, ref: Ref, *, partial: bool = False) -> Checkpoint:
         """The checkpoint that `ref` names, with its state. NotFound if there is none.
 
         A reference is an id or enough of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one before
-        it), "@label", or a Checkpoint.
+        it), "@label", or a Checkpoint. Damaged if its bytes are not what was saved. With `partial` a state of which
+        only something is lost is given all the same, plain: a Lost stands in each such place, `lost` lists them.
         """
         observer = self._session.observer
         if observer is None:
-            return self._load(ref)
+            return self._load(ref, partial)
         with observer.loading(self.name) as loading:
-            found = self._load(ref)
+            found = self._load(ref, partial)
             loading.tell(step=found.step)
             return found
 
-    def _load(self, ref: Ref) -> Checkpoint:
-        thread = self._thread()
-        return self._checkpoint(thread.position.thread, find_row(self._session.store, thread, ref))
+    def _load(self, ref: Ref, partial: bool) -> Checkpoint:
+        thread = self._thread_of(ref)
+        number, row = thread.position.thread, find_row(self._session.store, thread, ref)
+        try:
+            return self._checkpoint(number, row)
+        except Damaged:
+            state, lost = salvaged(self._session.store, number, row) if partial else (None, ())
+            if not lost or isinstance(state, Lost):
+                raise
+            return replace(metas.checkpoint_of(self.name, row, state), lost=lost)
 
     def head(self) -> Checkpoint | None:
         """The head without its state, or None."""
@@ -199,48 +192,46 @@ class Thread:
         label: str | None = None,
         tag: str | None = None,
         status: str | None = None,
+        *,
+        skip_damaged: bool = False,
     ) -> Iterator[Checkpoint]:
         """The thread's checkpoints, newest first, without states; `before` a checkpoint to get the next page.
 
-        Reads page by page and holds nothing open in between. A thread never saved has an empty history.
+        Reads page by page and holds nothing open in between. A thread never saved has an empty history. Those that
+        cannot be read are passed over; once all others were given, Damaged is raised, unless `skip_damaged`.
         """
+        return passing_over(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
+
+    def _listed(
+        self, limit: int | None, before: Ref | None, label: str | None, tag: str | None, status: str | None
+    ) -> Iterator[Checkpoint | Damaged]:
         checked_limit(limit)
         metas.checked_text("label", label)
         metas.checked_text("tag", tag)
         if status is not None:
             metas.checked_status(status)
-        thread = self._session.store.thread(self.name)
+        damages: list[Damaged] = []
+        try:
+            thread = self._session.store.thread(self.name)
+        except Damaged as damage:
+            # Its newest record is lost: what is there can be listed, but nothing is known to be the newest.
+            if damage.known is None:
+                raise
+            thread = damage.known
+            damages.append(damage)
         if thread is None:
             if before is not None:
                 raise _no_thread(self.name)
             return iter(())
         at = None if before is None else seq_before(self._session.store, thread, before)
-        return self._history(thread.position.thread, limit, at, label, tag, status)
-
-    def _history(
-        self, number: int, limit: int | None, before: int | None, label: str | None, tag: str | None, status: str | None
-    ) -> Iterator[Checkpoint]:
-        left = limit
-        while left is None or left > 0:
-            page = _PAGE if left is None or tag is not None or status is not None else min(left, _PAGE)
-            rows = self._session.store.checkpoints(number, before=before, limit=page, label=label)
-            for row in rows:
-                checkpoint = metas.checkpoint_of(self.name, row)
-                if (tag is None or tag in checkpoint.tags) and (status is None or status == checkpoint.status):
-                    yield checkpoint
-                    if left is not None:
-                        left -= 1
-                        if not left:
-                            return
-            if len(rows) < page:
-                return
-            before = rows[-1].seq
+        found = checkpoints(self._session.store, thread, limit=limit, before=at, label=label, tag=tag, status=status)
+        return chain(damages if at is None else (), found)
 
     def find(self, label: str | None = None, tag: str | None = None, status: str | None = None) -> Checkpoint | None:
         """The newest checkpoint that matches all that is given, without its state, or None."""
         if label is None and tag is None and status is None:
             raise InvalidArgument("find needs a label, a tag or a status")
-        return next(self.history(1, None, label, tag, status), None)
+        return next(whole(self._listed(1, None, label, tag, status)), None)
 
     def diff(self, a: Ref, b: Ref) -> Diff:
         """What changed from checkpoint `a` to `b`: paths added, removed, changed."""
@@ -290,16 +281,17 @@ class Thread:
         # Nothing is migrated where nothing is copied: then the fork begins with a state of the version it had.
         details = fork_details(row, None if state is None else self._schema_version)
         if state is None:
-            commit = fork_of(name, row, origin, details)
+            commit = fork_of(name, row, origin, details, self._session.store.hashing)
         else:
             commit = save_of(
                 name,
-                self._conversion.to_plain(state),
+                self._session.redaction.restorable(self._conversion.to_plain(state), self._conversion.from_plain),
                 details,
                 expect=None,
                 parent=Parent(origin, row.seq, row.id, row.digest, row.step),
                 base=load_base(self._session.store, 0, seen_from_fork(row, origin)),
                 size_limit=self._session.max_state_bytes,
+                hashing=self._session.store.hashing,
             ).commit
         try:
             position = self._session.store.commit(commit)
@@ -344,7 +336,7 @@ class Thread:
         number = thread.position.thread
         found = removable(
             retention,
-            self._history(number, None, None, None, None, None),
+            whole(self._listed(None, None, None, None, None)),
             head=thread.position.head,
             origins=self._fork_origins(number),
             now=datetime.now(UTC),
@@ -366,6 +358,17 @@ class Thread:
         if thread is None:
             raise _no_thread(self.name)
         return thread
+
+    def _thread_of(self, ref: Ref) -> ThreadRow:
+        """The thread, for who looks for a checkpoint of it: an id names one whatever became of the newest record."""
+        try:
+            return self._thread()
+        except Damaged as damage:
+            text = ref.id if isinstance(ref, Checkpoint) else ref
+            if damage.known is None or type(text) is not str or text.startswith("@"):
+                raise
+            known: ThreadRow = damage.known
+            return known
 
     def _checkpoint(self, number: int, row: CheckpointRow) -> Checkpoint:
         return metas.checkpoint_of(self.name, row, self._state(row, self._plain(number, row)))

@@ -10,6 +10,7 @@ from typing import Any
 
 import msgspec
 
+from holdfast.errors import Damaged
 from holdfast.stores.contract import (
     NO_REFS,
     CheckpointRow,
@@ -24,6 +25,7 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
+from holdfast.stores.hashing import PLAIN, Hashing
 from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
 
 _ids = itertools.count(1)
@@ -41,8 +43,25 @@ def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) ->
     return Run(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
 
 
-def value(*pieces: bytes) -> SharedValue:
-    return SharedValue(digest=hashlib.sha256(b"".join(pieces)).digest(), pieces=pieces)
+def value(*pieces: bytes, by: Hashing = PLAIN) -> SharedValue:
+    """A value under the address that a store has it under: by its hashing."""
+    return SharedValue(digest=by.address(b"".join(pieces)), pieces=pieces)
+
+
+def prompt(store: Store) -> SharedValue:
+    return value(b'"a long system prompt"', by=store.hashing)
+
+
+def image(store: Store) -> SharedValue:
+    return value(b'"an im', b'age"', by=store.hashing)
+
+
+def holds(store: Store, shared: SharedValue) -> bool:
+    """Whether the store has a value. In how many pieces it comes back is the store's own affair."""
+    try:
+        return b"".join(store.value(shared.digest)) == b"".join(shared.pieces)
+    except Damaged:
+        return False
 
 
 def summary(step: int = 0, **changes: Any) -> Summary:

@@ -17,7 +17,7 @@ def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict)
     """The commit raises, and leaves neither rows, cells nor values behind."""
     seq = max(refused.row.seq, 1)
     cells = [Span(thread, 77, 0, 1, seq, seq) for thread in (*store.thread_numbers(), 1)]
-    brought = value(b'"refused"')
+    brought = value(b'"refused"', by=store.hashing)
     refused = msgspec.structs.replace(refused, runs=(run("x", log=77),), values=(brought,))
     before = everything(store)
     with pytest.raises(error):

@@ -95,7 +95,7 @@ class ConcurrencyContract(ContractBase):
         def write() -> None:
             try:
                 for n in range(1, last + 1):
-                    brought = value(b'"value %d"' % n)
+                    brought = value(b'"value %d"' % n, by=store.hashing)
                     refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), values=(brought.digest,))
                     line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, values=[brought])
             finally:

@@ -12,10 +12,18 @@ from holdfast.errors import Closed, Conflict, Damaged
 from holdfast.stores.contract import Live, Position, Refs, Span, Store
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import FAR, Line, commit, everything, saved, summary, texts_of, value
-
-PROMPT = value(b'"a long system prompt"')
-IMAGE = value(b'"an im', b'age"')
+from holdfast.testing.contract.build import (
+    FAR,
+    Line,
+    commit,
+    everything,
+    holds,
+    image,
+    prompt,
+    saved,
+    summary,
+    texts_of,
+)
 
 RUN = RunRow(thread=1, status="running", fence=1)
 EFFECT = EffectRow(branch=1, step=1, key="k", name="n", kind="read", status="done", arguments=b"", fence=1, begun_at=1)
@@ -27,7 +35,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
     "checkpoints": lambda store: store.checkpoints(1, before=None, limit=1),
     "refs": lambda store: store.refs(1, after=0, limit=1),
     "cells": lambda store: store.cells([Span(1, 1, 0, 1, 1, 1)]),
-    "value": lambda store: store.value(PROMPT.digest),
+    "value": lambda store: store.value(prompt(store).digest),
     "last": lambda store: store.last(1),
     "forks": lambda store: store.forks(1),
     "clock": lambda store: store.clock(),
@@ -60,9 +68,9 @@ VERBS: dict[str, Callable[[Store], object]] = {
 def lived_in(store: Store) -> Sequence[Line]:
     """A store with something of everything: a thread, its fork, one rewound, one dropped that holds cells."""
     line = Line(store, "main")
-    line.save("a", "b", values=[PROMPT], label="start")
-    line.save("c", cell_refs=[Refs(values=(PROMPT.digest,))])
-    line.save("d", values=[IMAGE])
+    line.save("a", "b", values=[prompt(store)], label="start")
+    line.save("c", cell_refs=[Refs(values=(prompt(store).digest,))])
+    line.save("d", values=[image(store)])
     store.delete(line.number, [1])
     line.rewind(2)
     gone = saved(store, "gone", "e", "f")
@@ -106,7 +114,7 @@ class HandleContract(ContractBase):
             before = everything(store), store.cells(spans)
         with closing(self.open_store(tmp_path)) as store:
             assert (everything(store), store.cells(spans)) == before
-            assert store.value(IMAGE.digest) == list(IMAGE.pieces)
+            assert holds(store, image(store))
             assert list(store.check()) == []
             again = store.commit(commit("main", lines[0].at))
             assert again == Position(lines[0].number, head=4, move=5, last=4)
@@ -124,20 +132,20 @@ class HandleContract(ContractBase):
     @pytest.mark.usefixtures("needs_durable")
     def test_an_epoch_outlives_its_handle(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
-            store.commit(commit("a", values=[PROMPT, IMAGE]))
+            store.commit(commit("a", values=[prompt(store), image(store)]))
             epoch = store.mark_values()
         with closing(self.open_store(tmp_path)) as store:
-            store.commit(commit("b", values=[PROMPT]))
+            store.commit(commit("b", values=[prompt(store)]))
         with closing(self.open_store(tmp_path)) as store:
             assert store.sweep_values([], epoch) == 1
-            assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+            assert holds(store, prompt(store))
             assert store.mark_values() > epoch
 
     @pytest.mark.usefixtures("needs_durable")
     def test_what_was_removed_stays_removed(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line = saved(store, "a", *(f"{n}" for n in range(20)))
-            store.commit(commit("b", values=[PROMPT]))
+            store.commit(commit("b", values=[prompt(store)]))
             store.sweep(line.number, line.live(line.span(5)))
             store.compact(line.number, line.live(line.span(10)))
             store.sweep_values([], store.mark_values())
@@ -147,7 +155,7 @@ class HandleContract(ContractBase):
             with pytest.raises(Damaged):
                 store.cells([line.span(0, 1)])
             with pytest.raises(Damaged):
-                store.value(PROMPT.digest)
+                store.value(prompt(store).digest)
 
     # -- two at once ------------------------------------------------------------------------------------------------
 
@@ -177,7 +185,7 @@ class HandleContract(ContractBase):
             live = line.live(line.span(0, 1))
             store.compact(line.number, live)
             store.sweep(line.number, live)
-        store.sweep_values([PROMPT.digest], store.mark_values())
+        store.sweep_values([prompt(store).digest], store.mark_values())
         store.reclaim()
         assert list(store.check()) == []
         for thread in store.threads(prefix="", after=None, limit=FAR):

@@ -11,9 +11,7 @@ import pytest
 from holdfast.errors import Conflict, Damaged, NotFound
 from holdfast.stores.contract import Refs, Store
 from holdfast.testing.contract.base import ContractBase
-from holdfast.testing.contract.build import Line, commit, everything, names_of, saved, summary, texts_of, value
-
-PROMPT = value(b'"a long system prompt"')
+from holdfast.testing.contract.build import Line, commit, everything, holds, names_of, prompt, saved, summary, texts_of
 
 
 class NamespaceContract(ContractBase):
@@ -81,25 +79,25 @@ class NamespaceContract(ContractBase):
         assert hidden.number not in store.thread_numbers()
 
     def test_values_are_not_seen(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[PROMPT]))
+        store.commit(commit("a", values=[prompt(store)]))
         with pytest.raises(Damaged):
-            other.value(PROMPT.digest)
+            other.value(prompt(store).digest)
         assert other.sweep_values([], other.mark_values()) == 0
-        assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+        assert holds(store, prompt(store))
 
     def test_a_value_of_both_is_swept_in_one(self, store: Store, other: Store) -> None:
         for each in (store, other):
-            each.commit(commit("a", values=[PROMPT]))
+            each.commit(commit("a", values=[prompt(each)]))
         assert other.sweep_values([], other.mark_values()) == 1
-        assert store.value(PROMPT.digest) == list(PROMPT.pieces)
+        assert holds(store, prompt(store))
         with pytest.raises(Damaged):
-            other.value(PROMPT.digest)
+            other.value(prompt(store).digest)
 
     def test_epochs_protect_in_their_own_namespace(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[PROMPT]))
+        store.commit(commit("a", values=[prompt(store)]))
         epoch = store.mark_values()
         other.mark_values()
-        other.commit(commit("a", values=[PROMPT]))
+        other.commit(commit("a", values=[prompt(other)]))
         assert store.sweep_values([], epoch) == 1
 
     @pytest.mark.usefixtures("needs_durable")

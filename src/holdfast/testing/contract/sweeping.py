@@ -157,6 +157,27 @@ class SweepContract(ContractBase):
         assert everything(store) == before
         assert texts_of(store, line.span(3), other.span()) == [["x", "y", "z"], ["x", "y"]]
 
+    # -- scrubbing --------------------------------------------------------------------------------------------------
+
+    def test_scrubbing_touches_nothing_that_is_there(self, store: Store) -> None:
+        line, other, gone = saved(store, "a", *"uvwxyz"), saved(store, "b", "x", "y"), saved(store, "c", "z")
+        fork = saved(store, "d")
+        fork.save("own", origins=[line.number], bases=[(line.number, 2)])
+        store.drop(gone.number)
+        store.drop(line.number)
+        store.sweep(line.number, line.live(line.span(1, 2)))
+        before = everything(store)
+        for _ in range(2):
+            beyond = store.scrub()
+            assert all(type(each) is str and each for each in beyond)
+            assert everything(store) == before
+            assert texts_of(store, line.span(1, 2), other.span()) == [["v", "w"], ["x", "y"]]
+            assert store.forks(line.number) == [fork.number]
+        assert is_gone(store, line.span(0, 1))
+        assert list(store.check()) == []
+        other.save("z")
+        assert texts_of(store, other.span()) == [["x", "y", "z"]]
+
     @pytest.mark.parametrize("verb", ["sweep", "compact"])
     def test_a_thread_that_was_dropped_meanwhile(self, store: Store, verb: str) -> None:
         line = saved(store, "a", "x")

@@ -1,0 +1,52 @@
+"""Copy all of a damaged store's namespace that can be read into a new store, TARGET, and say what could not be.
+
+TARGET is a store of any kind that holds nothing yet. Ids, order, labels, metadata, times, runs and journals stay; of
+checkpoints that are damaged a tombstone does. The old store is not touched: a file is copied first, and the copy read.
+Ends with 1 if something was lost. Stop what writes to the store before.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+
+from holdfast.cli.bar import Show, bar
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, data, lines, put, put_json
+from holdfast.cli.store import add_store, existing
+from holdfast.handle import open as open_handle
+from holdfast.keeping import untouched
+from holdfast.threads.integrity import Looked
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("target", metavar="TARGET", help="the new store: a path, dir:path, or another address")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with (
+        untouched(existing(arguments), near=arguments.target) as address,
+        open_handle(address, namespace=arguments.namespace) as hf,
+        bar("reading") as show,
+    ):
+        done = hf.repair(arguments.target, progress=None if show is None else _telling(show))
+    if arguments.json:
+        found = {"ok": done.ok, "threads": done.threads, "checkpoints": done.checkpoints, "entries": done.entries}
+        put_json({**found, "redigested": done.redigested, "lost": data(done.lost)})
+    else:
+        for line in lines(done.lost):
+            put(line)
+        what = f"{counted(done.threads, 'thread')}, {counted(done.checkpoints, 'checkpoint')}"
+        put(f"{what}, {done.entries} journal entr{'y' if done.entries == 1 else 'ies'} copied")
+    return Exit.OK if done.ok else Exit.ERROR
+
+
+def _telling(show: Show) -> Callable[[Looked], None]:
+    def tell(looked: Looked) -> None:
+        show(f"threads ({looked.bytes >> 20} MiB)", looked.done, looked.of)
+
+    return tell

@@ -1,0 +1,177 @@
+"""What is done with a store as a whole: verify, mark, back up, repair. The handle has these verbs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+import msgspec
+
+from holdfast.errors import InvalidArgument, NotEncrypted, StoreError
+from holdfast.opening import open_plain, path_of
+from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
+from holdfast.stores.contract import Store
+from holdfast.threads import integrity
+from holdfast.threads.integrity import Looked, Repaired, Report
+from holdfast.threads.session import Session
+
+if TYPE_CHECKING:
+    from tempfile import TemporaryDirectory
+
+
+class BackedUp(msgspec.Struct, frozen=True):
+    """A copy that `hf.backup()` made: where, how many bytes, and what `verify()` says about it."""
+
+    target: str
+    bytes: int
+    report: Report
+
+
+class Keeping:
+    """The verbs of a handle that look at all of a store."""
+
+    _session: Session
+
+    def verify(
+        self, *, deep: bool = True, mark: str | None = None, progress: Callable[[Looked], None] | None = None
+    ) -> Report:
+        """Check everything stored: structures, digests, chains, journals, and that all that is named is there.
+
+        Not `deep`, only structures, checksums of records and journals are looked at, and no cells. With a `mark` that
+        `hf.mark()` gave, also that no thread went back behind it or is gone; InvalidArgument if it is not one of this
+        store. `progress` is told how far it is.
+        """
+        self._session.check_open()
+        store, namespace = self._session.store, self._session.namespace
+        return integrity.verify(store, namespace, deep=deep, mark=mark, progress=progress)
+
+    def mark(self) -> str:
+        """Where every thread stands, as a text to be kept outside of the store: `verify(mark=…)` compares with it.
+
+        With a cipher it is signed by a key. Damaged if a thread cannot be read.
+        """
+        from holdfast.threads.marking import mark  # noqa: PLC0415 - as below
+
+        self._session.check_open()
+        return mark(self._session.store, self._session.namespace)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackedUp:
+        """Copy the store, as it is at one moment, to a store of the same kind while others go on writing.
+
+        All namespaces are copied, and what is encrypted stays so. The copy is verified, as far as this handle's
+        namespace goes. `progress` is told how much is copied, and of how much. AlreadyExists if there is something
+        under the target; then, and after any other error, there is no copy.
+        """
+        self._session.check_open()
+        store = _plain(self._session.store)
+        kind, path = path_of(target)
+        if not isinstance(store, BackingUp):
+            raise InvalidArgument(
+                "only stores in a file or a folder copy themselves: for PostgreSQL use pg_dump, and hf.repair(target) "
+                "copies what is in any store into a new one"
+            )
+        if kind != store.kind:
+            raise InvalidArgument(f"a backup is of the same kind as its store: {_SHAPES[store.kind]}")
+        size = store.backup(path, progress)
+        return BackedUp(path, size, self._looked_at(target, deep=verify))
+
+    def repair(self, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None = None) -> Repaired:
+        """Copy what can be read into a new store of any kind, this namespace of it; the store itself is only read.
+
+        Ids, order, labels, metadata, times, journals and runs stay. What is damaged is left out, checkpoints as
+        tombstones, and said. AlreadyExists if the target holds threads. Do it while nobody writes to the store.
+        """
+        # Who does not repair does not wait for the imports.
+        from holdfast.threads.repair import repair  # noqa: PLC0415
+
+        self._session.check_open()
+        kind, path = path_of(target)
+        # SQLite writes all to the disk when it is closed; a folder is written as it goes.
+        copy = open_plain(target, namespace=self._session.namespace, durability="full" if kind == "dir" else "normal")
+        try:
+            behind = _behind_same_cipher(self._session.store, copy)
+            with _salvageable(self._session.store, near=None if kind not in _SHAPES else path) as source:
+                return repair(source, behind, progress)
+        finally:
+            copy.close()
+
+    def rekey(self, progress: Callable[[int], None] | None = None) -> int:
+        """Wrap every data key by the cipher's current key; how many were not. What they encrypt is not touched.
+
+        Once it has returned, older keys can be taken from the cipher. `progress` is told how many keys were looked at
+        since it was last told. NotEncrypted if the store was opened without a cipher.
+        """
+        self._session.check_open()
+        store = self._session.store
+        if not isinstance(store, Rewrapping):
+            raise NotEncrypted("the store was opened without a cipher, so there are no keys to change")
+        return store.rewrap(progress)
+
+    def _looked_at(self, target: str | os.PathLike[str], *, deep: bool) -> Report:
+        copy = open_plain(target, namespace=self._session.namespace, durability="normal")
+        try:
+            behind = _behind_same_cipher(self._session.store, copy)
+            return integrity.verify(behind, self._session.namespace, deep=deep)
+        finally:
+            copy.close()
+
+
+_SHAPES = {"sqlite": "a path, or sqlite:///path", "dir": "dir:path"}
+
+
+def _plain(store: Store) -> Store:
+    """The store itself, without the cipher that it is behind."""
+    return store.plain if isinstance(store, Rewrapping) else store
+
+
+@contextmanager
+def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> Generator[str]:
+    """An address under which a store can be opened without a byte of it being changed: that of a copy, for a file.
+
+    Who opens a file moves into it what a process that died has left in the WAL. The copy is beside `near`.
+    """
+    kind, path = path_of(url)
+    if kind != "sqlite":
+        yield os.fspath(url)
+        return
+    to_kind, to = path_of(near)
+    with _scratch(to if to_kind in _SHAPES else None) as folder:
+        from holdfast.stores.sqlite.raw import copy_raw  # noqa: PLC0415
+
+        yield copy_raw(path, folder)
+
+
+def _scratch(near: str | None) -> TemporaryDirectory[str]:
+    folder = None if near is None else os.path.dirname(os.path.realpath(near))
+    if folder is not None and not os.path.isdir(folder):
+        raise StoreError(f"{near}: the folder {folder} does not exist; create it first")
+    from tempfile import TemporaryDirectory  # noqa: PLC0415 - slow to import, and only for repairs
+
+    return TemporaryDirectory(prefix=".holdfast-", dir=folder)
+
+
+@contextmanager
+def _salvageable(store: Store, near: str | None) -> Generator[Store]:
+    """A store as what can be read of it is best read: itself, or a mended copy."""
+    plain = _plain(store)
+    if not isinstance(plain, Mending):
+        yield store
+        return
+    with _scratch(near) as folder:
+        mended = plain.mended(folder)
+        try:
+            yield _behind_same_cipher(store, mended)
+        finally:
+            mended.close()
+
+
+def _behind_same_cipher(store: Store, other: Store) -> Store:
+    return store.over(other) if isinstance(store, Rewrapping) else other

@@ -1,0 +1,180 @@
+"""Redaction: texts are changed before they are stored. What a program holds itself is never changed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable
+from typing import Any, Final
+
+from holdfast.errors import InvalidArgument, Unsupported
+
+REDACTED: Final = "[redacted]"
+
+_DEPTH: Final = 220  # the codec refuses what is nested deeper than 200
+_REMEMBERED: Final = 32 << 20  # about how many bytes of texts, twice
+_ENTRY: Final = 100  # bytes that remembering a text takes besides it
+
+
+class Redaction:
+    """Applies a function to every text of a value: to the keys of dicts, too. Any thread may use it.
+
+    Equal texts are handed to the function once, as long as they are remembered; so it must give the same for the same.
+    Without a function everything stays as it is.
+    """
+
+    def __init__(self, function: Callable[[str], str] | None = None) -> None:
+        if function is not None and not callable(function):
+            raise InvalidArgument("redact must be a function that takes a text and gives one")
+        self._function = function
+        self._young: dict[str, str] = {}
+        self._old: dict[str, str] = {}
+        self._weight = 0
+
+    def value(self, value: Any) -> Any:
+        """A plain value with its texts redacted: the value itself if that changes nothing, else a copy.
+
+        Unsupported if the function raises, or gives something other than a text.
+        """
+        return value if self._function is None else self._value(value, 0)
+
+    def restorable(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
+        """As `value`. Unsupported, too, if `restore` does not take what is left: stored, it could not be loaded."""
+        redacted = self.value(plain)
+        if redacted is not plain:
+            try:
+                restore(redacted)
+            except InvalidArgument as error:
+                raise Unsupported("$", "what redact= left of it does not fit its type, so it was not stored") from error
+        return redacted
+
+    def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
+        """As `value`, of the arguments of a call: their names stay."""
+        redacted = {name: self.value(item) for name, item in given.items()}
+        return given if all(map(_is, redacted.values(), given.values())) else redacted
+
+    def text(self, text: str) -> str:
+        """A text, redacted. Unsupported as for `value`."""
+        if self._function is None:
+            return text
+        known = self._young.get(text)
+        if known is None:
+            known = self._old.get(text)
+            if known is None:
+                known = self._redacted(self._function, text)
+            self._remember(text, known)
+        return known
+
+    def texts(self, texts: Iterable[str]) -> tuple[str, ...]:
+        """Texts, redacted."""
+        return tuple(map(self.text, texts))
+
+    def message(self, text: str) -> str:
+        """The text of an error, which has to be recorded whatever the function does: nothing of it if that fails."""
+        try:
+            return self.text(text)
+        except Unsupported:
+            return REDACTED
+
+    def _redacted(self, function: Callable[[str], str], text: str) -> str:
+        try:
+            redacted: object = function(text)
+        except Exception as error:
+            raise Unsupported("$", f"redact= raised {type(error).__name__}, so nothing was recorded") from error
+        if type(redacted) is not str:
+            raise Unsupported("$", f"redact= gave a {type(redacted).__name__} for a text, so nothing was recorded")
+        return text if redacted == text else redacted
+
+    def _remember(self, text: str, redacted: str) -> None:
+        # Two threads that come here at once forget a little more than they need to, and nothing else.
+        self._young[text] = redacted
+        self._weight += len(text) + len(redacted) + _ENTRY
+        if self._weight > _REMEMBERED:
+            self._old, self._young, self._weight = self._young, {}, 0
+
+    def _value(self, value: Any, depth: int) -> Any:
+        kind = type(value)
+        if kind is str:
+            return self.text(value)
+        if kind not in _CONTAINERS:
+            return value
+        if depth > _DEPTH:
+            raise Unsupported("$", "it is nested too deeply")
+        if kind is dict:
+            return self._dict(value, depth + 1)
+        redacted = [self._value(item, depth + 1) for item in value]
+        if all(map(_is, redacted, value)):
+            return value
+        return redacted if kind is list else kind(redacted)
+
+    def _dict(self, value: dict[Any, Any], depth: int) -> dict[Any, Any]:
+        redacted: dict[Any, Any] = {}
+        is_changed = False
+        for key, item in value.items():
+            new_key, new_item = self._value(key, depth), self._value(item, depth)
+            is_changed = is_changed or new_key is not key or new_item is not item
+            redacted[_free(new_key, redacted) if new_key in redacted else new_key] = new_item
+        return redacted if is_changed else value
+
+
+_CONTAINERS: Final = frozenset({dict, list, tuple, set, frozenset})
+AS_IS: Final = Redaction()
+
+
+def _is(one: object, other: object) -> bool:
+    return one is other
+
+
+def _free(key: Any, taken: dict[Any, Any]) -> str:
+    """A key like this one that is not taken: two that are redacted to the same must not cost one of the values."""
+    if type(key) is not str:
+        raise Unsupported("$", "two keys of a dict are the same once they are redacted")
+    number = 2
+    while f"{key} ({number})" in taken:
+        number += 1
+    return f"{key} ({number})"
+
+
+# Bodies are bounded, or a match cannot begin inside of one: whatever the text, the time grows with its length only.
+_KEYS: Final = re.compile(
+    r"""-----BEGIN\ (?:[A-Z0-9]+\ ){0,4}PRIVATE\ KEY(?:\ BLOCK)?-----(?:(?!-----END).)*+(?:-----END[A-Z0-9\ ]*-----)?
+      | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}      # JWT
+      | (?<![A-Za-z0-9])(?:
+            sk-(?=[A-Za-z_-]{0,60}[0-9])[A-Za-z0-9_-]{20,}                  # OpenAI, Anthropic, OpenRouter
+          | (?:AKIA|ASIA|ABIA|ACCA)[0-9A-Z]{16}(?![0-9A-Za-z])              # AWS
+          | gh[oprsu]_[A-Za-z0-9]{36,} | github_pat_[A-Za-z0-9_]{22,}       # GitHub
+          | gl(?:pat|rt|dt|ptt)-[A-Za-z0-9_-]{20,}                          # GitLab
+          | xox[abceoprs]-[A-Za-z0-9-]{10,} | xapp-[0-9]-[A-Za-z0-9-]{10,}  # Slack
+          | AIza[A-Za-z0-9_-]{35} | ya29\.[A-Za-z0-9_-]{20,} | GOCSPX-[A-Za-z0-9_-]{20,}  # Google
+          | (?:sk|rk)_(?:live|test)_[A-Za-z0-9]{10,} | whsec_[A-Za-z0-9+/=]{20,}          # Stripe
+          | hf_[A-Za-z0-9]{30,} | gsk_[A-Za-z0-9]{30,} | xai-[A-Za-z0-9]{30,} | r8_[A-Za-z0-9]{30,}
+          | npm_[A-Za-z0-9]{36} | pypi-[A-Za-z0-9_-]{50,} | dop_v1_[0-9a-f]{64}
+          | SG\.[A-Za-z0-9_-]{16,64}\.[A-Za-z0-9_-]{16,64}                  # SendGrid
+          | SK[0-9a-f]{32}(?![0-9A-Za-z])                                   # Twilio
+        )""",
+    re.VERBOSE | re.DOTALL,
+)
+_AFTER: Final = re.compile(
+    r"""( (?<![A-Za-z0-9])bearer[\ \t]{1,8}
+        | (?<![A-Za-z0-9])authorization["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?(?:basic|token)[\ \t]{1,8}
+        | aws_(?:secret_access_key|session_token)["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?
+        )[A-Za-z0-9._~+/=-]{16,}
+      | ([a-z][a-z0-9+.-]{1,20}://[^/\s:@]{0,128}:)[^/\s@]{1,512}(?=@)      # the password in an address
+    """,
+    re.VERBOSE | re.IGNORECASE,
+)
+
+
+def api_keys(text: str) -> str:
+    """The text with what looks like an API key, a token or a private key replaced by "[redacted]": for `redact=`.
+
+    It knows the keys of common providers by how they begin, JWTs, PEM private keys, what follows "Bearer", and
+    passwords in addresses. A key that looks like nothing in particular passes.
+
+    >>> api_keys("curl -H 'Authorization: Bearer abcdefghijklmnop1234'")
+    "curl -H 'Authorization: Bearer [redacted]'"
+    """
+    return _AFTER.sub(_kept, _KEYS.sub(REDACTED, text))
+
+
+def _kept(found: re.Match[str]) -> str:
+    return f"{found[1] or found[2]}{REDACTED}"

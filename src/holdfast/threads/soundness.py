@@ -1,0 +1,260 @@
+"""Examining checkpoints: is each what was saved, and is all that it names there?"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Final, NamedTuple, Self
+
+from holdfast.errors import Damaged
+from holdfast.state.draft import Skeleton
+from holdfast.state.loading import read_skeleton
+from holdfast.state.reach import rebased
+from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
+from holdfast.stores.walking import walk
+from holdfast.threads import meta as metas
+from holdfast.threads.covering import Covered
+from holdfast.threads.patience import Patience
+
+if TYPE_CHECKING:
+    from concurrent.futures import ThreadPoolExecutor
+
+_ROWS: Final = 256  # checkpoints read at once
+_BYTES: Final = 8 << 20  # about how many bytes of cells are held
+_WORTH_SHARING: Final = 4  # values
+_WORKERS: Final = min(4, os.cpu_count() or 1)
+_TOGETHER: Final = 128  # checkpoints whose cells are read at once, unless they are large
+
+
+class Examined(NamedTuple):
+    """A checkpoint and what was found: what is wrong with it, and whether it is chained to its parent.
+
+    `row` is None if it cannot be read; a tombstone is not looked at further.
+    """
+
+    seq: int
+    row: CheckpointRow | None
+    problems: tuple[str, ...]
+    is_chained: bool = True
+
+
+class Examiner:
+    """Reads each cell and each shared value once.
+
+    A cell is sound if the digest of the commit that wrote it covers it, or, where that commit was deleted, if its
+    checksum fits. A checkpoint is sound if its digest fits, and if all that it and its new cells name is sound.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        read: Callable[[int], None] | None = None,
+        names: Callable[[Span], None] | None = None,
+    ) -> None:
+        """`read` is told how many bytes were looked at since it was last told, `names` every span that is named.
+
+        What a cell names is told once, with the first checkpoint that names the cell.
+        """
+        self._store = store
+        self._names = names
+        self._sound: dict[tuple[int, int], Covered] = {}
+        self._values: dict[bytes, str | None] = {}
+        self._read = read
+        self._together = 1
+        self._unproven: set[int] = set()
+        self._pool: ThreadPoolExecutor | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._pool is not None:
+            self._pool.shutdown()
+
+    def is_proven(self, number: int) -> bool:
+        """Whether digests that fit cover all that the checkpoints of a thread are made of: then each can be loaded."""
+        return number not in self._unproven
+
+    def thread(self, number: int) -> Iterator[Examined]:
+        """Every checkpoint of a thread, oldest first. `Damaged` if the thread itself cannot be read."""
+        digests: dict[int, bytes] = {}
+        patience = Patience()
+        after = 0
+        while page := walk(self._store, number, after=after, limit=_ROWS):
+            at = 0
+            while at < len(page):
+                some = page[at : at + self._together]
+                yield from self._some(number, after + at + 1, some, digests)
+                for row in some:
+                    if isinstance(row, Damaged):
+                        patience.lost()
+                    else:
+                        patience.found()
+                at += len(some)
+            after += len(page)
+
+    def _some(
+        self, number: int, first: int, page: Sequence[CheckpointRow | Damaged], digests: dict[int, bytes]
+    ) -> Iterator[Examined]:
+        skeletons: dict[int, Skeleton] = {}
+        wrong: dict[int, str] = {}
+        spans: list[Span] = []
+        for seq, row in enumerate(page, first):
+            if isinstance(row, Damaged):
+                wrong[seq] = str(row)
+                continue
+            digests[seq] = row.digest
+            if row.deleted:
+                continue
+            try:
+                skeleton = skeletons[seq] = read_skeleton(row)
+            except Damaged as damage:
+                wrong[seq] = str(damage)
+                continue
+            spans += [Span(number, log, start, count, seq, seq) for log, start, count in skeleton.wrote]
+        cells = self._cells(spans)
+        self._look_at_values(page, cells)
+        for seq, row in enumerate(page, first):
+            if isinstance(row, Damaged):
+                examined = Examined(seq, None, (wrong[seq],))
+            elif seq in wrong:
+                examined = Examined(seq, row, (wrong[seq],))
+            elif row.deleted:
+                examined = Examined(seq, row, ())
+            else:
+                examined = self._checkpoint(number, row, skeletons[seq], cells, digests)
+            if examined.problems:
+                self._unproven.add(number)
+            yield examined
+
+    def _cells(self, spans: Sequence[Span]) -> dict[Span, Cells | Damaged]:
+        """What the spans name. One that is damaged does not hide the others."""
+        found: dict[Span, Cells | Damaged] = {}
+        try:
+            found.update(zip(spans, self._store.cells(spans), strict=True))
+        except Damaged:
+            for span in spans:
+                try:
+                    found[span] = self._store.cells([span])[0]
+                except Damaged as damage:
+                    found[span] = damage
+        size = sum(_size(read) for read in found.values() if not isinstance(read, Damaged))
+        if self._read is not None and size:
+            self._read(size)
+        # The next ones are taken to be as large as these.
+        each = size // max(len({span.first for span in spans}), 1)
+        self._together = max(1, min(_TOGETHER, _BYTES // max(each, 1)))
+        return found
+
+    def _checkpoint(
+        self,
+        number: int,
+        row: CheckpointRow,
+        skeleton: Skeleton,
+        cells: dict[Span, Cells | Damaged],
+        digests: dict[int, bytes],
+    ) -> Examined:
+        seq = row.seq
+        wrote: list[tuple[int, int, Cells]] = []
+        try:
+            for log, start, count in skeleton.wrote:
+                read = cells[Span(number, log, start, count, seq, seq)]
+                if isinstance(read, Damaged):
+                    return Examined(seq, row, (str(read),))
+                wrote.append((log, start, read))
+            parent = self._parent_digest(row, digests)
+            if parent is not None and metas.digest_of_read(self._store.hashing, row, wrote, parent) != row.digest:
+                return Examined(seq, row, ("its digest does not fit what is stored, or its parent is another one",))
+            for log, start, count in skeleton.wrote:
+                self._part(number, log).add(start, start + count)
+            named = [row.refs]
+            for _, _, read in wrote:
+                named += read.refs
+            problems: list[str] = []
+            for refs in named:
+                if not self._is_known(number, refs):
+                    problems += self._faults(number, refs)
+        except Damaged as damage:
+            return Examined(seq, row, (str(damage),))
+        if parent is None:
+            return Examined(seq, row, (*problems, "its parent is missing"), is_chained=False)
+        return Examined(seq, row, tuple(problems))
+
+    def _parent_digest(self, row: CheckpointRow, digests: dict[int, bytes]) -> bytes | None:
+        meta = metas.decode(row)
+        if row.parent is None or row.parent[0] or meta.parent_digest:
+            return meta.parent_digest
+        return digests.get(row.parent[1])
+
+    def _is_known(self, owner: int, refs: Refs) -> bool:
+        """Whether all that a record names is known to be sound: nearly always, and so the quick way."""
+        if self._names is not None:
+            return False
+        sound = self._sound
+        for span in refs.spans:
+            part = sound.get((span.thread or owner, span.log))
+            if part is None or not part.holds(span.start, span.start + span.count):
+                return False
+        return all(digest in self._values and self._values[digest] is None for digest in refs.values)
+
+    def _faults(self, number: int, refs: Refs) -> Iterator[str]:
+        """What is wrong with the cells and values that a record of a thread names. `Damaged` if one is missing."""
+        waiting = [(number, refs)]
+        while waiting:
+            owner, refs = waiting.pop()
+            for named in refs.spans:
+                thread = named.thread or owner
+                start, end = named.start, named.start + named.count
+                if self._names is not None:
+                    self._names(rebased(named, owner))
+                sound = self._part(thread, named.log)
+                if sound.holds(start, end):
+                    continue
+                # Their commit was deleted, is damaged, or is of a thread that was dropped.
+                self._unproven.add(number)
+                span = rebased(named, owner)
+                (read,) = self._store.cells([span])
+                sound.add(start, end)
+                waiting += [(span.thread, inner) for inner in read.refs]
+            for digest in refs.values:
+                if digest not in self._values:
+                    self._values[digest] = self._value_problem(digest)
+                problem = self._values[digest]
+                if problem is not None:
+                    yield problem
+
+    def _look_at_values(self, page: Sequence[CheckpointRow | Damaged], cells: Mapping[Span, Cells | Damaged]) -> None:
+        """Those that the checkpoints of a page bring, on several cores: most of it is decompressing and hashing."""
+        named = [row.refs for row in page if not isinstance(row, Damaged)]
+        named += [refs for read in cells.values() if not isinstance(read, Damaged) for refs in read.refs]
+        new = {digest: None for refs in named for digest in refs.values if digest not in self._values}
+        if len(new) < _WORTH_SHARING:
+            return
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - slow to import, and often not needed
+
+            self._pool = ThreadPoolExecutor(_WORKERS, "holdfast-verify")
+        self._values.update(zip(new, self._pool.map(self._value_problem, new), strict=True))
+
+    def _value_problem(self, digest: bytes) -> str | None:
+        try:
+            pieces = self._store.value(digest)
+        except Damaged as damage:
+            return str(damage)
+        if self._read is not None:
+            self._read(sum(map(len, pieces)))
+        return None
+
+    def _part(self, thread: int, log: int) -> Covered:
+        found = self._sound.get((thread, log))
+        if found is None:
+            found = self._sound[thread, log] = Covered()
+        return found
+
+
+def _size(cells: Cells) -> int:
+    return sum([sum(block.lengths) for block in cells.blocks])

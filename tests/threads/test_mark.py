@@ -1,0 +1,151 @@
+"""Marks: against one kept outside, a store that was put back shows; what is only older does not."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Cipher, InvalidArgument
+from holdfast.threads.integrity import verify
+from tests.threads.wholes import CIPHER, KINDS, fill, opened, shown, state_at
+
+
+@pytest.fixture(params=[None, "cipher"], ids=["plain", "encrypted"])
+def cipher(request: pytest.FixtureRequest) -> Any:
+    return None if request.param is None else CIPHER
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_goes_on_does_not_go_back(kind: str, cipher: Any, tmp_path: Path) -> None:
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        assert hf.verify(mark=hf.mark()).ok
+        fill(hf)
+        marks = [hf.mark()]
+        thread = hf.thread("t")
+        thread.save(state_at(2))
+        marks.append(hf.mark())
+        thread.rewind("@4")
+        marks.append(hf.mark())
+        thread.delete("@5")
+        hf.thread("\udcff new").save({"n": 1})
+        marks.append(hf.mark())
+        hf.optimize()
+        for mark in marks:
+            assert hf.verify(deep=False, mark=mark).problems == ()
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, tmp_path: Path) -> None:
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        fill(hf)
+    place = tmp_path / ("store.db" if kind == "sqlite" else "store")
+    old = tmp_path / "old"
+    shutil.copytree(place, old) if place.is_dir() else shutil.copy(place, old)
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        hf.thread("t").save(state_at(2))
+        hf.thread("new").save({"n": 1})
+        with hf.run("run", start={}, turn="again") as run:
+            run.model(lambda: 1)
+            run.finish("more")
+        mark = hf.mark()
+    shutil.rmtree(place) if place.is_dir() else place.unlink()
+    shutil.copytree(old, place) if old.is_dir() else shutil.copy(old, place)
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        assert hf.verify().ok
+        found = {problem.thread: problem for problem in hf.verify(deep=False, mark=mark).problems}
+    assert set(found) == {"new", "run", "t"}
+    assert found["t"].seqs == (10,)
+    assert "it has 9 checkpoints, and had 10" in found["t"].what
+    assert "it is gone" in found["new"].what
+
+
+def test_a_rewind_that_was_taken_back_shows(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    shutil.copy(tmp_path / "store.db", tmp_path / "old")
+    with opened("sqlite", tmp_path) as hf:
+        hf.thread("t").rewind("@4")
+        mark = hf.mark()
+    (tmp_path / "store.db").unlink()
+    shutil.copy(tmp_path / "old", tmp_path / "store.db")
+    with opened("sqlite", tmp_path) as hf:
+        (problem,) = hf.verify(deep=False, mark=mark).problems
+    assert problem.thread == "t"
+    assert "moves were made" in problem.what
+
+
+def test_a_thread_of_the_same_name_and_length_is_told_apart() -> None:
+    with holdfast.open("memory:") as hf:
+        hf.thread("t").save({"n": 1})
+        mark = hf.mark()
+        hf.thread("t").drop()
+        hf.thread("t").save({"n": 2})
+        (problem,) = hf.verify(mark=mark).problems
+        assert problem.what == "it is another checkpoint than the one that was there"
+        assert problem.seqs == (1,)
+
+
+def test_a_journal_that_went_back_shows() -> None:
+    with holdfast.open("memory:") as hf:
+        fill(hf)
+        store, mark = hf._session.store, hf.mark()
+        report = verify(shown(store, last_effect=lambda number: max(0, store.last_effect(number) - 1)), mark=mark)
+    (problem,) = report.problems
+    assert problem.thread == "run"
+    assert problem.what == "its journal went back: it has 2 entries, and had 3"
+
+
+def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:
+    with holdfast.open("memory:", cipher=cipher) as hf:
+        fill(hf)
+        mark = hf.mark()
+        for changed in (
+            mark.replace('"t"', '"u"'),
+            "\n".join(line for line in mark.splitlines() if '"run"' not in line),
+            mark[:-10],
+            "",
+            "holdfast mark 1 ",
+            "a mark",
+        ):
+            with pytest.raises(InvalidArgument, match="mark"):
+                hf.verify(mark=changed)
+
+
+def test_a_mark_is_of_one_namespace_and_of_one_key(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "a.db", durability="off") as hf:
+        mark = hf.mark()
+    with (
+        holdfast.open(tmp_path / "a.db", namespace="other", durability="off") as hf,
+        pytest.raises(InvalidArgument, match="another namespace"),
+    ):
+        hf.verify(mark=mark)
+    other = Cipher(keys={"k": bytes(32)}, current="k")
+    with holdfast.open(tmp_path / "b.db", cipher=other, durability="off") as hf:
+        with pytest.raises(InvalidArgument, match="other keys"):
+            hf.verify(mark=mark)
+        keyed = hf.mark()
+    with holdfast.open(tmp_path / "a.db", durability="off") as hf, pytest.raises(InvalidArgument, match="other keys"):
+        hf.verify(mark=keyed)
+
+
+def test_a_mark_stays_what_it_is_when_keys_are_changed(tmp_path: Path) -> None:
+    with holdfast.open(tmp_path / "a.db", cipher=CIPHER, durability="off") as hf:
+        fill(hf)
+        mark = hf.mark()
+    keys = {"k": bytes(range(32)), "next": bytes(32)}
+    with holdfast.open(tmp_path / "a.db", cipher=Cipher(keys=keys, current="next"), durability="off") as hf:
+        assert hf.rekey()
+        assert hf.verify(mark=mark).ok
+
+
+def test_a_mark_takes_a_line_per_thread() -> None:
+    with holdfast.open("memory:") as hf:
+        for n in range(50):
+            hf.thread(f"thread {n}").save({"n": n})
+        mark = hf.mark()
+    assert len(mark.splitlines()) == 52
+    assert len(mark) < 52 * 120

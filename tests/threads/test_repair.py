@@ -1,0 +1,300 @@
+"""Repair: all that can be read is in the new store as it was, what cannot is said, and the old one is not touched."""
+
+from __future__ import annotations
+
+import os
+import random
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import AlreadyExists, Holdfast, HoldfastError, Looked, Repaired
+from tests.crash import ledger
+from tests.threads.wholes import (
+    CIPHER,
+    KINDS,
+    STATES,
+    address,
+    change_blob,
+    execute,
+    fill,
+    fingerprint,
+    flip,
+    opened,
+    seen,
+    state_at,
+)
+
+SEQ = "row_key & 4294967295"
+IN_T = "row_key >> 32 = (SELECT thread_no FROM thread WHERE name = CAST('t' AS BLOB))"
+FLIPS = 1_500 if os.environ.get("HOLDFAST_LAB") == "full" else 25
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", ["sqlite", "directory"])
+@pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
+def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, tmp_path: Path) -> None:
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        fill(hf)
+        before = seen(hf)
+        done = hf.repair(address(target, tmp_path, "new"))
+        positions = [hf._session.store.thread(name) for name in before]
+    assert done.ok
+    assert (done.threads, done.entries) == (4, 3)
+    with opened(target, tmp_path, "new", cipher) as new:
+        assert seen(new) == before
+        assert new.verify().ok
+        found = [new._session.store.thread(name) for name in before]
+        assert [(row.position.move, row.position.last) for row in found if row] == [
+            (row.position.move, row.position.last) for row in positions if row
+        ]
+        # It goes on as the old one would have.
+        assert new.thread("t").save(state_at(4)).seq == STATES + 2
+        new.optimize()
+        assert new.verify().ok
+        assert {name: seen(new)[name] for name in before if name != "t"} == {
+            name: before[name] for name in before if name != "t"
+        }
+
+
+def test_digests_stay_where_no_thread_has_another_number(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path, cipher=CIPHER) as hf:
+        thread = hf.thread("t")
+        for n in range(1, STATES + 1):
+            thread.save(state_at(n))
+        thread.fork("fork")
+        mark = hf.mark()
+        done = hf.repair(address("sqlite", tmp_path, "new"))
+    assert done.redigested == 0
+    with opened("sqlite", tmp_path, "new", CIPHER) as new:
+        assert new.verify(mark=mark).ok
+
+
+def test_the_target_holds_nothing_yet(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path, "new") as new:
+        new.thread("mine").save({"n": 1})
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        for target in ("new", "store"):
+            with pytest.raises(AlreadyExists):
+                hf.repair(address("sqlite", tmp_path, target))
+    with opened("sqlite", tmp_path, "new") as new:
+        assert [info.name for info in new.threads()] == ["mine"]
+    assert not list(tmp_path.glob(".holdfast-*"))
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[Looked] = []
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        hf.repair(address("sqlite", tmp_path, "new"), progress=told.append)
+    assert told[-1].done == told[-1].of
+
+
+def damaged(tmp_path: Path) -> Path:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    return tmp_path / "store.db"
+
+
+def repaired(tmp_path: Path) -> tuple[Repaired, Holdfast]:
+    with opened("sqlite", tmp_path) as hf:
+        done = hf.repair(address("sqlite", tmp_path, "new"))
+    new = opened("sqlite", tmp_path, "new")
+    assert new.verify().ok
+    return done, new
+
+
+def test_checkpoints_that_are_damaged_become_tombstones_and_the_others_stay(tmp_path: Path) -> None:
+    path = damaged(tmp_path)
+    change_blob(path, "checkpoint", "skeleton", f"{IN_T} AND {SEQ} = 8", flip)
+    done, new = repaired(tmp_path)
+    with new:
+        assert [(lost.thread, lost.seqs) for lost in done.lost] == [("t", (8,))]
+        assert [c.seq for c in new.thread("t").history()] == [9, 7, 6, 5, 4, 3]
+        assert new.thread("t").load("@6").state == state_at(6)
+
+
+def test_cells_that_are_damaged_hurt_what_names_them(tmp_path: Path) -> None:
+    path = damaged(tmp_path)
+    change_blob(path, "checkpoint", "cells", f"{IN_T} AND {SEQ} = 5", flip)
+    done, new = repaired(tmp_path)
+    with new:
+        assert {seq for lost in done.lost if lost.thread == "t" for seq in lost.seqs} == {5, 6, 7, 8, 9}
+        assert [c.seq for c in new.thread("t").history()] == [4, 3]
+        # What began at the damaged one is lost with it.
+        assert {lost.thread for lost in done.lost} == {"t", "fork"}
+        assert [info.name for info in new.threads()] == ["orphan", "run", "t"]
+
+
+def test_a_head_that_is_lost_is_replaced_by_the_nearest_before_it(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        for n in range(1, STATES + 1):
+            hf.thread("t").save(state_at(n), step=n)
+    change_blob(tmp_path / "store.db", "checkpoint", "cells", f"{SEQ} = 8", flip)
+    done, new = repaired(tmp_path)
+    with new:
+        latest = new.thread("t").latest()
+        assert latest is not None
+        assert latest.state == state_at(7)
+        assert any("goes on from checkpoint 7" in lost.what for lost in done.lost)
+
+
+def test_a_missing_row_leaves_those_after_it_with_another_digest(tmp_path: Path) -> None:
+    path = damaged(tmp_path)
+    execute(path, "DELETE FROM checkpoint WHERE " + IN_T + " AND row_key & 4294967295 = 7")  # noqa: S608 - constants
+    done, new = repaired(tmp_path)
+    with new:
+        # 8 came from it, and nothing came from 8; what 7 brought, 8 names.
+        assert {seq for lost in done.lost for seq in lost.seqs} == {7, 8}
+        assert [c.seq for c in new.thread("t").history()] == [9, 6, 5, 4, 3]
+
+
+def test_the_record_of_a_thread_is_made_anew(tmp_path: Path) -> None:
+    path = damaged(tmp_path)
+    execute(path, "UPDATE thread SET size = size + 1 WHERE name = CAST('t' AS BLOB)")
+    with opened("sqlite", tmp_path) as hf, pytest.raises(HoldfastError):
+        hf.thread("t").latest()
+    done, new = repaired(tmp_path)
+    with new:
+        assert done.ok
+        assert len(list(new.thread("t").history())) == STATES - 1
+
+
+def test_a_thread_whose_record_is_gone_gets_a_name(tmp_path: Path) -> None:
+    path = damaged(tmp_path)
+    with closing(sqlite3.connect(path)) as connection, connection:
+        (number,) = connection.execute("SELECT thread_no FROM thread WHERE name = CAST('t' AS BLOB)").fetchone()
+    execute(path, "DELETE FROM thread WHERE name = CAST('t' AS BLOB)")
+    _, new = repaired(tmp_path)
+    with new:
+        assert len(list(new.thread(f"recovered thread {number}").history())) == STATES - 1
+
+
+def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        with hf.run("open", start={"n": 0}) as run:
+            for _ in run.steps():
+                for _ in range(3):
+                    run.model(lambda: 1)
+                break
+    path = tmp_path / "store.db"
+    owned = "row_key >> 32 = (SELECT thread_no FROM thread WHERE name = CAST('open' AS BLOB))"
+    change_blob(path, "effect", "record", f"{owned} AND {SEQ} = 2", flip)
+    done, new = repaired(tmp_path)
+    with new:
+        assert [(lost.thread, "journal entries 2" in lost.what) for lost in done.lost] == [("open", True)]
+        assert [effect.status for effect in new.effects("open")] == ["done", "in_doubt", "done"]
+        (info,) = new.threads(prefix="open")
+        assert info.status == "failed"
+        assert list(new.interrupted()) == []
+
+
+def test_a_run_that_was_under_way_can_be_resumed(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        block = hf.run("open", start={"n": 0}, lease=600.0)
+        run = block.__enter__()
+        assert run.model(lambda: 7) == 7
+        done = hf.repair(address("sqlite", tmp_path, "new"))
+        assert done.ok
+        block.__exit__(None, None, None)
+
+    def refused() -> int:
+        raise AssertionError("it is recorded")
+
+    with opened("sqlite", tmp_path, "new") as new, new.run("open", start={"n": 0}) as again:
+        assert again.model(refused) == 7
+
+
+def test_the_old_store_is_only_read(tmp_path: Path) -> None:
+    for kind in ("sqlite", "directory"):
+        folder = tmp_path / kind
+        folder.mkdir()
+        with opened(kind, folder) as hf:
+            fill(hf)
+        before = fingerprint(folder)
+        with opened(kind, folder) as hf:
+            hf.repair(address("sqlite", tmp_path, f"new {kind}"))
+        after = {name: digest for name, digest in fingerprint(folder).items() if not name.endswith("-wal")}
+        assert after == before
+
+
+def test_whatever_bit_is_flipped_what_is_repaired_is_true(tmp_path: Path) -> None:
+    """Each store that can be opened is repaired into a sound one, of which every state is one that was saved."""
+    with opened("sqlite", tmp_path) as hf:
+        for name in ("t", "other"):
+            for n in range(1, STATES + 1):
+                hf.thread(name).save(state_at(n), step=n)
+        hf.thread("t").fork("fork", at="@5")
+    content = (tmp_path / "store.db").read_bytes()
+    source = random.Random(11)
+    kept = closed = 0
+    for number in range(FLIPS):
+        at, bit = source.randrange(len(content)), source.randrange(8)
+        where = f"flip bit {bit} of byte {at} (number {number}; seed 11)"
+        changed = bytearray(content)
+        changed[at] ^= 1 << bit
+        (tmp_path / "flipped.db").write_bytes(changed)
+        try:
+            with opened("sqlite", tmp_path, "flipped") as hf:
+                done = hf.repair(address("sqlite", tmp_path, f"new {number}"))
+        except HoldfastError:
+            closed += 1
+        else:
+            with opened("sqlite", tmp_path, f"new {number}") as new:
+                assert new.verify().ok, where
+                for info in new.threads():
+                    for checkpoint in new.thread(info.name).history():
+                        state = new.thread(info.name).load(checkpoint).state
+                        assert state == state_at(state["step"]), where
+            assert done.checkpoints == 2 * STATES + 1 or done.lost, where
+            kept += done.checkpoints
+        for file in tmp_path.glob(f"new {number}.db*"):
+            file.unlink()
+        for file in tmp_path.glob("flipped.db-*"):
+            file.unlink()
+    assert closed < FLIPS / 10
+    assert kept > 0.97 * (FLIPS - closed) * (2 * STATES + 1)
+    ledger.note("repair", "sqlite", bits_flipped=FLIPS, not_opened=closed, checkpoints_kept=kept)
+
+
+def test_a_merged_store_with_deleted_checkpoints_is_copied_whole(tmp_path: Path) -> None:
+    """Cells that deleted checkpoints brought, and merged segments hold, find their way to what names them."""
+    source = random.Random(3)
+    with opened("sqlite", tmp_path) as hf:
+        thread = hf.thread("t")
+        state: dict[str, Any] = {"messages": [], "files": {f"f{i}": "x" * 30 for i in range(90)}}
+        for n in range(60):
+            state["messages"].append({"n": n, "text": "word " * source.randrange(60)})
+            state["files"][f"f{source.randrange(90)}"] = f"changed at {n}"
+            if n % 7 == 0:
+                state["messages"] = state["messages"][source.randrange(len(state["messages"])) :]
+            thread.save(state)
+            if n in (20, 40):
+                thread.rewind("@-3")
+                head = thread.latest()
+                assert head is not None
+                state = head.state
+        for seq in (2, 5, 6, 7, 19, 30, 31, 44, 45, 46):
+            found = [c for c in thread.history() if c.seq == seq]
+            if found:
+                thread.delete(found[0])
+        hf.optimize()
+        before = seen(hf)
+        for kind in ("sqlite", "directory"):
+            assert hf.repair(address(kind, tmp_path, "new")).ok
+            with opened(kind, tmp_path, "new") as new:
+                assert seen(new) == before
+                assert new.verify().ok
+
+
+def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
+    assert holdfast.Repaired is Repaired

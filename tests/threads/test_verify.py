@@ -1,0 +1,231 @@
+"""Verify: a whole store is found whole, and what was removed, exchanged, forged or torn apart is named."""
+
+from __future__ import annotations
+
+import random
+import sqlite3
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Looked
+from holdfast.state.draft import LogKind, log_kind
+from holdfast.stores import rows, segment
+from holdfast.stores.contract import CheckpointRow, Span
+from holdfast.stores.running import RunRow
+from holdfast.threads.covering import Covered
+from holdfast.threads.integrity import verify
+from holdfast.threads.soundness import Examiner
+from tests.threads.wholes import CIPHER, KINDS, STATES, change_blob, execute, fill, flip, opened, shown, state_at
+
+_SELECT = "SELECT * FROM checkpoint WHERE row_key & 4294967295 = ?"
+_DELETE = "DELETE FROM checkpoint WHERE row_key & 4294967295 = ?"
+
+
+@pytest.fixture(params=[None, "cipher"])
+def cipher(request: pytest.FixtureRequest) -> Any:
+    return None if request.param is None else CIPHER
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("deep", [True, False])
+def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_path: Path) -> None:
+    with opened(kind, tmp_path, cipher=cipher) as hf:
+        fill(hf)
+        report = hf.verify(deep=deep)
+        assert report.problems == ()
+        assert report.threads == 4
+        assert report.checkpoints == sum(info.count for info in hf.threads())
+        hf.optimize()
+        assert hf.verify(deep=deep).ok
+
+
+def test_progress_is_told(tmp_path: Path) -> None:
+    told: list[Looked] = []
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        hf.verify(progress=told.append)
+    assert told[-1].done == 4
+    assert [look.bytes for look in told] == sorted(look.bytes for look in told)
+    assert told[-1].bytes > 30_000
+
+
+def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    change_blob(tmp_path / "store.db", "value_piece", "data", "1", flip)
+    with opened("sqlite", tmp_path) as hf:
+        assert hf.verify(deep=False).ok
+        found = hf.verify().problems
+    assert all("shared value" in problem.what for problem in found)
+    # Every checkpoint that names it is hurt: all that have the prompt.
+    assert {seq for problem in found if problem.thread == "t" for seq in problem.seqs} == {3, 4, 5, 6, 7, 8, 9}
+
+
+# -- tampering: somebody changes the file, and makes SQLite's and Holdfast's checksums fit as far as he can -----------
+
+
+def saved(path: Path, cipher: Any) -> None:
+    with holdfast.open(path, durability="off", cipher=cipher) as hf:
+        for n in range(1, STATES + 1):
+            hf.thread("t").save(state_at(n), step=n)
+
+
+def problems(path: Path, cipher: Any) -> str:
+    with holdfast.open(path, durability="off", cipher=cipher) as hf:
+        report = hf.verify()
+    assert not report.ok
+    return "; ".join(f"{problem.thread} {problem.seqs}: {problem.what}" for problem in report.problems)
+
+
+def test_a_checkpoint_that_was_removed_shows(cipher: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    saved(path, cipher)
+    execute(path, "DELETE FROM checkpoint WHERE row_key & 4294967295 = 4")
+    assert "t (4,): " in problems(path, cipher)
+
+
+def renumbered(path: Path, moves: dict[int, int]) -> None:
+    """Put rows in each other's place, as an attacker does who can compute checksums."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        stored = {seq: connection.execute(_SELECT, (seq,)).fetchone() for seq in moves}
+        for seq in moves:
+            connection.execute(_DELETE, (seq,))
+        for seq, to in moves.items():
+            key, step, label, head, meta, refs, skeleton, cells = stored[seq]
+            new = key - seq + to
+            decoded = rows.decode(key, step, label, head, meta, refs, skeleton)
+            encoded = rows.encode(msgspec.structs.replace(decoded, seq=to))
+            bound = None if cells is None else segment.seal(cells[:-4], rows.context(new))
+            connection.execute(
+                "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+                (new, step, label, encoded.sealed(new), encoded.meta, encoded.refs, encoded.skeleton, bound),
+            )
+
+
+def test_two_checkpoints_that_were_exchanged_show(cipher: Any, tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    saved(path, cipher)
+    renumbered(path, {5: 6, 6: 5})
+    found = problems(path, cipher)
+    assert "t (5,)" in found
+    assert "t (6,)" in found
+
+
+def test_a_checkpoint_forged_without_the_key_shows(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    saved(path, CIPHER)
+    forged(path, 5, lambda row: msgspec.structs.replace(row, step=77))
+    assert "t (5,): its digest does not fit" in problems(path, CIPHER)
+
+
+def forged(path: Path, seq: int, forge: Callable[[CheckpointRow], CheckpointRow]) -> None:
+    """Change what is in clear of a row, with a checksum that fits, as somebody does who has the file but no key."""
+    with closing(sqlite3.connect(path)) as connection, connection:
+        found = connection.execute(_SELECT, (seq,)).fetchone()
+        key, step, label, head, meta, refs, skeleton, _ = found
+        row = forge(rows.decode(key, step, label, head, meta, refs, skeleton))
+        encoded = rows.encode(row)
+        connection.execute(
+            "UPDATE checkpoint SET step = ?, head = ? WHERE row_key = ?", (row.step, encoded.sealed(key), key)
+        )
+
+
+def test_a_plain_digest_shows_what_does_not_fit_it(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    saved(path, None)
+    forged(path, 5, lambda row: msgspec.structs.replace(row, step=77))
+    assert "t (5,): its digest does not fit" in problems(path, None)
+
+
+def test_a_data_key_that_is_gone_shows(tmp_path: Path) -> None:
+    path = tmp_path / "store.db"
+    saved(path, CIPHER)
+    execute(path, "DELETE FROM data_key WHERE hex(id) NOT LIKE '%00'")  # all but those that every store has
+    assert "data key of an encrypted record is missing" in problems(path, CIPHER)
+
+
+# -- runs and journals -----------------------------------------------------------------------------------------------
+
+
+def with_run(hf: Holdfast, **changes: Any) -> list[str]:
+    store = hf._session.store
+    thread = store.thread("run")
+    assert thread is not None
+    run = store.run(thread.position.thread)
+    assert run is not None
+
+    def changed(number: int) -> RunRow | None:
+        return msgspec.structs.replace(run, **changes) if number == thread.position.thread else store.run(number)
+
+    return [problem.what for problem in verify(shown(store, run=changed), deep=False).problems]
+
+
+def test_a_run_that_does_not_fit_its_journal_shows() -> None:
+    with opened("memory", Path()) as hf:
+        fill(hf)
+        assert with_run(hf) == []
+        assert with_run(hf, question=50) == ["its run waits for journal entry 50, which is not there"]
+        assert with_run(hf, closed=50) == ["its run has closed journal entry 50, and there are 3"]
+        assert with_run(hf, began=50) == ["its run was begun at a checkpoint that is not there"]
+        assert with_run(hf, lease_until=5) == ["its run is completed and still leased to somebody"]
+        assert with_run(hf, thread=50) == ["its run is that of thread number 50"]
+        assert all("was written under fence 1" in what for what in with_run(hf, fence=0)[:-1])
+        assert with_run(hf, fence=0)[-1] == "its run has a fence that no claim gives"
+
+
+def test_a_journal_with_a_hole_shows(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    execute(tmp_path / "store.db", "DELETE FROM effect WHERE row_key & 4294967295 = 2")
+    with opened("sqlite", tmp_path) as hf:
+        found = [problem for problem in hf.verify(deep=False).problems if problem.thread == "run"]
+    assert any("journal entr" in problem.what and "2" in problem.what for problem in found)
+
+
+# -- sets of cells ---------------------------------------------------------------------------------------------------
+
+
+def test_covered_is_a_set_of_positions() -> None:
+    source = random.Random(7)
+    for _ in range(300):
+        covered, model = Covered(), set[int]()
+        for _ in range(12):
+            start = source.randrange(40)
+            end = start + source.randrange(6)
+            wanted = set(range(start, end))
+            assert covered.holds(start, end) == (wanted <= model)
+            assert {at for gap in covered.missing(start, end) for at in range(*gap)} == wanted - model
+            assert covered.touches(start, end) == bool(wanted & model)
+            covered.add(start, end)
+            model |= wanted
+            assert {at for a, b in zip(covered.starts, covered.ends, strict=True) for at in range(a, b)} == model
+            assert all(a > b for a, b in zip(covered.starts[1:], covered.ends, strict=False))
+
+
+def test_cells_whose_commit_was_deleted_are_followed(tmp_path: Path) -> None:
+    """A node cell that a deleted checkpoint brought names others: they are looked at, too."""
+    read: list[Span] = []
+    with opened("memory", tmp_path) as hf:
+        thread = hf.thread("t")
+        for n in (1, 2):
+            thread.save({"agents": {f"agent {i}": {"said": ["word " * 40] * 60} for i in range(80)}, "n": n})
+        thread.delete("@1")
+        store = hf._session.store
+
+        def cells(spans: Any) -> Any:
+            read.extend(spans)
+            return store.cells(spans)
+
+        number = store.thread_numbers()[0]
+        with Examiner(shown(store, cells=cells)) as examiner:
+            assert [examined.problems for examined in examiner.thread(number)] == [(), ()]
+            assert not examiner.is_proven(number)
+    kinds = {log_kind(span.log) for span in read if span.first < 2}
+    assert LogKind.NODE in kinds
+    assert kinds - {LogKind.NODE}
