@@ -1,0 +1,213 @@
+"""The decoders of every store, given records that were forged: whole by their checksums, and not what was written."""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import struct
+from collections.abc import Callable
+from typing import Any
+from zlib import crc32
+
+import msgspec
+
+from holdfast.codec import packed, text
+from holdfast.crypto import records as sealed
+from holdfast.crypto.sealing import Seal
+from holdfast.errors import HoldfastError
+from holdfast.records import Usage
+from holdfast.state import loading
+from holdfast.stores import records, rows, segment
+from holdfast.stores.contract import CheckpointRow, Refs, Run, Span
+from holdfast.stores.directory import records as directory
+from holdfast.stores.running import Deadline, EffectRow, Owner, Progress, RunRow
+from holdfast.threads import meta
+from tests.hostile.forging import forged_bytes, forged_value
+from tests.hostile.texts import CORPUS
+
+KEY = rows.key(1, 1)
+CONTEXT = rows.context(KEY)
+SEAL = Seal(b"12345678", b"k" * 32, "aes-256-gcm", b"default")
+FORM = text.TextForm()
+
+_RUN = RunRow(
+    thread=1,
+    status="waiting",
+    fence=3,
+    reason="waits",
+    owner=Owner("host", "boot", 1, 2, 3),
+    clock="boot",
+    wake_at=5,
+    progress=Progress(0.5, 1.0, "half", 6),
+    result=packed.encode({"total": 3}),
+)
+_EFFECT = EffectRow(
+    branch=1,
+    step=1,
+    key="k#1",
+    name="k",
+    kind="model",
+    status="done",
+    arguments=b"a" * 32,
+    fence=1,
+    begun_at=1,
+    call=packed.encode({"a": 1}),
+    result=packed.encode([1]),
+    mark="wait:k",
+    deadline=Deadline("boot", 1, 2),
+    usage=Usage(input=3),
+    number=1,
+)
+_ROW = CheckpointRow(seq=1, id=b"i" * 16, parent=None, step=1, move=1, digest=b"d" * 32)
+_META = meta.encode(
+    meta.Meta(created_at=1, size=2, tags=("a",), metadata=packed.encode({"a": 1}), usage=Usage(input=1))
+)
+_REFS = Refs((Span(0, 16, 0, 2, 1, 1),), (b"v" * 32,))
+_SEGMENT = segment.draft([Run(16, 0, (b"cell", b"other"), (_REFS, Refs())), Run(18, 0, (b"x" * 300,))])
+_VALUE = packed.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
+
+
+def _crc(data: bytes, bound: bytes = b"") -> bytes:
+    return struct.pack("<I", crc32(data, crc32(bound)))
+
+
+def read_run(data: bytes) -> object:
+    columns = (1, b"default", b"waiting", 0, b"boot", 5, 0, 0, data)
+    return records.read_run((*columns, records._run_checksum(*columns)))
+
+
+def read_effect(data: bytes) -> object:
+    return records.read_effect(KEY, data + _crc(data, struct.pack("<q", KEY)))
+
+
+def read_checkpoint(data: bytes) -> object:
+    checksum = rows._checksum(KEY, 1, None, data, b"")
+    return rows.decode(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
+
+
+def read_segment(data: bytes) -> object:
+    return segment.unpack(segment.seal(data, CONTEXT), CONTEXT)
+
+
+def read_meta(data: bytes) -> object:
+    return meta.checkpoint_of("name", msgspec.structs.replace(_ROW, meta=data))
+
+
+def read_skeleton(data: bytes) -> object:
+    return loading.read_skeleton(msgspec.structs.replace(_ROW, skeleton=data))
+
+
+def read_text(data: bytes) -> object:
+    return text.from_text(data), text.from_texts([data, b"1"])
+
+
+def read_sealed(data: bytes) -> object:
+    return sealed.open_run(
+        msgspec.structs.replace(_RUN, progress=None, sealed=SEAL.seal(data, sealed._run_place(_RUN))), SEAL
+    )
+
+
+def read_sealed_entry(data: bytes) -> object:
+    place = sealed._entry_place(_EFFECT)
+    return sealed.open_entry(msgspec.structs.replace(_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+
+
+def read_sealed_checkpoint(data: bytes) -> object:
+    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, b"meta\0" + _ROW.id))
+    return sealed.open_checkpoint(row, SEAL)
+
+
+def open_sealed(data: bytes) -> object:
+    return SEAL.open(data, b"place")
+
+
+def read_line(data: bytes) -> object:
+    return directory.replayed(data)
+
+
+def read_effect_line(data: bytes) -> object:
+    return directory.read_effect(data, FORM)
+
+
+def read_run_line(data: bytes) -> object:
+    line = directory.replayed(data)
+    return directory.read_run(line, FORM) if isinstance(line, directory.RunLine) else None
+
+
+def _head() -> bytes:
+    return rows.encode(_ROW).head
+
+
+def _line() -> bytes:
+    row = msgspec.structs.replace(_ROW, meta=_META, skeleton=b"\x90")
+    return _json(directory.show_checkpoint(row, (), FORM))
+
+
+def _opened_run() -> bytes:
+    return SEAL.open(sealed.seal_run(_RUN, SEAL).sealed, sealed._run_place(_RUN))
+
+
+def _opened_entry() -> bytes:
+    return SEAL.open(sealed.seal_entry(_EFFECT, None, SEAL).sealed, sealed._entry_place(_EFFECT))
+
+
+def _json(record: msgspec.Struct) -> bytes:
+    return msgspec.json.encode(record)
+
+
+DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
+    "run": (read_run, records._packed(_RUN)),
+    "effect": (read_effect, records._packed(_EFFECT)),
+    "checkpoint": (read_checkpoint, _head()),
+    "segment": (read_segment, _SEGMENT),
+    "meta": (read_meta, _META),
+    "skeleton": (read_skeleton, msgspec.msgpack.encode((1, (1, 1), ((16, 0, 1),), 10, b"\xd4\x40\xc0"))),
+    "packed": (packed.decode, _VALUE),
+    "text": (read_text, text.to_text(_VALUE)),
+    "sealed run": (read_sealed, _opened_run()),
+    "sealed entry": (read_sealed_entry, _opened_entry()),
+    "sealed checkpoint": (read_sealed_checkpoint, msgspec.msgpack.encode(("label", _META))),
+    "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
+    "line": (read_line, _line()),
+    "effect line": (read_effect_line, _json(directory.show_effect(_EFFECT, FORM))),
+    "run line": (read_run_line, _json(directory.show_run(_RUN, FORM))),
+}
+
+
+def attempt(seed: int) -> None:
+    """One forged record for one decoder. Whatever it raises is a defect."""
+    rng = random.Random(seed)
+    name = rng.choice(list(DECODERS))
+    _, good = DECODERS[name]
+    data = forged(name, good, rng)
+    for _ in range(rng.choice((0, 0, 1, 2))):
+        data = forged(name, data, rng)
+    decode(name, data)
+
+
+def forged(name: str, data: bytes, rng: random.Random) -> bytes:
+    if name in ("run", "effect", "sealed run", "sealed entry"):
+        return rng.choice((b"\0", b"\0", b"\1", b"\2")) + forged_bytes(data[1:], rng)
+    if name == "segment" and rng.random() < 0.8:
+        length = int.from_bytes(data[2:6], "little")
+        header = forged_bytes(data[6 : 6 + length], rng)
+        return data[:2] + len(header).to_bytes(4, "little") + header + data[6 + length :]
+    if name in ("text", "line", "effect line", "run line") and rng.random() < 0.8:
+        with contextlib.suppress(msgspec.MsgspecError, UnicodeError, RecursionError):
+            return msgspec.json.encode(forged_value(msgspec.json.decode(data), rng))
+    return forged_bytes(data, rng)
+
+
+def decode(name: str, data: bytes) -> Any:
+    """What a decoder makes of bytes; None where it refuses them as it should."""
+    try:
+        return DECODERS[name][0](data)
+    except HoldfastError as error:
+        str(error)
+        return None
+
+
+def kept() -> list[tuple[str, bytes]]:
+    """Records that were once more than an error: the decoder, and the bytes."""
+    found = msgspec.json.decode((CORPUS / "records.json").read_bytes(), type=list[tuple[str, str, str]])
+    return [(name, bytes.fromhex(data)) for name, data, _ in found]

@@ -1,0 +1,177 @@
+"""Stores made to keep a reader busy for ever, or to fill its memory: circles, bombs and counts without end."""
+
+from __future__ import annotations
+
+import contextlib
+import sqlite3
+import struct
+import time
+import tracemalloc
+from collections.abc import Callable
+from pathlib import Path
+from zlib import crc32
+
+import msgspec
+import pytest
+import zstandard
+
+import holdfast
+from holdfast.errors import Damaged, HoldfastError
+from holdfast.stores import rows, segment
+from holdfast.stores.contract import Refs, Span
+from tests.hostile.scene import tour
+
+SECONDS = 60.0
+MEMORY = 200 << 20
+
+
+def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) -> None:
+    """Change fields of a checkpoint's record, and its refs, and compute its checksums anew."""
+    key = rows.key(1, seq)
+    found = connection.execute("SELECT step, label, head, meta, refs FROM checkpoint WHERE row_key = ?", (key,))
+    step, label, head, meta, refs = found.fetchone()
+    fields = msgspec.to_builtins(rows._decode_head(head[:-4]), builtin_types=(bytes,))
+    if "refs" in changes:
+        refs = msgspec.msgpack.encode(changes.pop("refs"))
+        fields[5] = crc32(refs)
+    names = rows._Head.__struct_fields__
+    for name, value in changes.items():
+        fields[names.index(name)] = value
+    packed = msgspec.msgpack.encode(fields)
+    sealed = packed + struct.pack("<I", rows._checksum(key, step, label, packed, meta))
+    connection.execute("UPDATE checkpoint SET head = ?, refs = ? WHERE row_key = ?", (sealed, refs, key))
+
+
+def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
+    row = list(connection.execute("SELECT * FROM thread WHERE thread_no = 1").fetchone())
+    names = rows.StoredThread.__struct_fields__
+    for name, value in changes.items():
+        row[names.index(name)] = value
+    checksum = msgspec.convert(row[:-1], rows.StoredThread).checksum()
+    for name, value in changes.items():
+        statement = f"UPDATE thread SET {name} = ?, checksum = ? WHERE thread_no = 1"  # noqa: S608 - names of the schema
+        connection.execute(statement, (value, checksum))
+
+
+def set_segment(connection: sqlite3.Connection, seq: int, header: object, body: bytes, encoding: int) -> None:
+    packed = msgspec.msgpack.encode(header)
+    blob = segment.seal(struct.pack("<BBI", 1, encoding, len(packed)) + packed + body, rows.context(rows.key(1, seq)))
+    connection.execute("UPDATE checkpoint SET cells = ? WHERE row_key = ?", (blob, rows.key(1, seq)))
+
+
+def parents_in_a_circle(connection: sqlite3.Connection) -> None:
+    for seq in range(1, 7):
+        set_checkpoint(connection, seq, parent_thread=0, parent_seq=7 - seq, deleted=True)
+
+
+def a_parent_of_itself(connection: sqlite3.Connection) -> None:
+    set_checkpoint(connection, 6, parent_thread=0, parent_seq=6, deleted=True)
+
+
+def four_billion_checkpoints(connection: sqlite3.Connection) -> None:
+    set_thread(connection, last=(1 << 32) - 1, move=1 << 33)
+
+
+def a_head_far_away(connection: sqlite3.Connection) -> None:
+    set_thread(connection, last=(1 << 32) - 1, head=(1 << 32) - 1, count=(1 << 32) - 1, move=1 << 33)
+
+
+def numbers_of_no_thread(connection: sqlite3.Connection) -> None:
+    set_thread(connection, last=-1, head=-5, count=1 << 62)
+
+
+def a_node_of_itself(connection: sqlite3.Connection) -> None:
+    itself = Refs((Span(0, 16, 0, 1, 6, 6),))
+    body = b"\x81\xa1a\xd4\x41\xc0"
+    set_segment(
+        connection,
+        6,
+        [[[16, 0, 1]], 4 + len(body), [[itself]]],
+        struct.pack("<I", len(body)) + body,
+        segment.RAW,
+    )
+    set_checkpoint(connection, 6, refs=itself)
+
+
+def spans(*made: tuple[int, int, int, int, int, int]) -> Callable[[sqlite3.Connection], None]:
+    def forge(connection: sqlite3.Connection) -> None:
+        set_checkpoint(connection, 6, refs=Refs(tuple(Span(*fields) for fields in made)))
+
+    return forge
+
+
+def a_bomb(connection: sqlite3.Connection) -> None:
+    body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 30))
+    set_segment(connection, 6, [[[16, 0, 1]], 1 << 30, []], body, segment.ZSTD)
+
+
+def a_bomb_that_says_it_is_small(connection: sqlite3.Connection) -> None:
+    body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
+    set_segment(connection, 6, [[[16, 0, 1]], 100, []], body, segment.ZSTD)
+
+
+def more_cells_than_bytes(connection: sqlite3.Connection) -> None:
+    set_segment(connection, 6, [[[16, 0, (1 << 63) - 1]], 4, []], bytes(4), segment.RAW)
+
+
+def a_large_value_that_is_a_bomb(connection: sqlite3.Connection) -> None:
+    body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
+    connection.execute("UPDATE value_piece SET data = ?, size = ?", (body, 1 << 28))
+
+
+def values_of_many_pieces(connection: sqlite3.Connection) -> None:
+    connection.execute("UPDATE value SET pieces = ?", ((1 << 62),))
+
+
+CRAFTED = {
+    "parents in a circle": parents_in_a_circle,
+    "a parent of itself": a_parent_of_itself,
+    "four billion checkpoints": four_billion_checkpoints,
+    "a head far away": a_head_far_away,
+    "numbers of no thread": numbers_of_no_thread,
+    "a node of itself": a_node_of_itself,
+    "a huge span": spans((0, 16, 0, 1 << 62, 1, 6)),
+    "a negative span": spans((0, 16, -5, -1, 1, 6)),
+    "a span of later commits": spans((0, 16, 0, 1, 6, 1 << 40)),
+    "spans over each other": spans((0, 18, 0, 20, 1, 6), (0, 18, 10, 20, 1, 6), (0, 18, 0, 20, 1, 6)),
+    "a span of another thread": spans((2, 16, 0, 1, 1, 1)),
+    "a span of no thread": spans((1 << 62, 16, 0, 1, 1, 1)),
+    "a bomb": a_bomb,
+    "a bomb that says it is small": a_bomb_that_says_it_is_small,
+    "more cells than bytes": more_cells_than_bytes,
+    "a large value that is a bomb": a_large_value_that_is_a_bomb,
+    "values of many pieces": values_of_many_pieces,
+}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    """A thread of six saves without a rewind, so that the forged checkpoint 6 is its head."""
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        thread = hf.thread("main")
+        for step in range(1, 7):
+            messages = [{"content": f"message {number} " + "x" * 60} for number in range(step * 20)]
+            thread.save({"messages": messages, "plan": {"steps": ["y" * 200] * 20}, "blob": "abcdefgh" * 4000})
+    return path
+
+
+@pytest.mark.parametrize("name", CRAFTED)
+def test_it_is_an_error_soon_and_in_little_memory(name: str, store: Path) -> None:
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        CRAFTED[name](connection)
+        connection.commit()
+    begun = time.monotonic()
+    tracemalloc.start()
+    try:
+        with holdfast.open(store, durability="off") as hf:
+            with pytest.raises(Damaged):
+                hf.thread("main").latest()
+            tour(hf)
+    except HoldfastError:
+        pass
+    finally:
+        _, peak = tracemalloc.get_traced_memory()
+        tracemalloc.stop()
+    assert time.monotonic() - begun < SECONDS
+    assert peak < MEMORY
