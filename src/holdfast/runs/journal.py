@@ -151,6 +151,7 @@ class Journal:
                 self._write(list(self._waiting))
 
     def _write(self, rows: list[EffectRow]) -> None:
+        moment = time.monotonic()
         try:
             numbers = self._store.journal(self._thread, self._lease.fence, rows)
         except LeaseLost:
@@ -160,9 +161,10 @@ class Journal:
         for written, number in zip(rows, numbers, strict=True):
             self._entries[written.step, written.key] = replace(written, number=number)
             if number == self._last + 1:
-                self._last = number
+                # Nothing came between it and the entry before: that is as good as a look.
+                self._last, self._looked = number, moment
             elif number > self._last:
-                self._looked = 0.0  # somebody wrote from outside: `heed` will read that
+                self._looked = moment = 0.0  # somebody wrote from outside: `heed` will read that
 
     def write_with_next(self, row: EffectRow) -> EffectRow:
         """Record an entry together with whatever is written next."""

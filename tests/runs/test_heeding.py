@@ -1,0 +1,72 @@
+"""When a run looks for what was told from outside: by its own writes, where they show that nothing came between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast.runs import journal
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow
+from tests.runs.conftest import World
+
+
+class Counting:
+    """A store that counts how often a journal is read."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.looks = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[EffectRow]:
+        self.looks += 1
+        return self._store.effects(thread, after=after, limit=limit)
+
+
+class Ticking:
+    """A clock by which a call takes most of the time between two looks, and two calls take more."""
+
+    def __init__(self) -> None:
+        self._now = 1000.0
+
+    def monotonic(self) -> float:
+        self._now += journal._LOOK_SECONDS * 0.4
+        return self._now
+
+    time_ns = staticmethod(time.time_ns)
+
+
+def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    counting: list[Counting] = []
+
+    def counted(store: Store) -> Any:
+        counting.append(Counting(store))
+        return counting[-1]
+
+    monkeypatch.setattr(journal, "time", Ticking())
+    with world.running("t", world.open(store=counted), start={}) as run:
+        run.model(lambda: "first")
+        before = counting[0].looks
+        for _ in range(10):
+            run.model(lambda: "more")
+        assert counting[0].looks == before
+
+
+def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However long ago the last look was meant to be: the number of the second write shows it."""
+    monkeypatch.setattr(journal, "_LOOK_SECONDS", 60.0)
+    monkeypatch.setattr("holdfast.runs.answers.note_told", lambda: None)  # as if another process had told it
+    hf = world.open()
+    with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
+        run.model(lambda: "first")
+        hf.cancel("t", "enough")
+        run.model(lambda: "not heard yet: this call's own write is what shows it")
+        run.model(lambda: "never called")
+    assert [effect.status for effect in hf.effects("t") if effect.effect == "model"] == ["done", "done"]
