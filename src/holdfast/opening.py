@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Literal, get_args
 
 from holdfast.crypto.cipher import Cipher
-from holdfast.errors import InvalidArgument, StoreError, WrongKey
+from holdfast.errors import InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.contract import Store
 
 Durability = Literal["full", "normal", "off"]
@@ -45,6 +45,11 @@ def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
     from holdfast.crypto.ring import Ring  # noqa: PLC0415 - its package is an extra, and takes time to import
     from holdfast.crypto.store import SealedStore  # noqa: PLC0415
 
+    # Asked before there are keys: a store with keys is an encrypted one, and could not be opened without any more.
+    if not store.keys(after=b"", limit=1) and store.threads(prefix="", after=None, limit=1):
+        raise NotEncrypted(
+            "the store holds threads that are not encrypted, which is refused with a cipher; it was left as it was"
+        )
     return SealedStore(store, Ring(store, cipher, namespace))
 
 

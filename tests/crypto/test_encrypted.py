@@ -181,7 +181,15 @@ def test_other_keys_do_not_open_it(hf: holdfast.Holdfast, address: str, cipher: 
 def test_what_is_in_clear_is_refused(address: str) -> None:
     with holdfast.open(address) as clear:
         clear.thread("t").save({"a": 1})
-    with holdfast.open(address, cipher=CIPHER) as hf:
+    with pytest.raises(NotEncrypted):
+        holdfast.open(address, cipher=CIPHER)
+    with holdfast.open(address) as clear:
+        assert latest(clear, "t").state == {"a": 1}, "it was left as it was"
+
+
+def test_what_comes_in_clear_later_is_refused(address: str) -> None:
+    with holdfast.open(address) as clear, holdfast.open(address, cipher=CIPHER) as hf:
+        clear.thread("t").save({"a": 1})
         with pytest.raises(NotEncrypted):
             hf.thread("t").latest()
         with pytest.raises(NotEncrypted):
@@ -281,3 +289,21 @@ def test_a_fork_keeps_the_key_of_its_origin(hf: holdfast.Holdfast, address: str)
     hf.thread("t").drop()
     with closing(holdfast.open(address, cipher=CIPHER)) as again:
         assert len(latest(again, "fork").state["messages"]) == 50
+
+
+def test_a_fork_that_is_made_while_its_origin_is_dropped_keeps_the_key(
+    hf: holdfast.Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf.thread("t").save({"messages": [{"text": "x" * 300} for _ in range(50)]})
+    store = hf._session.store
+    assert isinstance(store, SealedStore)
+    drop = store._store.drop
+
+    def forked_before(thread: int) -> None:
+        with holdfast.open(address, cipher=CIPHER) as other:
+            other.thread("t").fork("fork")
+        drop(thread)
+
+    monkeypatch.setattr(store._store, "drop", forked_before)
+    hf.thread("t").drop()
+    assert len(latest(hf, "fork").state["messages"]) == 50

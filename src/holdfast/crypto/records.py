@@ -7,7 +7,6 @@ cell for its log and position, a checkpoint's fields for its id, a journal entry
 from __future__ import annotations
 
 import base64
-import binascii
 import struct
 from collections.abc import Callable
 from typing import Final, TypeVar
@@ -212,7 +211,7 @@ def open_text(text: str, seal: Seal, place: bytes) -> str:
         raise NotEncrypted("the store holds a text that is not encrypted, which is refused with a cipher")
     try:
         sealed = base64.b64decode(text[len(_TEXT) :], validate=True)
-    except binascii.Error as error:
+    except ValueError as error:
         raise Damaged("an encrypted text cannot be read") from error
     if key_id(sealed) != seal.id:
         raise Damaged("an encrypted text was put in another one's place")

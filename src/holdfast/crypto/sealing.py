@@ -61,11 +61,14 @@ class Seal:
         if deflated is not None:
             flags |= _COMPRESSED
             plain = len(plain).to_bytes(_SIZE_BYTES) + deflated
-        hasher = hashlib.blake2b(place, digest_size=_NONCE_BYTES, key=self._nonce_key)
+        prefix = bytes((MAGIC, flags)) + self.id
+        authenticated = prefix + self._namespace + place
+        # With its length: where place ends and content begins must not be a matter of content.
+        hasher = hashlib.blake2b(len(authenticated).to_bytes(8), digest_size=_NONCE_BYTES, key=self._nonce_key)
+        hasher.update(authenticated)
         hasher.update(plain)
         nonce = hasher.digest()
-        prefix = bytes((MAGIC, flags)) + self.id
-        sealed = self._aeads[self._writes].encrypt(nonce, plain, prefix + self._namespace + place)
+        sealed = self._aeads[self._writes].encrypt(nonce, plain, authenticated)
         return prefix + nonce + sealed
 
     def open(self, sealed: bytes, place: bytes) -> bytes:

@@ -199,11 +199,11 @@ class SealedStore:
     def drop(self, thread: int) -> None:
         """The key goes with the thread, unless forks still use its cells: what is left on a disk cannot be read."""
         id = self._key_of(thread)
-        used = bool(self._store.forks(thread))
         self._store.drop(thread)
-        if id is not None and not used:
-            self._ring.remove(id)
         self._keys.pop(thread, None)
+        # Asked after the drop: until then somebody may have forked it, and nobody can any more.
+        if id is not None and not self._store.forks(thread):
+            self._ring.remove(id)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
