@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection
 from contextlib import suppress
+from functools import partial
 from typing import Any, Final, Literal
 
 import msgspec
 
 import holdfast
 from holdfast import Effect, Holdfast, Lost, Retention, Run
-from holdfast.errors import HoldfastError, InvalidArgument, LeaseHeld, NotFound, StoreError
+from holdfast.errors import InvalidArgument, LeaseHeld, NotFound, StoreError
 from tests.codec.strategies import identical
 
 PROMPT: Final = "You are careful and you answer in one sentence. " * 400  # a shared value
@@ -189,7 +190,7 @@ class Judge:
         except StoreError as error:
             self._verdict.noticed.append(f"{what}: {error}")
             return None
-        except (HoldfastError, Exception) as error:
+        except Exception as error:
             raise AssertionError(f"{what} raised {error!r}") from error
 
     def _older(self, hf: Holdfast) -> None:
@@ -205,7 +206,7 @@ class Judge:
 
     def _thread(self, hf: Holdfast, name: str, track: Track) -> None:
         for seq, id in track.ids.items():
-            loaded = self._tried(f"load {name} {seq}", lambda id=id: hf.thread(name).load(id))  # type: ignore[misc]
+            loaded = self._tried(f"load {name} {seq}", partial(hf.thread(name).load, id))
             if loaded is None:
                 self._verdict.hurt.add((name, seq))
                 self._partial(hf, name, id, track.states[seq])
@@ -227,7 +228,7 @@ class Judge:
         for ref, seq in track.refs.items():
             if "labels" in self._pardoned and not ref[1:].removeprefix("-").isdecimal():
                 continue
-            found = self._tried(f"{name} {ref}", lambda ref=ref: hf.thread(name).load(ref))  # type: ignore[misc]
+            found = self._tried(f"{name} {ref}", partial(hf.thread(name).load, ref))
             assert found is None or found.seq == seq, f"{name}: {ref} is said to be {found.seq}, not {seq}"
         self._history(hf, name, track)
 
@@ -256,7 +257,7 @@ class Judge:
             assert "listing" in self._pardoned, f"the threads are said to be {listed}"
             self._verdict.noticed.append("threads: some are not listed, or as they were")
         for name, journal in self._before.journals.items():
-            found = self._tried(f"journal of {name}", lambda name=name: hf.effects(name))  # type: ignore[misc]
+            found = self._tried(f"journal of {name}", partial(hf.effects, name))
             if found is not None and "journal" not in self._pardoned:
                 assert found == journal, f"the journal of {name} is said to be {found}"
 
