@@ -41,7 +41,9 @@ LAYERS = {
     "state": BASE | {"codec", "stores.contract", "stores.hashing"},
     "threads": BASE | {"codec", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking"},
     "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},
-    "adapters": BASE | {"aio", "handle", "policy", "runs", "threads"},
+    # A checkpointer keeps a tree of its own and knows what changed: it stands on the parts of a state.
+    "adapters": BASE
+    | {"aio", "aio_threads", "codec", "handle", "policy", "runs", "state", "stores.contract", "threads"},
     "telemetry": BASE | {"handle"},
     "cli": BASE | {"handle", "keeping", "opening", "runs", "threads"},
 }

@@ -169,6 +169,12 @@ def test_keys_are_found_wherever_they_stand(key: str) -> None:
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = [redacted]"),
         ("postgresql://me:pass:word@host/db", "postgresql://me:[redacted]@host/db"),
         ("redis://:secret@host:6379", "redis://:[redacted]@host:6379"),
+        ("postgresql://me:p@ss@w@rd@host/db?a=b@c", "postgresql://me:[redacted]@host/db?a=b@c"),
+        ("amqp://me:ab/cd+ef==@host", "amqp://me:[redacted]@host"),
+        ("redis://:12#34?5@host", "redis://:[redacted]@host"),
+        ('{"url": "mysql://a:b@c", "to": "me@there"}', '{"url": "mysql://a:[redacted]@c", "to": "me@there"}'),
+        ('["mysql://a:b@c","me@example.org"]', '["mysql://a:[redacted]@c","me@example.org"]'),
+        ("mysql://a:b@c;me@example.org", "mysql://a:[redacted]@c;me@example.org"),
         ("two: AKIAIOSFODNN7EXAMPLE, AKIAIOSFODNN7EXAMPLF.", "two: [redacted], [redacted]."),
     ],
 )
@@ -183,6 +189,7 @@ def test_what_stands_around_a_key_stays(text: str, shown: str) -> None:
         "The bearer of this letter is a friend of mine.",
         "use sk-learn, task-oriented-programming-is-fine, risk-adjusted-return-of-the-fund",
         "https://example.org:8080/path@2?user:x@y",
+        "https://example.org:8080/mail?to=me@example.org",
         "a digest: 9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08",
         "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----",
         "AKIA is how they begin; ghp_ and xoxb- too",
@@ -195,7 +202,19 @@ def test_other_texts_pass_as_they_are(text: str) -> None:
 
 @pytest.mark.parametrize(
     "piece",
-    ["sk-", "eyJ-", "-----BEGIN PRIVATE KEY-----", "bearer ", "a", "a://b:", "-----BEGIN ", "x-----END", "eyJ."],
+    [
+        "a://b:c/@",
+        "a://b:@",
+        "sk-",
+        "eyJ-",
+        "-----BEGIN PRIVATE KEY-----",
+        "bearer ",
+        "a",
+        "a://b:",
+        "-----BEGIN ",
+        "x-----END",
+        "eyJ.",
+    ],
 )
 def test_the_time_grows_with_the_length_of_a_text_only(piece: str) -> None:
     def seconds(characters: int) -> float:

@@ -8,11 +8,13 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import msgspec
+from msgspec.structs import replace
 
-from holdfast.errors import InvalidArgument, NotEncrypted, StoreError
-from holdfast.opening import open_plain, path_of
+from holdfast.errors import AlreadyExists, InvalidArgument, NotEncrypted, StoreError, WrongKey
+from holdfast.finishing import placed
+from holdfast.opening import Durability, open_plain, path_of
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Problem, Store
 from holdfast.threads import integrity
 from holdfast.threads.integrity import Looked, Repaired, Report
 from holdfast.threads.session import Session
@@ -68,7 +70,8 @@ class Keeping:
 
         All namespaces are copied, and what is encrypted stays so. The copy is verified, as far as this handle's
         namespace goes. `progress` is told how much is copied, and of how much. AlreadyExists if there is something
-        under the target; then, and after any other error, there is no copy.
+        under the target, InvalidArgument if that lies in the store's own folder; then, and after any other error of
+        copying, there is no copy.
         """
         self._session.check_open()
         store = _plain(self._session.store)
@@ -80,6 +83,7 @@ class Keeping:
             )
         if kind != store.kind:
             raise InvalidArgument(f"a backup is of the same kind as its store: {_SHAPES[store.kind]}")
+        _require_elsewhere(store.path, path)
         size = store.backup(path, progress)
         return BackedUp(path, size, self._looked_at(target, deep=verify))
 
@@ -87,27 +91,39 @@ class Keeping:
         """Copy what can be read into a new store of any kind, this namespace of it; the store itself is only read.
 
         Ids, order, labels, metadata, times, journals and runs stay. What is damaged is left out, checkpoints as
-        tombstones, and said. AlreadyExists if the target holds threads. Do it while nobody writes to the store.
+        tombstones, and said. AlreadyExists if the target holds threads; WrongKey if it is encrypted already, and so
+        has data keys of its own. Do it while nobody writes to the store.
         """
         # Who does not repair does not wait for the imports.
-        from holdfast.threads.repair import repair  # noqa: PLC0415
+        from holdfast.threads.repair import repair, require_empty  # noqa: PLC0415
 
         self._session.check_open()
+        plain = _plain(self._session.store)
         kind, path = path_of(target)
+        if isinstance(plain, BackingUp) and kind in _SHAPES:
+            _require_elsewhere(plain.path, path)
         # SQLite writes all to the disk when it is closed; a folder is written as it goes.
-        copy = open_plain(target, namespace=self._session.namespace, durability="full" if kind == "dir" else "normal")
-        try:
-            behind = _behind_same_cipher(self._session.store, copy)
-            with _salvageable(self._session.store, near=None if kind not in _SHAPES else path) as source:
-                return repair(source, behind, progress)
-        finally:
-            copy.close()
+        durability: Durability = "full" if kind == "dir" else "normal"
+        with placed(target, kind, path) as place:
+            copy = open_plain(place, namespace=self._session.namespace, durability=durability)
+            try:
+                # First: a store in clear that was given a key could not be opened any more.
+                require_empty(copy)
+                behind = _behind_same_cipher(self._session.store, copy)
+                with _salvageable(self._session.store, near=None if kind not in _SHAPES else path) as (source, lost):
+                    done = repair(source, behind, progress, values=_plain(source).value)
+                    done = replace(done, lost=(*lost, *done.lost))
+            finally:
+                copy.close()
+        return done
 
     def rekey(self, progress: Callable[[int], None] | None = None) -> int:
         """Wrap every data key by the cipher's current key; how many were not. What they encrypt is not touched.
 
-        Once it has returned, older keys can be taken from the cipher. `progress` is told how many keys were looked at
-        since it was last told. NotEncrypted if the store was opened without a cipher.
+        Open every writer with the new current key first. Once this has returned, older keys can be taken from the
+        cipher. `progress` is told how many keys were looked at since it was last told. Damaged, when all others are
+        wrapped, if some cannot be: the message says which. Conflict if others go on making keys wrapped by another;
+        NotEncrypted if the store was opened without a cipher.
         """
         self._session.check_open()
         store = self._session.store
@@ -132,6 +148,15 @@ def _plain(store: Store) -> Store:
     return store.plain if isinstance(store, Rewrapping) else store
 
 
+def _require_elsewhere(path: str, target: str) -> None:
+    """Refuse a target that is the store itself, or lies in its folder: whoever wrote there would write to the store."""
+    here, there = os.path.realpath(path), os.path.realpath(target)
+    if there == here:
+        raise AlreadyExists(f"{target}: that is the store itself; nothing was written. Name a new one")
+    if there.startswith(os.path.join(here, "")):
+        raise InvalidArgument(f"{target}: that is in the folder of the store; nothing was written. Name another place")
+
+
 @contextmanager
 def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> Generator[str]:
     """An address under which a store can be opened without a byte of it being changed: that of a copy, for a file.
@@ -143,6 +168,8 @@ def untouched(url: str | os.PathLike[str], *, near: str | os.PathLike[str]) -> G
         yield os.fspath(url)
         return
     to_kind, to = path_of(near)
+    if to_kind in _SHAPES:
+        _require_elsewhere(path, to)
     with _scratch(to if to_kind in _SHAPES else None) as folder:
         from holdfast.stores.sqlite.raw import copy_raw  # noqa: PLC0415
 
@@ -155,23 +182,30 @@ def _scratch(near: str | None) -> TemporaryDirectory[str]:
         raise StoreError(f"{near}: the folder {folder} does not exist; create it first")
     from tempfile import TemporaryDirectory  # noqa: PLC0415 - slow to import, and only for repairs
 
-    return TemporaryDirectory(prefix=".holdfast-", dir=folder)
+    try:
+        return TemporaryDirectory(prefix=".holdfast-", dir=folder)
+    except OSError as error:
+        raise StoreError(f"{folder or 'the folder for temporary files'}: nothing can be written there") from error
 
 
 @contextmanager
-def _salvageable(store: Store, near: str | None) -> Generator[Store]:
-    """A store as what can be read of it is best read: itself, or a mended copy."""
+def _salvageable(store: Store, near: str | None) -> Generator[tuple[Store, list[Problem]]]:
+    """A store as what can be read of it is best read: itself, or a mended copy; and what that cannot say."""
     plain = _plain(store)
     if not isinstance(plain, Mending):
-        yield store
+        yield store, []
         return
     with _scratch(near) as folder:
-        mended = plain.mended(folder)
+        mended, told = plain.mended(folder)
         try:
-            yield _behind_same_cipher(store, mended)
+            yield _behind_same_cipher(store, mended), told
         finally:
             mended.close()
 
 
 def _behind_same_cipher(store: Store, other: Store) -> Store:
-    return store.over(other) if isinstance(store, Rewrapping) else other
+    if isinstance(store, Rewrapping):
+        return store.over(other)
+    if other.keys(after=b"", limit=1):
+        raise WrongKey("the other store is encrypted, and this one is not: name a new store. Nothing was written")
+    return other

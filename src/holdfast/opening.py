@@ -116,17 +116,24 @@ def _path(text: str) -> Path:
     if scheme == "sqlite" and separator:
         if not rest.startswith("///") or rest == "///":
             raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
-        return Path(rest[3:]).expanduser()
+        return _expanded(rest[3:])
     if "://" in text or text.startswith(("postgres:", "postgresql:")):
         raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
-    return Path(text).expanduser()
+    return _expanded(text)
 
 
 def _folder(text: str) -> Path:
     path = text.removeprefix("dir:")
     if not path or path.startswith("//") or "\0" in path:
         raise InvalidArgument('write "dir:relative/path" or "dir:/absolute/path"')
-    return Path(path).expanduser()
+    return _expanded(path)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as cause:
+        raise InvalidArgument(f"{text}: there is no home folder for what it begins with") from cause
 
 
 def _default_path() -> str:

@@ -158,7 +158,9 @@ _AFTER: Final = re.compile(
         | (?<![A-Za-z0-9])authorization["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?(?:basic|token)[\ \t]{1,8}
         | aws_(?:secret_access_key|session_token)["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?
         )[A-Za-z0-9._~+/=-]{16,}
-      | ([a-z][a-z0-9+.-]{1,20}://[^/\s:@]{0,128}:)[^/\s@]{1,512}(?=@)      # the password in an address
+      # The password in an address, which may hold "/" and "@" that nobody escaped; a port is none.
+      | ([a-z][a-z0-9+.-]{1,20}://[^/\s:@]{0,128}:)(?!\d{1,5}/)
+        (?:[^/\s@]{1,512}|[^\s@"'<>]{1,512})(?:@[^/\s@"'<>,;]{1,128}){0,4}(?=@)
     """,
     re.VERBOSE | re.IGNORECASE,
 )

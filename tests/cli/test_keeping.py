@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
-from tests.threads.wholes import change_blob, fill, fingerprint, flip, opened
+from tests.threads.wholes import address, change_blob, fill, fingerprint, flip, opened
 
 ONE, TWO = "11" * 32, "22" * 32
 
@@ -136,6 +136,10 @@ def test_repair_says_what_was_lost_and_touches_nothing(store: Path, said: Said) 
     assert [(lost["thread"], lost["seqs"]) for lost in found["lost"]] == [("t", [8])]
     assert said("repair", str(store.parent / "new.db"))[0] == Exit.CONFLICT
     assert said("repair", str(store.parent / "nowhere" / "new.db"))[0] == Exit.ERROR
+    (store.parent / "folder").mkdir()
+    code, _, err = said("repair", str(store.parent / "newer.db"), "--store", str(store.parent / "folder"))
+    assert code == Exit.ERROR
+    assert "not a file" in err
     assert not list(store.parent.glob(".holdfast-*"))
 
 
@@ -153,6 +157,58 @@ def test_repair_leaves_the_wal_of_a_process_that_died(store: Path, said: Said) -
     assert code == Exit.OK
     assert out.startswith("5 threads")
     assert fingerprint(dead) == before
+
+
+def test_repair_reads_what_is_left_of_a_file_that_was_cut_off(tmp_path: Path, said: Said) -> None:
+    """SQLite reads nothing of a file that is shorter than its header says."""
+    with opened("sqlite", tmp_path) as hf:
+        for number in range(120):
+            hf.thread(f"thread {number % 10}").save({"messages": [f"message {n} " * 9 for n in range(number)]})
+    store = tmp_path / "store.db"
+    whole = store.read_bytes()
+    store.write_bytes(whole[: len(whole) * 9 // 10 + 100])
+    before = fingerprint(tmp_path)
+    assert said("verify", "--store", str(store))[0] == Exit.ERROR
+    code, done = said.json("repair", str(tmp_path / "new.db"), "--store", str(store))
+    assert code == Exit.ERROR
+    assert done["lost"]
+    assert 60 < done["checkpoints"] < 120
+    after = fingerprint(tmp_path)
+    assert {name: after[name] for name in before} == before
+    assert said("verify", "--store", str(tmp_path / "new.db"))[0] == Exit.OK
+
+
+def test_a_count_of_pages_that_is_damaged_makes_no_huge_copy(store: Path, said: Said) -> None:
+    whole = bytearray(store.read_bytes())
+    whole[28] |= 0x40
+    store.write_bytes(whole)
+    code, out, _ = said("repair", str(store.parent / "new.db"))
+    assert (code, out) == (Exit.ERROR, "")
+
+
+def test_repair_does_not_write_to_the_old_store(store: Path, said: Said) -> None:
+    before = fingerprint(store.parent)
+    code, _, err = said("repair", str(store))
+    assert code == Exit.CONFLICT
+    assert "the store itself" in err
+    with opened("directory", store.parent) as hf:
+        fill(hf)
+    for verb in ("backup", "repair"):
+        code, _, err = said(verb, f"dir:{store.parent}/store/in", "--store", f"dir:{store.parent}/store")
+        assert code == Exit.USAGE
+        assert "in the folder of the store" in err
+    after = fingerprint(store.parent)
+    assert {name: after[name] for name in before} == before
+
+
+def test_where_nothing_can_be_written_that_is_said(store: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("tempfile.mkdtemp", refuse)
+    code, out, err = said("repair", str(store.parent / "new.db"))
+    assert (code, out) == (Exit.ERROR, "")
+    assert "Permission denied" in err
 
 
 def test_rekey(tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -192,6 +248,25 @@ def test_a_store_that_is_not_there_is_not_made(
         assert (code, out) == (Exit.NOT_FOUND, "")
         assert "there is no store" in err
     assert said(*verb, "--store", "memory:")[0] == Exit.USAGE
+    for url in ("~nobody-at-all/a.db", "dir:~nobody-at-all/a", "sqlite:///~nobody-at-all/a.db"):
+        assert said(*verb, "--store", url)[0] == Exit.USAGE
+    (tmp_path / "empty").touch()
+    assert said(*verb, "--store", "empty")[0] == Exit.NOT_FOUND
+    assert not (tmp_path / "empty").read_bytes()
+    (tmp_path / "empty").unlink()
     (tmp_path / "text").write_text("no store " * 200)
     assert said(*verb, "--store", "text")[0] == Exit.ERROR
     assert {path.name for path in tmp_path.iterdir() if "gate" not in path.name and "turn" not in path.name} == {"text"}
+
+
+def test_backup_of_a_database_names_the_tool_for_it(tmp_path: Path, said: Said) -> None:
+    with opened("postgres", tmp_path) as hf:
+        hf.thread("t").save({"n": 1})
+    words = ("--store", address("postgres", tmp_path))
+    code, out, err = said("backup", str(tmp_path / "copy.db"), *words)
+    assert (code, out) == (Exit.USAGE, "")
+    assert "pg_dump" in err
+    assert not list(tmp_path.glob("copy*"))
+    assert said("verify", *words) == (Exit.OK, "1 thread, 1 checkpoint: nothing is wrong\n", "")
+    assert said("repair", str(tmp_path / "copy.db"), *words)[0] == Exit.OK
+    assert said("verify", "--store", str(tmp_path / "copy.db"))[0] == Exit.OK

@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from tests.crash import ledger
+from tests.crash.bounds import held_to
 from tests.crash.lab import FULL, POINT, repeated_by
 from tests.crash.rot_damage import Rotten, RottenDirectory, folder_in_memory
 from tests.crash.rot_scene import Judge
@@ -20,6 +21,7 @@ from tests.crash.rot_tables import RottenPostgres, RottenSQLite
 from tests.stores.postgres.server import schema_of
 
 SHARES = 16 if FULL else 1
+MEMORY = 1 << 30  # for a look at what is left; a store of the scene is smaller than a megabyte
 MOST = {"sqlite": 50, "directory": 60, "postgres": 6}
 MAKE: dict[str, Callable[[Path], Rotten]] = {
     "sqlite": RottenSQLite,
@@ -46,7 +48,7 @@ def test_a_load_is_equal_or_raises(tmp_path: Path, kind: str, share: int) -> Non
 
 def is_noticed(rotten: Rotten, point: str) -> bool:
     """Make a damage and look at what is left."""
-    with rotten.damaged(point) as url:
+    with rotten.damaged(point) as url, held_to(MEMORY):
         verdict = Judge(rotten.before, rotten.pardoned(point)).look(url)
     reach = rotten.reach(point)
     assert reach is None or verdict.hurt <= reach, f"it hurts {sorted(verdict.hurt - reach)}, too"

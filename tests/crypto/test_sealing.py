@@ -5,7 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import StoreError
-from holdfast.crypto.records import open_text, value_place
+from holdfast.crypto import sealing
+from holdfast.crypto.packing import hidden
+from holdfast.crypto.records import value_place
 from holdfast.crypto.sealing import Seal
 from holdfast.stores import segment
 
@@ -32,7 +34,17 @@ def test_equal_content_in_one_place_is_sealed_alike() -> None:
     assert SEAL.seal(b"a", b"p") != SEAL.seal(b"a", b"q")
 
 
+def test_each_algorithm_and_the_nonce_have_a_key_of_their_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    data_key = bytes(range(32))
+    given: list[bytes] = []
+    for name in ("AESGCM", "ChaCha20Poly1305"):
+        monkeypatch.setattr(sealing, name, given.append)
+    seal = Seal(b"12345678", data_key, "aes-256-gcm", b"ns")
+    assert len({*given, seal._nonce_key, data_key}) == 4
+    assert [len(key) for key in given] == [32, 32]
+
+
 @pytest.mark.parametrize("shown", ["\x01sealed:é", "\x01sealed:a", "\x01sealed:" + "QUJD" * 20])
 def test_a_text_that_is_not_what_was_sealed(shown: str) -> None:
     with pytest.raises(StoreError):
-        open_text(shown, SEAL, b"agent")
+        hidden(shown, SEAL, b"agent")

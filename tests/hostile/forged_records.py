@@ -13,6 +13,7 @@ import msgspec
 
 from holdfast.codec import packed, text
 from holdfast.crypto import records as sealed
+from holdfast.crypto import running
 from holdfast.crypto.sealing import Seal
 from holdfast.errors import HoldfastError
 from holdfast.records import Usage
@@ -101,19 +102,23 @@ def read_text(data: bytes) -> object:
     return text.from_text(data), text.from_texts([data, b"1"])
 
 
+_SEALED_RUN = running.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.Owner(b"key", "thread"), SEAL)
+_SEALED_EFFECT = running.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
+
+
 def read_sealed(data: bytes) -> object:
-    return sealed.open_run(
-        msgspec.structs.replace(_RUN, progress=None, sealed=SEAL.seal(data, sealed._run_place(_RUN))), SEAL
+    return running.open_run(
+        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, running._run_place(_SEALED_RUN))), SEAL
     )
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = sealed._entry_place(_EFFECT)
-    return sealed.open_entry(msgspec.structs.replace(_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+    place = running._entry_place(_SEALED_EFFECT)
+    return running.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
 def read_sealed_checkpoint(data: bytes) -> object:
-    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, b"meta\0" + _ROW.id))
+    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed._checkpoint_place(_ROW)))
     return sealed.open_checkpoint(row, SEAL)
 
 
@@ -144,11 +149,11 @@ def _line() -> bytes:
 
 
 def _opened_run() -> bytes:
-    return SEAL.open(sealed.seal_run(_RUN, SEAL).sealed, sealed._run_place(_RUN))
+    return SEAL.open(_SEALED_RUN.sealed, running._run_place(_SEALED_RUN))
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(sealed.seal_entry(_EFFECT, None, SEAL).sealed, sealed._entry_place(_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, running._entry_place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:
@@ -166,7 +171,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "text": (read_text, text.to_text(_VALUE)),
     "sealed run": (read_sealed, _opened_run()),
     "sealed entry": (read_sealed_entry, _opened_entry()),
-    "sealed checkpoint": (read_sealed_checkpoint, msgspec.msgpack.encode(("label", _META))),
+    "sealed checkpoint": (read_sealed_checkpoint, msgspec.msgpack.encode(("label", _META, b"thread"))),
     "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
     "line": (read_line, _line()),
     "effect line": (read_effect_line, _json(directory.show_effect(_EFFECT, FORM))),

@@ -19,27 +19,37 @@ import holdfast
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import Refs, Span
+from holdfast.threads import copying, repair
+from tests.crash.bounds import held_to, soon
 from tests.hostile.scene import tour
 
-SECONDS = 60.0
+SECONDS = 60
 MEMORY = 200 << 20
+WITHIN = 2 << 30  # of addresses: what is asked for and never touched is among them
 
 
 def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) -> None:
-    """Change fields of a checkpoint's record, and its refs, and compute its checksums anew."""
+    """Change fields of a checkpoint's record, its refs or its skeleton, and compute its checksums anew."""
     key = rows.key(1, seq)
-    found = connection.execute("SELECT step, label, head, meta, refs FROM checkpoint WHERE row_key = ?", (key,))
-    step, label, head, meta, refs = found.fetchone()
+    found = connection.execute(
+        "SELECT step, label, head, meta, refs, skeleton FROM checkpoint WHERE row_key = ?", (key,)
+    )
+    step, label, head, meta, refs, skeleton = found.fetchone()
     fields = msgspec.to_builtins(rows._decode_head(head[:-4]), builtin_types=(bytes,))
     if "refs" in changes:
         refs = msgspec.msgpack.encode(changes.pop("refs"))
         fields[5] = crc32(refs)
+    if "skeleton" in changes:
+        skeleton = changes.pop("skeleton")
+        assert isinstance(skeleton, bytes)
+        fields[6], fields[7] = crc32(skeleton), 0
     names = rows._Head.__struct_fields__
     for name, value in changes.items():
         fields[names.index(name)] = value
     packed = msgspec.msgpack.encode(fields)
     sealed = packed + struct.pack("<I", rows._checksum(key, step, label, packed, meta))
-    connection.execute("UPDATE checkpoint SET head = ?, refs = ? WHERE row_key = ?", (sealed, refs, key))
+    statement = "UPDATE checkpoint SET head = ?, refs = ?, skeleton = ? WHERE row_key = ?"
+    connection.execute(statement, (sealed, refs, skeleton, key))
 
 
 def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
@@ -74,6 +84,17 @@ def four_billion_checkpoints(connection: sqlite3.Connection) -> None:
 
 def a_head_far_away(connection: sqlite3.Connection) -> None:
     set_thread(connection, last=(1 << 32) - 1, head=(1 << 32) - 1, count=(1 << 32) - 1, move=1 << 33)
+
+
+def a_checkpoint_far_away(connection: sqlite3.Connection) -> None:
+    connection.execute(
+        "UPDATE checkpoint SET row_key = ? WHERE row_key = ?", (rows.key(1, rows.MAX_SEQ), rows.key(1, 6))
+    )
+
+
+def a_checkpoint_far_away_that_is_the_last(connection: sqlite3.Connection) -> None:
+    a_checkpoint_far_away(connection)
+    set_thread(connection, last=rows.MAX_SEQ, head=rows.MAX_SEQ, move=1 << 33)
 
 
 def numbers_of_no_thread(connection: sqlite3.Connection) -> None:
@@ -128,6 +149,8 @@ CRAFTED = {
     "a parent of itself": a_parent_of_itself,
     "four billion checkpoints": four_billion_checkpoints,
     "a head far away": a_head_far_away,
+    "a checkpoint far away": a_checkpoint_far_away,
+    "a checkpoint far away that is the last": a_checkpoint_far_away_that_is_the_last,
     "numbers of no thread": numbers_of_no_thread,
     "a node of itself": a_node_of_itself,
     "a huge span": spans((0, 16, 0, 1 << 62, 1, 6)),
@@ -164,7 +187,7 @@ def test_it_is_an_error_soon_and_in_little_memory(name: str, store: Path) -> Non
     begun = time.monotonic()
     tracemalloc.start()
     try:
-        with holdfast.open(store, durability="off") as hf:
+        with held_to(WITHIN), holdfast.open(store, durability="off") as hf:
             with pytest.raises(Damaged):
                 hf.thread("main").latest()
             tour(hf)
@@ -175,3 +198,20 @@ def test_it_is_an_error_soon_and_in_little_memory(name: str, store: Path) -> Non
         tracemalloc.stop()
     assert time.monotonic() - begun < SECONDS
     assert peak < MEMORY
+
+
+@pytest.mark.parametrize("name", [name for name in CRAFTED if "far away" in name or "billion" in name])
+def test_a_repair_does_not_go_through_what_never_was(
+    name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(repair, "_UNREADABLE_MAX", 50)  # each of them takes a commit
+    monkeypatch.setattr(copying, "_REWINDS_MAX", 50)
+    with contextlib.closing(sqlite3.connect(store)) as connection:
+        CRAFTED[name](connection)
+        connection.commit()
+    with held_to(WITHIN), soon(SECONDS), holdfast.open(store, durability="off") as hf:
+        done = hf.repair(tmp_path / "new.db")
+    assert done.checkpoints >= 5
+    with holdfast.open(tmp_path / "new.db") as hf:
+        saved = hf.thread("main").save({"n": 1})
+        assert saved.seq <= 6 + 50 + 1

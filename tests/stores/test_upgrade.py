@@ -166,7 +166,24 @@ def test_what_was_encrypted_is_opened_with_its_key(kept: Kept) -> None:
         latest = hf.thread("secret").latest()
         assert latest is not None
         assert (latest.state, latest.label) == ({"text": "kept to ourselves"}, "private")
+        assert {info.name: info.agent for info in hf.threads()} == {
+            "secret": None,
+            "large": "keeper",
+            "fork": "keeper",
+            "waiting-run": None,
+        }
+        for name in ("large", "fork"):
+            latest = hf.thread(name).latest()
+            assert latest is not None
+            assert latest.state == {"text": write.LARGE, "messages": [{"n": n} for n in range(80)]}
         assert hf.verify().ok
+        hf.answer("waiting-run", "approve", True)
+        with hf.run("waiting-run") as run:
+            for _ in run.steps():
+                run.state["said"].append(run.model(think, 0))
+                run.finish(run.wait("approve", {"amount": 7}))
+                break
+        assert (run.result, run.state) == (True, {"said": ["thought 0"]})
 
 
 def require_as_told(hf: Holdfast, name: str, told: dict[str, Any]) -> None:

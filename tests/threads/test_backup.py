@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, InvalidArgument
-from tests.threads.wholes import CIPHER, address, change_blob, fill, flip, opened, seen, state_at
+from tests.threads.wholes import CIPHER, address, change_blob, fill, fingerprint, flip, opened, seen, state_at
 
 KINDS = ("sqlite", "directory")
 
@@ -62,14 +62,48 @@ def test_what_is_there_is_not_replaced(kind: str, tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*.part*"))
 
 
+def test_what_another_store_left_beside_the_name_is_not_taken_for_a_part_of_it(tmp_path: Path) -> None:
+    """SQLite would play back a WAL that lies under the right name, whatever file it was of."""
+    with opened("sqlite", tmp_path, "other") as other:
+        other.thread("of the other").save(state_at(3))
+        (tmp_path / "copy.db-wal").write_bytes((tmp_path / "other.db-wal").read_bytes())
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        with pytest.raises(AlreadyExists, match=r"copy\.db-wal"):
+            hf.backup(tmp_path / "copy.db")
+        assert not (tmp_path / "copy.db").exists()
+        (tmp_path / "copy.db-wal").unlink()
+        assert hf.backup(tmp_path / "copy.db").report.threads == 4
+
+
+@pytest.mark.parametrize("inside", ["copy", "default/copy", "default/threads/copy"])
+def test_a_store_is_not_copied_into_itself(inside: str, tmp_path: Path) -> None:
+    with opened("directory", tmp_path) as hf:
+        fill(hf)
+        before = fingerprint(tmp_path)
+        with pytest.raises(InvalidArgument, match="in the folder of the store"):
+            hf.backup(f"dir:{tmp_path / 'store' / inside}")
+        (tmp_path / "link").symlink_to(tmp_path / "store")
+        with pytest.raises(InvalidArgument, match="in the folder of the store"):
+            hf.backup(f"dir:{tmp_path / 'link' / inside}")
+        (tmp_path / "link").unlink()
+        assert fingerprint(tmp_path) == before
+        hf.backup(f"dir:{tmp_path / 'store beside'}")
+
+
 def test_a_backup_is_of_the_same_kind(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf:
         fill(hf)
         for target in ("memory:", f"dir:{tmp_path}/copy", "postgresql://nowhere/db"):
             with pytest.raises(InvalidArgument, match="same kind"):
                 hf.backup(target)
-    with opened("memory", tmp_path) as hf, pytest.raises(InvalidArgument, match="pg_dump"):
-        hf.backup(tmp_path / "copy.db")
+    for kind in ("memory", "postgres"):
+        for cipher in (None, CIPHER):
+            with (
+                opened(kind, tmp_path, "store" if cipher is None else "encrypted", cipher) as hf,
+                pytest.raises(InvalidArgument, match="pg_dump"),
+            ):
+                hf.backup(tmp_path / "copy.db")
     with opened("directory", tmp_path) as hf, pytest.raises(InvalidArgument, match="dir:path"):
         hf.backup(tmp_path / "copy.db")
     assert not list(tmp_path.glob("copy*"))

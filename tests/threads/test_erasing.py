@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import sqlite3
 from collections.abc import Iterator
 from contextlib import closing
@@ -29,6 +30,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.threads import owner
 from tests.stores.postgres.server import address_at, database, schema_of
 from tests.threads.planting import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
+from tests.threads.wholes import change_blob, flip
 
 CIPHER = Cipher(keys={"k": bytes(32)}, current="k")
 # In a SQLite store these lie in compressed segments: rows and their bytes are searched for instead.
@@ -280,6 +282,20 @@ def test_where_no_cell_is_dead_all_else_goes_and_what_lies_beside_the_log(tmp_pa
         assert hf.verify().problems == ()
 
 
+def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None:
+    with holdfast.open(address("directory", tmp_path)) as hf:
+        hf.thread(SUBJECT).save({"messages": ["a word" * 50] * 20})
+        hf.thread(SUBJECT).fork("fork")
+        [log] = (tmp_path / "agents" / "default" / "threads").glob("people*/*")
+        beside = log.with_name("log.jsonl.0123.new")
+        with beside.open("wb") as writing:
+            fcntl.flock(writing, fcntl.LOCK_EX)
+            erased = hf.erase(SUBJECT)
+            assert [each for each in erased.beyond if beside.name in each and "erase again" in each]
+        assert not [each for each in hf.erase(SUBJECT).beyond if beside.name in each]
+        assert not list(tmp_path.rglob(beside.name))
+
+
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
@@ -375,6 +391,41 @@ def test_what_says_nothing_or_too_much_is_refused(given: dict[str, Any]) -> None
         with pytest.raises(InvalidArgument):
             hf.erase(**given)
         assert hf.thread("t").count() == 1
+
+
+# -- children ---------------------------------------------------------------------------------------------------------
+
+
+def family(hf: Holdfast) -> None:
+    with hf.run("parent", start={}) as run:
+        for name in ("first", "second"):
+            with run.child(name, start={}) as child:
+                child.finish("its result")
+            run.model(lambda: 1)
+        run.finish()
+
+
+def test_of_a_child_that_goes_alone_its_parent_is_told(any_hf: Holdfast) -> None:
+    family(any_hf)
+    erased = any_hf.erase("parent/first")
+    assert erased.threads == ("parent/first",)
+    assert [each for each in erased.beyond if "journal of thread 'parent'" in each and "'parent/first'" in each]
+    erased = any_hf.erase("parent")
+    assert erased.threads == ("parent", "parent/second")
+    assert not [each for each in erased.beyond if "journal" in each]
+
+
+def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        family(hf)
+    change_blob(path, "effect", "record", "row_key & 4294967295 = 1", flip)  # that of the first child
+    with holdfast.open(path, durability="off") as hf:
+        erased = hf.erase("parent")
+        assert erased.threads == ("parent", "parent/second")
+        assert [each for each in erased.beyond if "1 entries of its journal cannot be read" in each]
+        assert hf.erase("parent/first").threads == ("parent/first",)
+        assert hf._session.store.thread_numbers() == []
 
 
 # -- what stands in the way -------------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import pytest
 
 import holdfast
 from holdfast import Cipher, InvalidArgument
+from holdfast.threads import marking
 from holdfast.threads.integrity import verify
+from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, shown, state_at
 
 
@@ -38,13 +41,27 @@ def test_what_goes_on_does_not_go_back(kind: str, cipher: Any, tmp_path: Path) -
             assert hf.verify(deep=False, mark=mark).problems == ()
 
 
-@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+def kept(kind: str, folder: Path) -> Callable[[], None]:
+    """Keep a store as it is now; what is returned puts that in the place of the store."""
+    if kind == "postgres":
+        tables = Tables("postgres", folder)
+        content = tables.content()
+        return lambda: tables.put_back(content)
+    place, old = folder / ("store.db" if kind == "sqlite" else "store"), folder / "old"
+    shutil.copytree(place, old) if place.is_dir() else shutil.copy(place, old)
+
+    def put_back() -> None:
+        shutil.rmtree(place) if place.is_dir() else place.unlink()
+        shutil.copytree(old, place) if old.is_dir() else shutil.copy(old, place)
+
+    return put_back
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "directory", "postgres"])
 def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
         fill(hf)
-    place = tmp_path / ("store.db" if kind == "sqlite" else "store")
-    old = tmp_path / "old"
-    shutil.copytree(place, old) if place.is_dir() else shutil.copy(place, old)
+    put_back = kept(kind, tmp_path)
     with opened(kind, tmp_path, cipher=cipher) as hf:
         hf.thread("t").save(state_at(2))
         hf.thread("new").save({"n": 1})
@@ -52,8 +69,7 @@ def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, t
             run.model(lambda: 1)
             run.finish("more")
         mark = hf.mark()
-    shutil.rmtree(place) if place.is_dir() else place.unlink()
-    shutil.copytree(old, place) if old.is_dir() else shutil.copy(old, place)
+    put_back()
     with opened(kind, tmp_path, cipher=cipher) as hf:
         assert hf.verify().ok
         found = {problem.thread: problem for problem in hf.verify(deep=False, mark=mark).problems}
@@ -63,16 +79,16 @@ def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, t
     assert "it is gone" in found["new"].what
 
 
-def test_a_rewind_that_was_taken_back_shows(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_rewind_that_was_taken_back_shows(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as hf:
         fill(hf)
-    shutil.copy(tmp_path / "store.db", tmp_path / "old")
-    with opened("sqlite", tmp_path) as hf:
+    put_back = kept(kind, tmp_path)
+    with opened(kind, tmp_path) as hf:
         hf.thread("t").rewind("@4")
         mark = hf.mark()
-    (tmp_path / "store.db").unlink()
-    shutil.copy(tmp_path / "old", tmp_path / "store.db")
-    with opened("sqlite", tmp_path) as hf:
+    put_back()
+    with opened(kind, tmp_path) as hf:
         (problem,) = hf.verify(deep=False, mark=mark).problems
     assert problem.thread == "t"
     assert "moves were made" in problem.what
@@ -149,3 +165,50 @@ def test_a_mark_takes_a_line_per_thread() -> None:
         mark = hf.mark()
     assert len(mark.splitlines()) == 52
     assert len(mark) < 52 * 120
+
+
+def test_a_thread_that_is_dropped_meanwhile_is_not_in_it(tmp_path: Path) -> None:
+    for kind in KINDS:
+        with opened(kind, tmp_path) as hf:
+            for name in ("a", "b"):
+                hf.thread(name).save({"n": 1})
+            store = hf._session.store
+
+            def listed(*, store: Any = store, hf: Any = hf, **page: Any) -> Any:
+                found = store.threads(**page)
+                if found:
+                    hf.thread("a").drop()
+                return found
+
+            text = marking.mark(shown(store, threads=listed), "default")
+            assert [line.startswith('["b"') for line in text.splitlines()[1:-1]] == [True]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "[" * 100_000,
+        '["t", 1, 4000000000000, "", 1, "", 0]',
+        '["t", -1, -1, "", -1, "", -1]',
+        '["\\ud800", 1, 1, "", 1, "", 0]',
+        '["t", 1, 1, "", 1180591620717411303424, "", 0]',
+    ],
+    ids=["nested", "long", "negative", "surrogate", "large"],
+)
+def test_whatever_a_text_says_it_is_compared_or_refused(line: str) -> None:
+    """Without a cipher anybody can sign one."""
+    with holdfast.open("memory:") as hf:
+        hf.thread("t").save({"n": 1})
+        first = hf.mark().splitlines()[0]
+        body = f"{first}\n{line}\n"
+        text = f"{body}{marking._signature(hf._session.store, body)}\n"
+        try:
+            (problem,) = hf.verify(mark=text).problems
+            assert len(problem.seqs) <= 10_000
+        except InvalidArgument:
+            pass
+        for odd in ("\ud800", "\N{LATIN SMALL LETTER A WITH DIAERESIS}"):
+            with pytest.raises(InvalidArgument, match="mark"):
+                hf.verify(mark=text.replace("t", odd, 1) + odd)
+            with pytest.raises(InvalidArgument, match="mark"):
+                hf.verify(mark=text + odd)

@@ -4,22 +4,21 @@ from __future__ import annotations
 
 import os
 import random
-import sqlite3
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, Looked, Repaired
+from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, Looked, Repaired
 from tests.crash import ledger
+from tests.threads import tables as tabled
+from tests.threads.tables import Tables
 from tests.threads.wholes import (
     CIPHER,
     KINDS,
     STATES,
     address,
-    change_blob,
     execute,
     fill,
     fingerprint,
@@ -30,12 +29,16 @@ from tests.threads.wholes import (
 )
 
 SEQ = "row_key & 4294967295"
-IN_T = "row_key >> 32 = (SELECT thread_no FROM thread WHERE name = CAST('t' AS BLOB))"
 FLIPS = 1_500 if os.environ.get("HOLDFAST_LAB") == "full" else 25
 
 
+@pytest.fixture(params=tabled.KINDS)
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+    return Tables(request.param, tmp_path)
+
+
 @pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", ["sqlite", "directory"])
+@pytest.mark.parametrize("target", ["sqlite", "directory", "postgres"])
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
@@ -95,34 +98,33 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told[-1].done == told[-1].of
 
 
-def damaged(tmp_path: Path) -> Path:
-    with opened("sqlite", tmp_path) as hf:
+def filled(tables: Tables) -> None:
+    with tables.opened() as hf:
         fill(hf)
-    return tmp_path / "store.db"
 
 
-def repaired(tmp_path: Path) -> tuple[Repaired, Holdfast]:
-    with opened("sqlite", tmp_path) as hf:
-        done = hf.repair(address("sqlite", tmp_path, "new"))
-    new = opened("sqlite", tmp_path, "new")
+def repaired(tables: Tables) -> tuple[Repaired, Holdfast]:
+    with tables.opened() as hf:
+        done = hf.repair(address("sqlite", tables.folder, "new"))
+    new = opened("sqlite", tables.folder, "new")
     assert new.verify().ok
     return done, new
 
 
-def test_checkpoints_that_are_damaged_become_tombstones_and_the_others_stay(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    change_blob(path, "checkpoint", "skeleton", f"{IN_T} AND {SEQ} = 8", flip)
-    done, new = repaired(tmp_path)
+def test_checkpoints_that_are_damaged_become_tombstones_and_the_others_stay(tables: Tables) -> None:
+    filled(tables)
+    tables.change_blob("checkpoint", "skeleton", f"{tables.in_thread('t')} AND {SEQ} = 8", flip)
+    done, new = repaired(tables)
     with new:
         assert [(lost.thread, lost.seqs) for lost in done.lost] == [("t", (8,))]
         assert [c.seq for c in new.thread("t").history()] == [9, 7, 6, 5, 4, 3]
         assert new.thread("t").load("@6").state == state_at(6)
 
 
-def test_cells_that_are_damaged_hurt_what_names_them(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    change_blob(path, "checkpoint", "cells", f"{IN_T} AND {SEQ} = 5", flip)
-    done, new = repaired(tmp_path)
+def test_cells_that_are_damaged_hurt_what_names_them(tables: Tables) -> None:
+    filled(tables)
+    tables.change_blob("checkpoint", "cells", f"{tables.in_thread('t')} AND {SEQ} = 5", flip)
+    done, new = repaired(tables)
     with new:
         assert {seq for lost in done.lost if lost.thread == "t" for seq in lost.seqs} == {5, 6, 7, 8, 9}
         assert [c.seq for c in new.thread("t").history()] == [4, 3]
@@ -131,12 +133,12 @@ def test_cells_that_are_damaged_hurt_what_names_them(tmp_path: Path) -> None:
         assert [info.name for info in new.threads()] == ["orphan", "run", "t"]
 
 
-def test_a_head_that_is_lost_is_replaced_by_the_nearest_before_it(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+def test_a_head_that_is_lost_is_replaced_by_the_nearest_before_it(tables: Tables) -> None:
+    with tables.opened() as hf:
         for n in range(1, STATES + 1):
             hf.thread("t").save(state_at(n), step=n)
-    change_blob(tmp_path / "store.db", "checkpoint", "cells", f"{SEQ} = 8", flip)
-    done, new = repaired(tmp_path)
+    tables.change_blob("checkpoint", "cells", f"{SEQ} = 8", flip)
+    done, new = repaired(tables)
     with new:
         latest = new.thread("t").latest()
         assert latest is not None
@@ -144,49 +146,65 @@ def test_a_head_that_is_lost_is_replaced_by_the_nearest_before_it(tmp_path: Path
         assert any("goes on from checkpoint 7" in lost.what for lost in done.lost)
 
 
-def test_a_missing_row_leaves_those_after_it_with_another_digest(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    execute(path, "DELETE FROM checkpoint WHERE " + IN_T + " AND row_key & 4294967295 = 7")  # noqa: S608 - constants
-    done, new = repaired(tmp_path)
+def test_a_missing_row_leaves_those_after_it_with_another_digest(tables: Tables) -> None:
+    filled(tables)
+    tables.execute(f"DELETE FROM checkpoint WHERE {tables.in_thread('t')} AND {SEQ} = 7")  # noqa: S608 - a number
+    done, new = repaired(tables)
     with new:
         # 8 came from it, and nothing came from 8; what 7 brought, 8 names.
         assert {seq for lost in done.lost for seq in lost.seqs} == {7, 8}
         assert [c.seq for c in new.thread("t").history()] == [9, 6, 5, 4, 3]
 
 
-def test_the_record_of_a_thread_is_made_anew(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    execute(path, "UPDATE thread SET size = size + 1 WHERE name = CAST('t' AS BLOB)")
-    with opened("sqlite", tmp_path) as hf, pytest.raises(HoldfastError):
+def test_the_record_of_a_thread_in_a_file_is_made_anew(tmp_path: Path) -> None:
+    tables = Tables("sqlite", tmp_path)
+    filled(tables)
+    tables.execute("UPDATE thread SET size = size + 1 WHERE name = ?", b"t")
+    with tables.opened() as hf, pytest.raises(HoldfastError):
         hf.thread("t").latest()
-    done, new = repaired(tmp_path)
+    done, new = repaired(tables)
     with new:
         assert done.ok
         assert len(list(new.thread("t").history())) == STATES - 1
 
 
+@pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
+def test_a_thread_in_a_database_whose_record_is_damaged_is_said_and_the_others_are_copied(
+    cipher: Any, tmp_path: Path
+) -> None:
+    tables = Tables("postgres", tmp_path)
+    with tables.opened(cipher) as hf:
+        fill(hf)
+        before = seen(hf)
+    tables.execute("UPDATE thread SET size = size + 1 WHERE name = ?", b"orphan")
+    with tables.opened(cipher) as hf:
+        done = hf.repair(address("directory", tmp_path, "new"))
+    assert any("thread number" in lost.what for lost in done.lost)
+    with opened("directory", tmp_path, "new", cipher) as new:
+        assert new.verify().ok
+        assert seen(new) == {name: each for name, each in before.items() if name != "orphan"}
+
+
 def test_a_thread_whose_record_is_gone_gets_a_name(tmp_path: Path) -> None:
-    path = damaged(tmp_path)
-    with closing(sqlite3.connect(path)) as connection, connection:
-        (number,) = connection.execute("SELECT thread_no FROM thread WHERE name = CAST('t' AS BLOB)").fetchone()
-    execute(path, "DELETE FROM thread WHERE name = CAST('t' AS BLOB)")
-    _, new = repaired(tmp_path)
+    tables = Tables("sqlite", tmp_path)
+    filled(tables)
+    [(number,)] = tables.rows("SELECT thread_no FROM thread WHERE name = ?", b"t")
+    tables.execute("DELETE FROM thread WHERE name = ?", b"t")
+    _, new = repaired(tables)
     with new:
         assert len(list(new.thread(f"recovered thread {number}").history())) == STATES - 1
 
 
-def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tables: Tables) -> None:
+    with tables.opened() as hf:
         fill(hf)
         with hf.run("open", start={"n": 0}) as run:
             for _ in run.steps():
                 for _ in range(3):
                     run.model(lambda: 1)
                 break
-    path = tmp_path / "store.db"
-    owned = "row_key >> 32 = (SELECT thread_no FROM thread WHERE name = CAST('open' AS BLOB))"
-    change_blob(path, "effect", "record", f"{owned} AND {SEQ} = 2", flip)
-    done, new = repaired(tmp_path)
+    tables.change_blob("effect", "record", f"{tables.in_thread('open')} AND {SEQ} = 2", flip)
+    done, new = repaired(tables)
     with new:
         assert [(lost.thread, "journal entries 2" in lost.what) for lost in done.lost] == [("open", True)]
         assert [effect.status for effect in new.effects("open")] == ["done", "in_doubt", "done"]
@@ -195,8 +213,8 @@ def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tmp_path: Path)
         assert list(new.interrupted()) == []
 
 
-def test_a_run_that_was_under_way_can_be_resumed(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+def test_a_run_that_was_under_way_can_be_resumed(tables: Tables, tmp_path: Path) -> None:
+    with tables.opened() as hf:
         block = hf.run("open", start={"n": 0}, lease=600.0)
         run = block.__enter__()
         assert run.model(lambda: 7) == 7
@@ -222,6 +240,47 @@ def test_the_old_store_is_only_read(tmp_path: Path) -> None:
             hf.repair(address("sqlite", tmp_path, f"new {kind}"))
         after = {name: digest for name, digest in fingerprint(folder).items() if not name.endswith("-wal")}
         assert after == before
+
+
+def test_the_old_store_in_a_database_is_only_read(tmp_path: Path) -> None:
+    tables = Tables("postgres", tmp_path)
+    filled(tables)
+    before = tables.content()
+    _, new = repaired(tables)
+    new.close()
+    assert tables.content() == before
+
+
+def test_a_fork_of_a_dropped_thread_is_kept_where_the_log_of_another_is_lost(tmp_path: Path) -> None:
+    with opened("directory", tmp_path) as hf:
+        fill(hf)
+        orphan = hf.thread("orphan").load("@-1").state
+    (tmp_path / "store" / "default" / "threads" / "run" / "log.jsonl").write_bytes(b"nothing of it is left")
+    with opened("directory", tmp_path) as hf:
+        done = hf.repair(address("directory", tmp_path, "new"))
+    assert not done.ok
+    with opened("directory", tmp_path, "new") as new:
+        assert [info.name for info in new.threads()] == ["fork", "orphan", "t"]
+        assert new.thread("orphan").load("@-1").state == orphan
+        assert new.verify().ok
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "directory"])
+def test_the_target_is_not_the_old_store_nor_in_it(kind: str, tmp_path: Path) -> None:
+    """Also where so much of it is lost that it looks empty."""
+    with opened(kind, tmp_path) as hf:
+        hf.thread("t").save(state_at(2))
+    if kind == "sqlite":
+        execute(tmp_path / "store.db", "DELETE FROM thread")
+    before = fingerprint(tmp_path)
+    with opened(kind, tmp_path) as hf:
+        with pytest.raises(AlreadyExists, match="the store itself"):
+            hf.repair(address(kind, tmp_path))
+        if kind == "directory":
+            for target in (f"dir:{tmp_path / 'store' / 'new'}", tmp_path / "store" / "new.db"):
+                with pytest.raises(InvalidArgument, match="in the folder of the store"):
+                    hf.repair(target)
+    assert fingerprint(tmp_path) == before
 
 
 def test_whatever_bit_is_flipped_what_is_repaired_is_true(tmp_path: Path) -> None:

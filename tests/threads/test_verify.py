@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import random
-import sqlite3
 from collections.abc import Callable
-from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
-import holdfast
 from holdfast import Holdfast, Looked
 from holdfast.state.draft import LogKind, log_kind
 from holdfast.stores import rows, segment
@@ -21,15 +18,23 @@ from holdfast.stores.running import RunRow
 from holdfast.threads.covering import Covered
 from holdfast.threads.integrity import verify
 from holdfast.threads.soundness import Examiner
-from tests.threads.wholes import CIPHER, KINDS, STATES, change_blob, execute, fill, flip, opened, shown, state_at
+from tests.threads import tables as tabled
+from tests.threads.tables import Tables
+from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at
 
-_SELECT = "SELECT * FROM checkpoint WHERE row_key & 4294967295 = ?"
+_SELECT = """
+    SELECT row_key, step, label, head, meta, refs, skeleton, cells FROM checkpoint WHERE row_key & 4294967295 = ?"""
 _DELETE = "DELETE FROM checkpoint WHERE row_key & 4294967295 = ?"
 
 
 @pytest.fixture(params=[None, "cipher"])
 def cipher(request: pytest.FixtureRequest) -> Any:
     return None if request.param is None else CIPHER
+
+
+@pytest.fixture(params=tabled.KINDS)
+def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
+    return Tables(request.param, tmp_path)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -55,11 +60,11 @@ def test_progress_is_told(tmp_path: Path) -> None:
     assert told[-1].bytes > 30_000
 
 
-def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tables: Tables) -> None:
+    with tables.opened() as hf:
         fill(hf)
-    change_blob(tmp_path / "store.db", "value_piece", "data", "1", flip)
-    with opened("sqlite", tmp_path) as hf:
+    tables.change_blob("value_piece", "data", "1 = 1", flip)
+    with tables.opened() as hf:
         assert hf.verify(deep=False).ok
         found = hf.verify().problems
     assert all("shared value" in problem.what for problem in found)
@@ -67,87 +72,89 @@ def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tmp_path: Path)
     assert {seq for problem in found if problem.thread == "t" for seq in problem.seqs} == {3, 4, 5, 6, 7, 8, 9}
 
 
-# -- tampering: somebody changes the file, and makes SQLite's and Holdfast's checksums fit as far as he can -----------
+# -- tampering: somebody changes the tables, and makes Holdfast's checksums fit as far as he can ----------------------
 
 
-def saved(path: Path, cipher: Any) -> None:
-    with holdfast.open(path, durability="off", cipher=cipher) as hf:
+def saved(tables: Tables, cipher: Any) -> None:
+    with tables.opened(cipher) as hf:
         for n in range(1, STATES + 1):
             hf.thread("t").save(state_at(n), step=n)
 
 
-def problems(path: Path, cipher: Any) -> str:
-    with holdfast.open(path, durability="off", cipher=cipher) as hf:
+def problems(tables: Tables, cipher: Any) -> str:
+    with tables.opened(cipher) as hf:
         report = hf.verify()
     assert not report.ok
     return "; ".join(f"{problem.thread} {problem.seqs}: {problem.what}" for problem in report.problems)
 
 
-def test_a_checkpoint_that_was_removed_shows(cipher: Any, tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    saved(path, cipher)
-    execute(path, "DELETE FROM checkpoint WHERE row_key & 4294967295 = 4")
-    assert "t (4,): " in problems(path, cipher)
+def test_a_checkpoint_that_was_removed_shows(cipher: Any, tables: Tables) -> None:
+    saved(tables, cipher)
+    tables.execute(_DELETE, 4)
+    assert "t (4,): " in problems(tables, cipher)
 
 
-def renumbered(path: Path, moves: dict[int, int]) -> None:
+def renumbered(tables: Tables, moves: dict[int, int]) -> None:
     """Put rows in each other's place, as an attacker does who can compute checksums."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        stored = {seq: connection.execute(_SELECT, (seq,)).fetchone() for seq in moves}
-        for seq in moves:
-            connection.execute(_DELETE, (seq,))
-        for seq, to in moves.items():
-            key, step, label, head, meta, refs, skeleton, cells = stored[seq]
-            new = key - seq + to
-            decoded = rows.decode(key, step, label, head, meta, refs, skeleton)
-            encoded = rows.encode(msgspec.structs.replace(decoded, seq=to))
-            bound = None if cells is None else segment.seal(cells[:-4], rows.context(new))
-            connection.execute(
-                "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-                (new, step, label, encoded.sealed(new), encoded.meta, encoded.refs, encoded.skeleton, bound),
-            )
+    stored = {seq: tables.rows(_SELECT, seq)[0] for seq in moves}
+    for seq in moves:
+        tables.execute(_DELETE, seq)
+    for seq, to in moves.items():
+        key, step, label, head, meta, refs, skeleton, cells = stored[seq]
+        new = key - seq + to
+        decoded = rows.decode(key, step, label, head, meta, refs, skeleton)
+        encoded = rows.encode(msgspec.structs.replace(decoded, seq=to))
+        bound = None if cells is None else segment.seal(cells[:-4], rows.context(new))
+        tables.execute(
+            "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
+            *(new, step, label, encoded.sealed(new), encoded.meta, encoded.refs, encoded.skeleton, bound),
+        )
 
 
-def test_two_checkpoints_that_were_exchanged_show(cipher: Any, tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    saved(path, cipher)
-    renumbered(path, {5: 6, 6: 5})
-    found = problems(path, cipher)
+def test_two_checkpoints_that_were_exchanged_show(cipher: Any, tables: Tables) -> None:
+    saved(tables, cipher)
+    renumbered(tables, {5: 6, 6: 5})
+    found = problems(tables, cipher)
     assert "t (5,)" in found
     assert "t (6,)" in found
 
 
-def test_a_checkpoint_forged_without_the_key_shows(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    saved(path, CIPHER)
-    forged(path, 5, lambda row: msgspec.structs.replace(row, step=77))
-    assert "t (5,): its digest does not fit" in problems(path, CIPHER)
+def test_a_checkpoint_forged_without_the_key_shows(tables: Tables) -> None:
+    saved(tables, CIPHER)
+    forged(tables, 5, lambda row: msgspec.structs.replace(row, step=77))
+    assert "t (5,): an encrypted record was changed" in problems(tables, CIPHER)
 
 
-def forged(path: Path, seq: int, forge: Callable[[CheckpointRow], CheckpointRow]) -> None:
-    """Change what is in clear of a row, with a checksum that fits, as somebody does who has the file but no key."""
-    with closing(sqlite3.connect(path)) as connection, connection:
-        found = connection.execute(_SELECT, (seq,)).fetchone()
-        key, step, label, head, meta, refs, skeleton, _ = found
-        row = forge(rows.decode(key, step, label, head, meta, refs, skeleton))
-        encoded = rows.encode(row)
-        connection.execute(
-            "UPDATE checkpoint SET step = ?, head = ? WHERE row_key = ?", (row.step, encoded.sealed(key), key)
-        )
+def forged(tables: Tables, seq: int, forge: Callable[[CheckpointRow], CheckpointRow]) -> None:
+    """Change what is in clear of a row, with a checksum that fits, as somebody does who has the store but no key."""
+    [(key, step, label, head, meta, refs, skeleton, _)] = tables.rows(_SELECT, seq)
+    row = forge(rows.decode(key, step, label, head, meta, refs, skeleton))
+    encoded = rows.encode(row)
+    tables.execute("UPDATE checkpoint SET step = ?, head = ? WHERE row_key = ?", row.step, encoded.sealed(key), key)
 
 
-def test_a_plain_digest_shows_what_does_not_fit_it(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    saved(path, None)
-    forged(path, 5, lambda row: msgspec.structs.replace(row, step=77))
-    assert "t (5,): its digest does not fit" in problems(path, None)
+def test_a_plain_digest_shows_what_does_not_fit_it(tables: Tables) -> None:
+    saved(tables, None)
+    forged(tables, 5, lambda row: msgspec.structs.replace(row, step=77))
+    assert "t (5,): its digest does not fit" in problems(tables, None)
 
 
-def test_a_data_key_that_is_gone_shows(tmp_path: Path) -> None:
-    path = tmp_path / "store.db"
-    saved(path, CIPHER)
-    execute(path, "DELETE FROM data_key WHERE hex(id) NOT LIKE '%00'")  # all but those that every store has
-    assert "data key of an encrypted record is missing" in problems(path, CIPHER)
+def test_a_data_key_that_is_gone_shows(tables: Tables) -> None:
+    saved(tables, CIPHER)
+    for (id,) in tables.rows("SELECT id FROM data_key"):
+        if not id.endswith(bytes(1)):  # those that every store has
+            tables.execute("DELETE FROM data_key WHERE id = ?", id)
+    assert "data key of an encrypted record is missing" in problems(tables, CIPHER)
+
+
+def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
+    with tables.opened() as hf:
+        fill(hf)
+    tables.execute("UPDATE thread SET size = size + 1 WHERE name = ?", b"fork")
+    tables.execute(f"DELETE FROM checkpoint WHERE {tables.in_thread('t')} AND row_key & 4294967295 = 7")  # noqa: S608 - a number
+    found = problems(tables, None)
+    assert "thread number" in found
+    assert "t (7,): " in found
 
 
 # -- runs and journals -----------------------------------------------------------------------------------------------
@@ -179,11 +186,11 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, fence=0)[-1] == "its run has a fence that no claim gives"
 
 
-def test_a_journal_with_a_hole_shows(tmp_path: Path) -> None:
-    with opened("sqlite", tmp_path) as hf:
+def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
+    with tables.opened() as hf:
         fill(hf)
-    execute(tmp_path / "store.db", "DELETE FROM effect WHERE row_key & 4294967295 = 2")
-    with opened("sqlite", tmp_path) as hf:
+    tables.execute("DELETE FROM effect WHERE row_key & 4294967295 = 2")
+    with tables.opened() as hf:
         found = [problem for problem in hf.verify(deep=False).problems if problem.thread == "run"]
     assert any("journal entr" in problem.what and "2" in problem.what for problem in found)
 

@@ -11,14 +11,17 @@ from typing import Any
 
 import holdfast
 from holdfast import Cipher, Holdfast
+from tests.stores.postgres.server import address_at
 
 KEY = bytes(range(32))
 CIPHER = Cipher(keys={"k": KEY}, current="k")
-KINDS = ("memory", "sqlite", "directory")
+KINDS = ("memory", "sqlite", "directory", "postgres")
 STATES = 8
 
 
 def address(kind: str, folder: Path, name: str = "store") -> str:
+    if kind == "postgres":
+        return address_at(folder / name)
     return {"memory": "memory:", "sqlite": str(folder / f"{name}.db"), "directory": f"dir:{folder / name}"}[kind]
 
 

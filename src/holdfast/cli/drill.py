@@ -10,7 +10,6 @@ are called. --recorded calls everything once, in the first run, and plays that b
 from __future__ import annotations
 
 import json
-import sys
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
@@ -21,6 +20,7 @@ import msgspec
 
 from holdfast.cli.application import _load, load_tools
 from holdfast.cli.exits import Exit
+from holdfast.cli.output import write
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.testing.drill.child import place_of
 from holdfast.testing.drill.report import DrillReport
@@ -56,7 +56,7 @@ def run(arguments: Namespace) -> int:
     report = run_drill(_drill(arguments))
     if arguments.junit is not None:
         _write(arguments.junit, report)
-    sys.stdout.write(f"{report.json().decode() if arguments.json else report.table()}\n")
+    write(f"{report.json().decode() if arguments.json else report.table()}\n")
     return Exit.OK if report.passed else Exit.ERROR
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterable
 from typing import Any, Protocol
+
+from holdfast.cli.output import write
 
 _SEQS_SHOWN = 8
 
@@ -33,11 +34,11 @@ def data(found: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 def put(text: str) -> None:
-    sys.stdout.write(f"{text}\n")
+    write(f"{text}\n")
 
 
 def put_json(value: Any) -> None:
-    sys.stdout.write(f"{json.dumps(value, indent=2)}\n")
+    write(f"{json.dumps(value, indent=2)}\n")
 
 
 def counted(number: int, what: str) -> str:

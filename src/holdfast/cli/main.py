@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from holdfast.cli.exits import Exit, exit_code
+from holdfast.cli.output import write
 from holdfast.cli.talk import nearest, say
 from holdfast.cli.verbs import VERBS
 from holdfast.errors import HoldfastError, InvalidArgument, StoreError
@@ -24,10 +25,10 @@ def main(argv: Sequence[str] | None = None) -> int:
         if words and words[0] in ("-h", "--help", "help"):
             words = [*words[1:2], "--help"]
         if words == ["--help"]:
-            sys.stdout.write(_overview())
+            write(_overview())
             return Exit.OK
         if words in (["-V"], ["--version"]):
-            sys.stdout.write(f"holdfast {_version()}\n")
+            write(f"holdfast {_version()}\n")
             return Exit.OK
         verb = _verb(words)
         name = f"holdfast {verb}"

@@ -6,11 +6,11 @@ signed by a key.
 
 from __future__ import annotations
 
-import sys
 from argparse import ArgumentParser, Namespace
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put_json
+from holdfast.cli.output import write
 from holdfast.cli.store import add_store, open_existing
 
 
@@ -27,5 +27,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"mark": text})
     else:
-        sys.stdout.write(text)
+        write(text)
     return Exit.OK

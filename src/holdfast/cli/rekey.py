@@ -1,7 +1,8 @@
 """Wrap every data key of an encrypted store by the current key: the first in $HOLDFAST_KEY.
 
-$HOLDFAST_KEY holds `name:key`, and behind commas the older keys that are still needed to read. What is stored is not
-written anew. Once this has ended, the older keys are not needed any more.
+$HOLDFAST_KEY holds `name:key`, and behind commas the older keys that are still needed to read. Open every writer with
+the new key first: what an older one creates later needs the older key. What is stored is not written anew. Once this
+has ended without an error, the older keys are not needed any more; an error says which were left as they are.
 """
 
 from __future__ import annotations

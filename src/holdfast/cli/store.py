@@ -42,6 +42,9 @@ def existing(arguments: Namespace) -> str:
         raise InvalidArgument('a store "memory:" ends with its process, so there is nothing in it')
     if path and not os.path.exists(path):
         raise NotFound(f"there is no store at {path}; see --store, or set HOLDFAST_STORE")
+    if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
+        # To open it would make a store of it, in which nothing is wrong.
+        raise NotFound(f"there is no store at {path}: the file is empty; it was left as it was")
     return url
 
 

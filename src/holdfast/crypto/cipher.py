@@ -59,7 +59,10 @@ class Cipher:
         keys: dict[str, Key] = {}
         for part in text.split(","):
             name, colon, key = part.strip().rpartition(":")
-            keys[name if colon else "default"] = key
+            name = name if colon else "default"
+            if name in keys:
+                raise InvalidArgument(f"{_VARIABLE} holds two keys named {name!r}: give each a name of its own")
+            keys[name] = key
         return cls(keys, next(iter(keys)))
 
     def key(self, name: str) -> bytes:

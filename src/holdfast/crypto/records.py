@@ -1,38 +1,37 @@
 """Records ⇄ what of them an encrypted store is given.
 
-What a store works with stays in clear: numbers, times, statuses, references. All else is sealed, each for its place: a
-cell for its log and position, a checkpoint's fields for its id, a journal entry for its step and time.
+What a store works with stays in clear: numbers, times, statuses, references. All else is sealed, and what is in clear
+is authenticated with it: a record opens only beside the fields that it was sealed with, and in its place. Only what a
+store changes by itself is not (`running.py`).
 """
 
 from __future__ import annotations
 
-import base64
 import struct
-from collections.abc import Callable
-from typing import Final, TypeVar
+from typing import Final, NamedTuple
 
 import msgspec
 from msgspec.structs import replace
 
+from holdfast.crypto.packing import encode, hidden, packed, shown, text_of, unpacked, utf8
 from holdfast.crypto.sealing import Seal, key_id
-from holdfast.errors import Damaged, NotEncrypted
-from holdfast.records import UNREADABLE, Usage
-from holdfast.stores.contract import CheckpointRow, Run
-from holdfast.stores.running import EffectRow, Progress, RunRow
-
-S = TypeVar("S", bound=msgspec.Struct)
+from holdfast.errors import Damaged
+from holdfast.records import UNREADABLE
+from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, Summary
 
 _CELL: Final = struct.Struct("<5sqq")
-_ENTRY: Final = struct.Struct("<6sqqq")
-
-# What begins a text that is sealed: no text that a store is given in clear starts so.
-_TEXT: Final = "\x01sealed:"
-
-_encode = msgspec.msgpack.Encoder().encode
 
 
-def cell_place(log: int, position: int) -> bytes:
-    return _CELL.pack(b"cell\0", log, position)
+class Owner(NamedTuple):
+    """The thread that a record is of: its data key, and its name."""
+
+    key: bytes
+    name: str
+
+
+def cell_place(log: int, position: int, refs: Refs = NO_REFS) -> bytes:
+    place = _CELL.pack(b"cell\0", log, position)
+    return place + encode(refs) if refs.spans or refs.values else place
 
 
 def value_place(index: int, count: int) -> bytes:
@@ -41,46 +40,72 @@ def value_place(index: int, count: int) -> bytes:
 
 def seal_run_of_cells(run: Run, seal: Seal) -> Run:
     at = run.start
-    return replace(
-        run, cells=tuple([seal.seal(cell, cell_place(run.log, at + index)) for index, cell in enumerate(run.cells)])
-    )
+    # Of another number than the cells, they are refused by the store.
+    refs = run.refs if len(run.refs) == len(run.cells) else (NO_REFS,) * len(run.cells)
+    sealed = [
+        seal.seal(cell, cell_place(run.log, at + index, its))
+        for index, (cell, its) in enumerate(zip(run.cells, refs, strict=True))
+    ]
+    return replace(run, cells=tuple(sealed))
 
 
 # -- checkpoints: the label goes along with the metadata, and a token stands for it where it is looked for -----------
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint says of itself."""
+    """What a checkpoint says of itself, and the name of its thread."""
 
     label: str | None
     meta: bytes
+    thread: bytes
+
+
+class _Body(msgspec.Struct, frozen=True, array_like=True):
+    """A skeleton, and the data keys of the other threads whose cells it names."""
+
+    skeleton: bytes
+    origins: tuple[tuple[int, bytes], ...]
+
+
+class OpenedCheckpoint(NamedTuple):
+    """A checkpoint, the name of its thread and the keys of others, as far as that was read."""
+
+    row: CheckpointRow
+    thread: str | None
+    origins: tuple[tuple[int, bytes], ...]
 
 
 _decode_said = msgspec.msgpack.Decoder(_Said).decode
+_decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 
-def seal_checkpoint(row: CheckpointRow, token: str | None, seal: Seal) -> CheckpointRow:
-    said = _encode(_Said(row.label, row.meta))
+def seal_checkpoint(
+    row: CheckpointRow, token: str | None, owner: Owner, origins: tuple[tuple[int, bytes], ...], seal: Seal
+) -> CheckpointRow:
+    said = encode(_Said(row.label, row.meta, utf8(owner.name)))
+    made = replace(row, label=token)
     return replace(
-        row,
-        label=token,
-        meta=seal.seal(said, b"meta\0" + row.id),
-        skeleton=seal.seal(row.skeleton, b"skeleton\0" + row.id),
+        made,
+        meta=seal.seal(said, _checkpoint_place(made)),
+        skeleton=seal.seal(encode(_Body(row.skeleton, origins)), _skeleton_place(row)),
     )
 
 
-def open_checkpoint(row: CheckpointRow, seal: Seal) -> CheckpointRow:
+def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
     """The row as it was saved, as far as it was read: pages come without skeletons, or without metadata."""
     label, meta, skeleton = row.label, row.meta, row.skeleton
-    if meta:
-        try:
-            said = _decode_said(seal.open(meta, b"meta\0" + row.id))
-        except UNREADABLE as error:
-            raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read") from error
-        label, meta = said.label, said.meta
-    if skeleton:
-        skeleton = seal.open(skeleton, b"skeleton\0" + row.id)
-    return replace(row, label=label, meta=meta, skeleton=skeleton)
+    thread: str | None = None
+    origins: tuple[tuple[int, bytes], ...] = ()
+    try:
+        if meta:
+            said = _decode_said(seal.open(meta, _checkpoint_place(row)))
+            label, meta, thread = said.label, said.meta, text_of(said.thread)
+        if skeleton:
+            body = _decode_body(seal.open(skeleton, _skeleton_place(row)))
+            skeleton, origins = body.skeleton, body.origins
+    except UNREADABLE as error:
+        raise Damaged(f"checkpoint {row.seq}: what it was sealed with cannot be read") from error
+    return OpenedCheckpoint(replace(row, label=label, meta=meta, skeleton=skeleton), thread, origins)
 
 
 def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
@@ -89,165 +114,36 @@ def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
     return key_id(sealed) if sealed else None
 
 
-# -- the journal -----------------------------------------------------------------------------------------------------
+def _checkpoint_place(row: CheckpointRow) -> bytes:
+    fields = (row.id, row.seq, row.parent, row.step, row.move, row.digest, row.label)
+    return b"meta\0" + encode(fields)
 
 
-class _EntrySaid(msgspec.Struct, frozen=True, array_like=True):
-    key: str
-    name: str
-    arguments: bytes
-    call: bytes | None
-    result: bytes | None
-    error: str | None
-    by: str | None
-    mark: str | None
-    usage: Usage | None
+def _skeleton_place(row: CheckpointRow) -> bytes:
+    return b"skeleton\0" + row.id + encode(row.refs)
 
 
-_decode_entry = msgspec.msgpack.Decoder(_EntrySaid).decode
+# -- threads: what a listing shows -----------------------------------------------------------------------------------
 
 
-def seal_entry(row: EffectRow, token: str | None, seal: Seal) -> EffectRow:
-    said = _EntrySaid(row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.mark, row.usage)
-    return replace(
-        row,
-        key="",
-        name="",
-        arguments=b"",
-        call=None,
-        result=None,
-        error=None,
-        by=None,
-        mark=token,
-        usage=None,
-        sealed=seal.seal(_packed(said), _entry_place(row)),
-    )
-
-
-def open_entry(row: EffectRow, seal: Seal) -> EffectRow:
-    said = _unpacked(seal.open(row.sealed, _entry_place(row)), _decode_entry)
-    return replace(row, **msgspec.structs.asdict(said), sealed=b"")
-
-
-def _entry_place(row: EffectRow) -> bytes:
-    return _ENTRY.pack(b"entry\0", row.branch, row.step, row.begun_at) + row.kind.encode()
-
-
-# -- runs ------------------------------------------------------------------------------------------------------------
-
-
-class _RunSaid(msgspec.Struct, frozen=True, array_like=True):
-    reason: str | None
-    turn: str | None
-    trace: str | None
-    parent: str | None
-    handler: str | None
-    version: str | None
+class _ThreadSaid(msgspec.Struct, frozen=True, array_like=True):
     agent: str | None
-    start: bytes
-    result: bytes | None
+    key: bytes
 
 
-_decode_run = msgspec.msgpack.Decoder(_RunSaid).decode
+_decode_thread = msgspec.msgpack.Decoder(_ThreadSaid).decode
 
 
-def seal_run(row: RunRow, seal: Seal) -> RunRow:
-    """Equal runs are sealed to equal records, which claims compare."""
-    said = _RunSaid(
-        row.reason,
-        row.turn,
-        row.trace,
-        row.parent,
-        row.handler,
-        row.version,
-        row.agent,
-        row.start,
-        row.result,
-    )
-    return replace(
-        row,
-        reason=None,
-        turn=None,
-        trace=None,
-        parent=None,
-        handler=None,
-        version=None,
-        agent=None,
-        start=b"",
-        result=None,
-        progress=None if row.progress is None else seal_progress(row.progress, seal),
-        sealed=seal.seal(_packed(said), _run_place(row)),
-    )
+def seal_summary(summary: Summary, owner: Owner, seal: Seal) -> Summary:
+    """With the agent goes which data key the thread of that name has."""
+    said = packed(_ThreadSaid(summary.agent, owner.key))
+    return replace(summary, agent=shown(seal.seal(said, _thread_place(owner.name))))
 
 
-def open_run(row: RunRow, seal: Seal) -> RunRow:
-    said = _unpacked(seal.open(row.sealed, _run_place(row)), _decode_run)
-    progress = row.progress
-    if progress is not None and progress.note is not None:
-        progress = replace(progress, note=open_text(progress.note, seal, b"note\0"))
-    return replace(row, **msgspec.structs.asdict(said), progress=progress, sealed=b"")
+def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Owner]:
+    said = unpacked(hidden(summary.agent or "", seal, _thread_place(name)), _decode_thread)
+    return replace(summary, agent=said.agent), Owner(said.key, name)
 
 
-def seal_progress(progress: Progress, seal: Seal) -> Progress:
-    if progress.note is None:
-        return progress
-    return replace(progress, note=seal_text(progress.note, seal, b"note\0"))
-
-
-def _run_place(row: RunRow) -> bytes:
-    """Without what a store changes by itself: the number of the thread, the lease, the question."""
-    return b"run\0%d" % row.created_at
-
-
-# -- texts in fields that hold nothing else --------------------------------------------------------------------------
-
-
-def seal_text(text: str, seal: Seal, place: bytes) -> str:
-    return _TEXT + base64.b64encode(seal.seal(text.encode("utf-8", "surrogatepass"), place)).decode()
-
-
-def open_text(text: str, seal: Seal, place: bytes) -> str:
-    if not text.startswith(_TEXT):
-        raise NotEncrypted("the store holds a text that is not encrypted, which is refused with a cipher")
-    try:
-        sealed = base64.b64decode(text[len(_TEXT) :], validate=True)
-    except ValueError as error:
-        raise Damaged("an encrypted text cannot be read") from error
-    if key_id(sealed) != seal.id:
-        raise Damaged("an encrypted text was put in another one's place")
-    return seal.open(sealed, place).decode("utf-8", "surrogatepass")
-
-
-# -- structs ---------------------------------------------------------------------------------------------------------
-
-_PLAIN: Final = b"\0"
-_ESCAPED: Final = b"\1"
-
-
-def _packed(said: msgspec.Struct) -> bytes:
-    try:
-        return _PLAIN + _encode(said)
-    except UnicodeEncodeError:
-        # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
-        return _ESCAPED + _encode(_each_text(said, _escape))
-
-
-def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
-    try:
-        said = decode(packed[1:])
-        return _each_text(said, _unescape) if packed[:1] == _ESCAPED else said
-    except UNREADABLE as error:
-        raise Damaged("an encrypted record cannot be read") from error
-
-
-def _each_text(said: S, change: Callable[[str], str]) -> S:
-    texts = {name: change(value) for name in said.__struct_fields__ if isinstance(value := getattr(said, name), str)}
-    return replace(said, **texts)
-
-
-def _escape(text: str) -> str:
-    return text.encode("utf-8", "surrogatepass").decode("latin-1")
-
-
-def _unescape(text: str) -> str:
-    return text.encode("latin-1").decode("utf-8", "surrogatepass")
+def _thread_place(name: str) -> bytes:
+    return b"thread\0" + utf8(name)

@@ -16,7 +16,7 @@ from typing import Final, Protocol
 from cryptography.exceptions import InvalidTag
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
-from holdfast.crypto.cipher import Algorithm
+from holdfast.crypto.cipher import KEY_BYTES, Algorithm
 from holdfast.errors import Damaged, NotEncrypted
 from holdfast.stores import segment
 
@@ -52,8 +52,11 @@ class Seal:
         self.id = id
         self._namespace = b"%d:%b" % (len(namespace), namespace)
         self._writes = _NUMBERS[algorithm]
-        self._aeads: dict[int, _Aead] = {1: AESGCM(key), 2: ChaCha20Poly1305(key)}
-        self._nonce_key = hashlib.blake2b(key=key, person=b"holdfast nonce").digest()
+        self._aeads: dict[int, _Aead] = {
+            _NUMBERS["aes-256-gcm"]: AESGCM(_derived(key, b"holdfast aes")),
+            _NUMBERS["chacha20-poly1305"]: ChaCha20Poly1305(_derived(key, b"holdfast chacha")),
+        }
+        self._nonce_key = _derived(key, b"holdfast nonce")
 
     def seal(self, plain: bytes, place: bytes) -> bytes:
         flags = self._writes
@@ -88,6 +91,11 @@ class Seal:
         return plain
 
 
+def _derived(key: bytes, use: bytes) -> bytes:
+    """A key for one use alone: what one algorithm gives away of its key is nothing to another."""
+    return hashlib.blake2b(key=key, person=use, digest_size=KEY_BYTES).digest()
+
+
 def key_id(sealed: bytes) -> bytes:
     """The id of the data key that something was sealed by. NotEncrypted if it was not sealed at all."""
     require_sealed(sealed)
@@ -95,8 +103,10 @@ def key_id(sealed: bytes) -> bytes:
 
 
 def require_sealed(data: bytes) -> None:
-    """NotEncrypted if something was not sealed at all."""
+    """NotEncrypted if something was not sealed at all, `Damaged` if it is cut off, or by a method of no release."""
     if not is_sealed(data):
+        if data[:1] in (b"", bytes((MAGIC,))):
+            raise Damaged("an encrypted record was changed: it is cut off, or was never written by this program")
         raise NotEncrypted(
             "the store holds a record that is not encrypted, which is refused with a cipher; nothing was returned"
         )

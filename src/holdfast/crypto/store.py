@@ -6,28 +6,28 @@ are merged and swept without being opened.
 
 from __future__ import annotations
 
-import hashlib
-from collections import OrderedDict
-from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Final, Literal
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.crypto import records
+from holdfast.crypto import records, running
+from holdfast.crypto.numbering import Numbering
+from holdfast.crypto.owners import Owners
+from holdfast.crypto.passing import Passed
+from holdfast.crypto.records import Owner
 from holdfast.crypto.ring import Ring
+from holdfast.crypto.runs import SealedRuns
 from holdfast.crypto.sealing import Seal, key_id
-from holdfast.errors import Conflict, Damaged, NotEncrypted
+from holdfast.crypto.unused import KEYS_LEFT, key_in_clear, remove_unused
+from holdfast.crypto.values import KeyedHashing, open_value, seal_value
+from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.hashing import Hasher, Hashing
+from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.walking import walk
-
-# A piece with its seal has to fit into the 8 MiB that stores take.
-_PIECE: Final = (8 << 20) - 64
-_AGENT: Final = b"agent\0"
-_THREADS_KNOWN: Final = 10_000
 
 
 class SealedStore:
@@ -37,9 +37,11 @@ class SealedStore:
         self._store = store
         self._ring = ring
         self.encoding: Literal["packed", "text"] = store.encoding
-        self.hashing: Hashing = _KeyedHashing(ring)
-        # Which data key a thread has. It never gets another.
-        self._keys: OrderedDict[int, bytes] = OrderedDict()
+        self.hashing: Hashing = KeyedHashing(ring)
+        self._owners = Owners(store, ring)
+        self._numbering = Numbering(store)
+        self._unlisted: Passed[str] = Passed()
+        self._runs = SealedRuns(store, ring, self._owners)
 
     def __repr__(self) -> str:
         return f"{self._store!r}, encrypted"
@@ -50,23 +52,30 @@ class SealedStore:
         return self._store
 
     def over(self, store: c.Store) -> SealedStore:
-        """Another store behind the same cipher. An empty one gets the keys of digests and values."""
-        if not store.keys(after=b"", limit=1):
-            self._ring.found(store)
+        """See `Rewrapping`."""
         return SealedStore(store, self._ring.beside(store))
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def thread(self, name: str) -> c.ThreadRow | None:
-        row = self._store.thread(name)
-        return None if row is None else self._open_thread(row)
+        try:
+            row = self._store.thread(name)
+            return None if row is None else self._open_thread(row)
+        except Damaged as damage:
+            damage.known = damage.known and self._salvaged(damage.known)
+            raise
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-        return [self._open_thread(row) for row in self._store.threads(prefix=prefix, after=after, limit=limit)]
+        while page := self._store.threads(prefix=prefix, after=after, limit=limit):
+            if told := self._unlisted.each(page, lambda row: row.name, self._open_thread, self._salvaged):
+                return told
+            after = page[-1].name
+        self._unlisted.require_none(self.thread)
+        return []
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
         row = self._store.checkpoint(thread, seq)
-        return None if row is None else self._open_checkpoint(thread, row)
+        return None if row is None else self._open_whole(thread, row)
 
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
@@ -86,7 +95,7 @@ class SealedStore:
         if isinstance(row, Damaged):
             return row
         try:
-            return self._open_checkpoint(thread, row)
+            return self._open_whole(thread, row)
         except (Damaged, NotEncrypted) as error:
             return Damaged(str(error))
 
@@ -94,13 +103,7 @@ class SealedStore:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
 
     def value(self, digest: bytes) -> list[bytes]:
-        sealed = self._store.value(digest)
-        opened: list[bytes] = []
-        for index, piece in enumerate(sealed):
-            if key_id(piece) != self._ring.records.id:
-                raise Damaged(f"shared value {digest.hex()} was put in another one's place")
-            opened.append(self._ring.records.open(piece, records.value_place(index, len(sealed))))
-        return opened
+        return open_value(digest, self._store.value(digest), self._ring.records)
 
     def last(self, thread: int) -> int:
         return self._store.last(thread)
@@ -113,14 +116,19 @@ class SealedStore:
 
     def run(self, thread: int) -> RunRow | None:
         row = self._store.run(thread)
-        return None if row is None else self._open_run(row)
+        return None if row is None else self._runs.open(thread, row)
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-        found = self._store.runs(statuses=statuses, after=after, limit=limit)
-        return [(name, self._open_run(row)) for name, row in found]
+        while page := self._store.runs(statuses=statuses, after=after, limit=limit):
+            if told := self._runs.open_page(page):
+                return told
+            after = page[-1][1].updated_at, page[-1][1].thread
+        if not statuses:
+            self._runs.require_told()
+        return []
 
     def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        return [(name, self._open_run(row)) for name, row in self._store.woken(limit=limit)]
+        return self._runs.open_page(self._store.woken(limit=limit))
 
     def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
         return [self._open_entry(thread, row) for row in self._store.effects(thread, after=after, limit=limit)]
@@ -136,41 +144,55 @@ class SealedStore:
 
     def commit(self, commit: c.Commit) -> c.Position:
         if commit.expect is not None:
-            return self._store.commit(self._sealed(commit, self._seal_of(commit.expect.thread)))
+            thread = commit.expect.thread
+            due = self._numbering.foretold(thread, commit.fence, commit.effects)
+            if commit.effects:
+                self._numbering.forget(thread)
+            return self._store.commit(self._sealed(commit, self._seal_of(thread), due))
         # The key is stored before what it seals. One without a thread, should this end between the two, is nobody's.
         seal = self._ring.new()
         try:
-            position = self._store.commit(self._sealed(commit, seal))
-        except Conflict:
+            position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.effects) + 1)))
+        except (Conflict, InvalidArgument):
             self._ring.remove(seal.id)
             raise
-        self._know(position.thread, seal.id)
+        try:
+            self._ring.keep(seal.id)
+        except StoreError as error:
+            raise OutcomeUnknown("the thread was stored, and nobody knows whether its key still is") from error
+        self._owners.learn(position.thread, seal.id, commit.name)
         return position
 
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
-        return self._store.rewind(expect, to=to, summary=self._seal_summary(summary))
+        sealed = records.seal_summary(summary, self._runs.owner(expect.thread), self._ring.records)
+        return self._store.rewind(expect, to=to, summary=sealed)
 
     def claim(self, expect: RunRow | None, row: RunRow) -> None:
-        self._store.claim(self._seal_run_or_none(expect), self._seal_run(row))
+        self._store.claim(self._runs.as_stored(expect), self._runs.seal(row))
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
-        if progress is not None:
-            progress = records.seal_progress(progress, self._ring.records)
-        self._store.renew(thread, fence, until, progress)
+        self._store.renew(thread, fence, until, self._runs.seal_progress(thread, progress))
 
     def update_run(self, row: RunRow) -> None:
-        self._store.update_run(self._seal_run(row))
+        self._store.update_run(self._runs.seal(row))
 
     def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
-        sealed = None if entry is None else self._seal_entry(row.thread, entry)
-        return self._store.park(self._seal_run(row), sealed, last)
+        question = 0 if entry is None else entry.number or last + 1
+        sealed = None if entry is None else self._seal_entry(row.thread, entry, question)
+        number = self._store.park(self._runs.seal(replace(row, question=question)), sealed, last)
+        self._numbering.keep(row.thread, row.fence, max(last, number))
+        return number
 
     def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
-        return self._store.journal(thread, fence, [self._seal_entry(thread, row) for row in rows])
+        seal = self._seal_of(thread)
+        return self._numbering.journal(thread, fence, rows, lambda row, due: self._entry_sealed_by(seal, row, due))
 
     def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
-        sealed = self._seal_entry(thread, row)
-        return self._store.tell(thread, sealed, last=last, run=self._seal_run_or_none(run))
+        def write(newest: int) -> int:
+            sealed = self._seal_entry(thread, row, newest + 1)
+            return self._store.tell(thread, sealed, last=newest, run=self._runs.as_stored(run))
+
+        return self._numbering.tell(thread, last, write)
 
     def settle(
         self,
@@ -181,8 +203,9 @@ class SealedStore:
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        sealed = self._seal_entry(thread, row)
-        self._store.settle(thread, number, expect, sealed, self._seal_run_or_none(run), self._seal_run_or_none(then))
+        sealed = self._seal_entry(thread, row, number)
+        follows = None if then is None else self._runs.seal(then)
+        self._store.settle(thread, number, expect, sealed, self._runs.as_stored(run), follows)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._store.delete(thread, seqs)
@@ -198,9 +221,12 @@ class SealedStore:
 
     def drop(self, thread: int) -> None:
         """The key goes with the thread, unless forks still use its cells: what is left on a disk cannot be read."""
-        id = self._key_of(thread)
+        try:
+            id = key_in_clear(self._store, thread)
+        except (Damaged, NotEncrypted):
+            id = None  # `scrub` finds it: nothing will use it
         self._store.drop(thread)
-        self._keys.pop(thread, None)
+        self._owners.forget(thread)
         # Asked after the drop: until then somebody may have forked it, and nobody can any more.
         if id is not None and not self._store.forks(thread):
             self._ring.remove(id)
@@ -216,8 +242,8 @@ class SealedStore:
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
         return self._store.put_key(row, expect)
 
-    def remove_key(self, id: bytes) -> None:
-        self._store.remove_key(id)
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        self._store.remove_key(id, expect)
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
         """Wrap every data key by the cipher's current key; how many were not."""
@@ -232,10 +258,19 @@ class SealedStore:
         return self._store.compact(thread, live)
 
     def reclaim(self) -> None:
+        self._remove_unused_keys()
         self._store.reclaim()
 
     def scrub(self) -> tuple[str, ...]:
-        return self._store.scrub()
+        """Data keys that nothing uses go as well."""
+        return (*self._remove_unused_keys(), *self._store.scrub())
+
+    def _remove_unused_keys(self) -> tuple[str, ...]:
+        try:
+            remove_unused(self._store, self._ring)
+        except (Damaged, NotEncrypted):
+            return (KEYS_LEFT,)
+        return ()
 
     def check(self) -> Iterator[c.Problem]:
         return self._store.check()
@@ -251,20 +286,9 @@ class SealedStore:
 
     # -- which key ---------------------------------------------------------------------------------------------------
 
-    def _know(self, thread: int, id: bytes) -> None:
-        self._keys[thread] = id
-        if len(self._keys) > _THREADS_KNOWN:
-            self._keys.popitem(last=False)
-
     def _key_of(self, thread: int) -> bytes | None:
-        """The id of a thread's data key: its newest checkpoint that was not deleted says so."""
-        id = self._keys.get(thread)
-        if id is None:
-            for row in self._store.checkpoints(thread, before=None, limit=1):
-                id = records.key_of_checkpoint(row)
-                if id is not None:
-                    self._know(thread, id)
-        return id
+        """The id of a thread's data key."""
+        return self._owners.key(thread)
 
     def _seal_of(self, thread: int) -> Seal:
         id = self._key_of(thread)
@@ -273,108 +297,98 @@ class SealedStore:
             return self._ring.records
         return self._ring.seal(id)
 
-    def _opening(self, thread: int, id: bytes) -> Seal:
-        """The seal of something that was read. `Damaged` if it is another thread's: all of a thread has one key."""
-        known = self._keys.get(thread)
-        if known is None:
-            self._know(thread, id)
-        elif known != id:
-            raise Damaged(f"a record of thread number {thread} is sealed by the key of another thread")
-        return self._ring.seal(id)
-
     # -- records -----------------------------------------------------------------------------------------------------
 
-    def _sealed(self, commit: c.Commit, seal: Seal) -> c.Commit:
+    def _sealed(self, commit: c.Commit, seal: Seal, due: Iterable[int]) -> c.Commit:
+        owner = Owner(seal.id, commit.name)
         label = commit.row.label
         token = None if label is None else self._ring.token(b"label", label)
         return replace(
             commit,
-            row=records.seal_checkpoint(commit.row, token, seal),
+            row=records.seal_checkpoint(commit.row, token, owner, self._origins(commit), seal),
             runs=tuple([records.seal_run_of_cells(run, seal) for run in commit.runs]),
-            values=tuple([self._seal_value(value) for value in commit.values]),
-            summary=self._seal_summary(commit.summary),
-            run=self._seal_run_or_none(commit.run),
-            effects=tuple([self._entry_sealed_by(seal, row) for row in commit.effects]),
+            values=tuple([seal_value(value, self._ring.records) for value in commit.values]),
+            summary=records.seal_summary(commit.summary, owner, self._ring.records),
+            run=None if commit.run is None else self._runs.seal(commit.run, owner),
+            effects=tuple([self._entry_sealed_by(seal, *each) for each in zip(commit.effects, due, strict=True)]),
         )
+
+    def _origins(self, commit: c.Commit) -> tuple[tuple[int, bytes], ...]:
+        """The keys of the other threads whose cells a commit names."""
+        named = [commit.row.refs, *(refs for run in commit.runs for refs in run.refs)]
+        others = {span.thread for refs in named for span in refs.spans if span.thread}
+        keys = [(thread, self._owners.key(thread)) for thread in sorted(others)]
+        return tuple([(thread, key) for thread, key in keys if key is not None])
+
+    def _open_whole(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
+        if not row.deleted and not row.skeleton:
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost its skeleton")
+        return self._open_checkpoint(thread, row)
 
     def _open_checkpoint(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
         id = records.key_of_checkpoint(row)
-        return row if id is None else records.open_checkpoint(row, self._opening(thread, id))
+        if row.deleted:
+            return row
+        if id is None or not row.meta:
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost what it was sealed with")
+        opened = records.open_checkpoint(row, self._owners.seal(thread, id))
+        self._owners.learn(thread, id, opened.thread)
+        for origin, key in opened.origins:
+            self._owners.learn(origin, key)
+        return opened.row
 
     def _open_cells(self, span: c.Span, read: c.Cells) -> c.Cells:
         opened: list[bytes] = []
         seal: Seal | None = None
+        learned = b""
         at = span.start
-        for cell in read.cells:
+        for index, cell in enumerate(read.cells):
             id = key_id(cell)
             if seal is None or seal.id != id:
-                seal = self._opening(span.thread, id)
-            opened.append(seal.open(cell, records.cell_place(span.log, at)))
+                seal = self._owners.seal(span.thread, id)
+            refs = read.refs[index] if read.refs else c.NO_REFS
+            opened.append(seal.open(cell, records.cell_place(span.log, at, refs)))
+            if id != learned:
+                self._owners.learn(span.thread, id)
+                learned = id
             at += 1
         block = c.Block(b"".join(opened), 0, list(map(len, opened)))
         return c.Cells([block] if opened else [], read.refs)
 
-    def _seal_value(self, value: c.SharedValue) -> c.SharedValue:
-        return c.SharedValue(value.digest, sealed_pieces(b"".join(value.pieces), self._ring.records))
-
-    def _seal_summary(self, summary: c.Summary) -> c.Summary:
-        if summary.agent is None:
-            return summary
-        return replace(summary, agent=records.seal_text(summary.agent, self._ring.records, _AGENT))
-
     def _open_thread(self, row: c.ThreadRow) -> c.ThreadRow:
-        agent = row.summary.agent
-        if agent is None:
-            return row
-        opened = records.open_text(agent, self._ring.records, _AGENT)
-        return replace(row, summary=replace(row.summary, agent=opened))
+        number = row.position.thread
+        try:
+            summary, owner = records.open_summary(row.summary, row.name, self._ring.records)
+            self._owners.learn(number, *owner)
+        except (Damaged, NotEncrypted) as error:
+            self._owners.owner(number)  # raises if all of it is in clear
+            damage = Damaged(f"thread number {number} is not the one of its name, or has lost what says so: {error}")
+            damage.known = row
+            raise damage from error
+        return replace(row, summary=summary)
 
-    def _seal_run(self, row: RunRow) -> RunRow:
-        return records.seal_run(row, self._ring.records)
+    def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
+        """A thread without its agent, unless its checkpoints say that it has another name."""
+        try:
+            owner = self._owners.owner(row.position.thread)
+        except (Damaged, NotEncrypted):
+            owner = None  # nothing will be read of it, either
+        if owner is not None and owner.name != row.name:
+            return None
+        return replace(row, summary=replace(row.summary, agent=None))
 
-    def _seal_run_or_none(self, row: RunRow | None) -> RunRow | None:
-        return None if row is None else self._seal_run(row)
+    def _seal_entry(self, thread: int, row: EffectRow, due: int) -> EffectRow:
+        return self._entry_sealed_by(self._seal_of(thread), row, due)
 
-    def _open_run(self, row: RunRow) -> RunRow:
-        if key_id(row.sealed) != self._ring.records.id:
-            raise Damaged(f"the run of thread number {row.thread} is sealed by the key of something else")
-        return records.open_run(row, self._ring.records)
-
-    def _seal_entry(self, thread: int, row: EffectRow) -> EffectRow:
-        return self._entry_sealed_by(self._seal_of(thread), row)
-
-    def _entry_sealed_by(self, seal: Seal, row: EffectRow) -> EffectRow:
+    def _entry_sealed_by(self, seal: Seal, row: EffectRow, due: int) -> EffectRow:
         token = None if row.mark is None else self._ring.token(b"mark", row.mark)
-        return records.seal_entry(row, token, seal)
+        return running.seal_entry(row, due, token, seal)
 
     def _open_entry(self, thread: int, row: EffectRow) -> EffectRow:
-        return records.open_entry(row, self._opening(thread, key_id(row.sealed)))
+        opened, due = self._entry_of(thread, row)
+        self._numbering.check(thread, row.number, due, lambda other: self._entry_of(thread, other).due)
+        return opened
 
-
-class _KeyedHashing:
-    """Addresses and digests that say nothing to whoever has not the keys."""
-
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
-
-    def address(self, data: bytes) -> bytes:
-        """That of the sealed bytes, which are always the same for the same value: stores check what they read by it."""
-        hasher = hashlib.sha256()
-        for piece in sealed_pieces(data, self._ring.records):
-            hasher.update(piece)
-        return hasher.digest()
-
-    def signature(self) -> Hasher:
-        return self._ring.signature()
-
-
-def sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
-    """A shared value, cut and sealed."""
-    view = memoryview(data)
-    starts = range(0, len(data), _PIECE)
-    return tuple(
-        [
-            seal.seal(bytes(view[start : start + _PIECE]), records.value_place(index, len(starts)))
-            for index, start in enumerate(starts)
-        ]
-    )
+    def _entry_of(self, thread: int, row: EffectRow) -> running.OpenedEntry:
+        id = key_id(row.sealed)
+        return running.open_entry(row, self._owners.seal(thread, id))

@@ -30,7 +30,7 @@ from holdfast.state.parts import (
     join_spans,
     node_digest,
 )
-from holdfast.state.reach import holds_refs, reachable, rebased
+from holdfast.state.reach import CellReader, holds_refs, reachable, rebased
 from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
 
 _skeletons = msgspec.msgpack.Decoder(Skeleton)
@@ -50,7 +50,7 @@ def read_skeleton(row: CheckpointRow) -> Skeleton:
         raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
 
 
-def load_base(store: Store, thread: int, row: CheckpointRow) -> Base:
+def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
     """The parts of a stored state. Shared values are not read before somebody asks for the state itself."""
     skeleton = read_skeleton(row)
     cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
@@ -65,24 +65,25 @@ def load_base(store: Store, thread: int, row: CheckpointRow) -> Base:
 
 def state_of(store: Store, base: Base) -> Any:
     """The state as a value of its own: nothing mutable in it is shared with the base or an earlier result."""
-    return _value(store, base.root)
+    return value_of(store, base.root)
 
 
-def _value(store: Store, part: Part) -> Any:
+def value_of(store: Store, part: Part) -> Any:
+    """What a part stands for, as a value of its own."""
     match part:
         case Unit():
             return packed.decode(part.plain)
         case Large():
             return _large(store, part)
         case Map():
-            return {key: _value(store, member) for key, member in zip(part.keys, part.parts, strict=True)}
+            return {key: value_of(store, member) for key, member in zip(part.keys, part.parts, strict=True)}
         case Series():
             items: list[Any] = []
             for chunk in part.chunks:
                 if isinstance(chunk, Chunk):
                     items += packed.decode_items(chunk.buffers, chunk.count * part.stride)
                 else:
-                    items += [_value(store, member) for member in chunk.parts]
+                    items += [value_of(store, member) for member in chunk.parts]
             if part.kind is Kind.DICT:
                 try:
                     return dict(zip(items[::2], items[1::2], strict=True))
@@ -193,6 +194,8 @@ class _Builder:
                     seen = Refs(tuple(rebased(inner, span.thread) for inner in refs.spans))
                     tables[node_digest(b"", seen)] = cell_of(span, i)
                     below.extend(seen.spans)
+                    if len(below) > self._left:  # no item takes less than a byte
+                        raise Damaged("the tables of a list name more than was saved")
             spans = join_spans(below)
         kind = Kind(shape.kind)
         stride = 2 if kind is Kind.DICT else 1

@@ -12,7 +12,7 @@ import re
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from itertools import accumulate, pairwise
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 
@@ -57,11 +57,14 @@ _UNIT_EMBED = packed.extension(Ext.UNIT, b"\0")
 _MAP_EMBED = packed.extension(Ext.MAP, b"\0")
 
 
+_LEVELS_MAX = 16  # of tables: each has at most an eighth of the spans of the one below it
+
+
 class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
     """The payload of Ext.SERIES: `level` tables lie between the `spans` spans and the `length` items."""
 
     kind: int
-    level: int
+    level: Annotated[int, msgspec.Meta(ge=0, le=_LEVELS_MAX)]
     spans: int
     length: int
 

@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Protocol
 
 from holdfast.codec import packed
 from holdfast.errors import Damaged
 from holdfast.state.draft import LogKind, log_kind
-from holdfast.stores.contract import Cells, Refs, Span, Store
+from holdfast.stores.contract import Cells, Refs, Span
 
 _WAVES_MAX = 4 * packed.MAX_DEPTH  # a level of nesting takes at most a node cell and some levels of tables
+
+
+class CellReader(Protocol):
+    """What cells are read from: a store, or what was read from one before."""
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]: ...
 
 
 def rebased(span: Span, owner: int) -> Span:
@@ -23,7 +30,9 @@ def holds_refs(span: Span) -> bool:
     return log_kind(span.log) == LogKind.NODE
 
 
-def reachable(store: Store, thread: int, roots: Iterable[Refs], *, nodes_only: bool) -> Iterator[tuple[Span, Cells]]:
+def reachable(
+    store: CellReader, thread: int, roots: Iterable[Refs], *, nodes_only: bool
+) -> Iterator[tuple[Span, Cells]]:
     """All cells reachable from records of a thread, each span once, in waves of one read each.
 
     `nodes_only` leaves the cells without references unread and gives them as empty.

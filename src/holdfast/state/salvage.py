@@ -63,6 +63,8 @@ class _Salvage:
         self._store = store
         self._thread = thread
         self._left = size
+        self._tables_left = size  # no table is for less than an item, and no item takes less than a byte
+        self._lost_cells = 0
         self.lost: list[Lost] = []
 
     def root(self, body: bytes, refs: Refs) -> Any:
@@ -143,10 +145,16 @@ class _Salvage:
         """The cells of a series in order, through its tables."""
         if not level:
             for span in join_spans(spans):
-                yield from self._read(span)
+                for cell in self._read(span):
+                    if cell.why is None and not cell.body:  # it would count for nothing of the size
+                        raise Damaged("a table is in the place of a list's items")
+                    yield cell
             return
         for span in spans:
             for table in self._read(span):
+                self._tables_left -= 1
+                if self._tables_left < 0:
+                    raise _Forged
                 if table.why is not None:
                     yield _Gap(table.why)
                 else:
@@ -156,6 +164,8 @@ class _Salvage:
         """So many cells as were saved: the last gap takes what is missing, those before it one each."""
         gaps = sum(isinstance(cell, _Gap) for cell in found)
         missing = length - (len(found) - gaps)
+        if missing > _MARKS_MAX:
+            raise _Forged
         self._spend(max(missing, 0))
         if missing < gaps or (missing and not gaps):
             raise Damaged(f"a list of {length} items has other cells than was saved")
@@ -182,6 +192,9 @@ class _Salvage:
         except Damaged as damage:
             if span.count <= 1:
                 self._spend(1)
+                self._lost_cells += 1
+                if self._lost_cells > _MARKS_MAX:  # each would be marked
+                    raise _Forged from damage
                 return [_Cell(b"", NO_REFS, 0, False, str(damage))]
             half = span.count // 2
             first = Span(span.thread, span.log, span.start, half, span.first, span.last)

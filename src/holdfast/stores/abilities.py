@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Problem, Store
 
 
 @runtime_checkable
@@ -26,7 +26,10 @@ class Rewrapping(Protocol):
     """A store whose content is encrypted by keys that it keeps wrapped."""
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every key that it keeps by the user's current one; how many were not."""
+        """Wrap every key that it keeps by the user's current one; how many were not.
+
+        `Damaged`, when all others are wrapped, if some cannot be; `Conflict` if others go on making keys by another.
+        """
         ...
 
     @property
@@ -35,7 +38,10 @@ class Rewrapping(Protocol):
         ...
 
     def over(self, store: Store) -> Store:
-        """Another store, encrypted by the same keys of the user's. An empty one gets the keys of digests and values."""
+        """A copy of this store, or an empty one that is to become one, behind the same cipher.
+
+        It gets the keys of digests and values. `WrongKey`, with nothing changed, if it has others.
+        """
         ...
 
 
@@ -43,8 +49,11 @@ class Rewrapping(Protocol):
 class Mending(Protocol):
     """A store that keeps some things twice, and can tell those that are damaged anew from the others."""
 
-    def mended(self, folder: str) -> Store:
-        """A copy of the store in a folder, mended as far as that goes, for salvaging what is in it. Close it."""
+    def mended(self, folder: str) -> tuple[Store, list[Problem]]:
+        """A copy of the store in a folder, mended as far as that goes, and what it cannot say. Close it.
+
+        It is for salvaging what is in the handle's namespace, and nothing else.
+        """
         ...
 
 
@@ -53,6 +62,11 @@ class BackingUp(Protocol):
     """A store that can copy itself while others write to it."""
 
     kind: str  # what an address of such a store begins with, or "sqlite"
+
+    @property
+    def path(self) -> str:
+        """The file or the folder that it lies in, without links."""
+        ...
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """Make a copy of all of the store, as it is at one moment, under a path that is free; how many bytes.

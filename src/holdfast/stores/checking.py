@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import records, rows
 from holdfast.stores.contract import CheckpointRow, Problem
 from holdfast.stores.rows import StoredThread
+
+_NAMED_MOST: Final = 10_000
+
+
+def named(first: int, end: int) -> tuple[int, ...]:
+    """The checkpoints of these seqs, the end excluded, for a problem that hurts them; none if they are very many.
+
+    How many there are is itself only stored: a bit that changed in a number can make them billions.
+    """
+    return tuple(range(first, end)) if end - first <= _NAMED_MOST else ()
 
 
 def checkpoints(
@@ -24,7 +34,8 @@ def checkpoints(
     for row in stored:
         seq = row[0] & rows.MAX_SEQ
         if seq != expected:
-            found.append(Problem(name, tuple(range(expected, seq)), "checkpoints are missing"))
+            lost = named(expected, min(seq, thread.last + 1))
+            found.append(Problem(name, lost, f"checkpoints before {seq} are missing"))
             unreadable = True
         expected = seq + 1
         try:

@@ -396,7 +396,7 @@ class Store(Protocol):
         ...
 
     def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        """A page of wrapped keys in order of their ids, above `after`."""
+        """A page of wrapped keys in order of their ids, above `after`. One that cannot be read has no name."""
         ...
 
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
@@ -406,8 +406,8 @@ class Store(Protocol):
         """
         ...
 
-    def remove_key(self, id: bytes) -> None:
-        """Forget a wrapped key, if it is there."""
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        """Forget a wrapped key, if it is there; where `expect` is given, only if that is what is there."""
         ...
 
     # -- maintenance: short transactions, beside readers and writers ------------------------------------------------

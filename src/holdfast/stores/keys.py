@@ -15,6 +15,11 @@ class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wrapped: bytes
 
 
+def unreadable(id: bytes) -> KeyRow:
+    """What stands in a listing for a record that cannot be read: no key has this name, and nothing is wrapped."""
+    return KeyRow(id, "", b"")
+
+
 def moved_on() -> Conflict:
     """The error for a key that is not the expected one any more."""
     return Conflict("the wrapped key was changed or removed by somebody else; nothing was changed")

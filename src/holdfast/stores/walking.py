@@ -1,10 +1,11 @@
-"""Walking a thread: all of its checkpoints, whole, for whoever looks at every one of them."""
+"""Walking a store: all of its threads, all checkpoints of one, for whoever looks at every one of them."""
 
 from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
 from holdfast.errors import Damaged
+from holdfast.stores.abilities import Rewrapping
 from holdfast.stores.contract import CheckpointRow, Store
 
 
@@ -20,10 +21,30 @@ class Walking(Protocol):
         ...
 
 
+@runtime_checkable
+class Telling(Protocol):
+    """A store whose listings end at a thread whose record is damaged, and that can tell the others all the same."""
+
+    def told(self) -> dict[int, str]:
+        """The names, by number, of the threads that have one and whose record is sound."""
+        ...
+
+
+def told(store: Store) -> dict[int, str]:
+    """As `Telling.told`, of any store; empty where it cannot be done. With a cipher, too: names are in clear."""
+    plain = store.plain if isinstance(store, Rewrapping) else store
+    return plain.told() if isinstance(plain, Telling) else {}
+
+
 def walk(store: Store, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
     """As `Walking.walk`, of any store. `Damaged` if not even the number of checkpoints can be read."""
     if isinstance(store, Walking):
         return store.walk(thread, after=after, limit=limit)
+    return one_by_one(store, thread, after=after, limit=limit)
+
+
+def one_by_one(store: Store, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+    """As `walk`, with a question for each."""
     last = store.last(thread)
     return [one(store, thread, seq) for seq in range(after + 1, min(after + limit, last) + 1)]
 

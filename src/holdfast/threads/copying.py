@@ -7,7 +7,7 @@ another digest; all else keeps its own.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import msgspec
@@ -43,6 +43,8 @@ _NO_DIGEST: Final = bytes(32)
 _GONE: Final = (1 << 31) - 1  # a thread that is in no store: the number of one that was not copied
 _REWINDS_MAX: Final = 100_000
 
+Values = Callable[[bytes], Sequence[bytes]]
+
 _skeletons = msgspec.msgpack.Encoder()
 
 
@@ -72,16 +74,20 @@ class Copied(NamedTuple):
 class Copyist:
     """Copies threads from one store to another, those that others were forked from first."""
 
-    def __init__(self, source: Store, target: Store, gathered: Gathered) -> None:
+    def __init__(self, source: Store, target: Store, gathered: Gathered, values: Values) -> None:
+        """`values` gives shared values as they are stored, encrypted if they are: their addresses are of that."""
         self._source = source
         self._target = target
         self._gathered = gathered
         self._numbers: dict[int, int] = {}
-        self._values: set[bytes] = set()
+        self._values = values
+        self._brought: set[bytes] = set()
 
     def copy(self, plan: Plan) -> Copied:
         """Copy a thread; its number there. Its checkpoints that are not kept become tombstones."""
-        return _Copying(self._source, self._target, plan, self._numbers, self._values, self._gathered).run()
+        return _Copying(
+            self._source, self._target, plan, self._numbers, self._values, self._brought, self._gathered
+        ).run()
 
 
 class _Copying:
@@ -93,7 +99,8 @@ class _Copying:
         target: Store,
         plan: Plan,
         numbers: dict[int, int],
-        values: set[bytes],
+        values: Values,
+        brought: set[bytes],
         gathered: Gathered,
     ) -> None:
         self._source = source
@@ -101,6 +108,7 @@ class _Copying:
         self._plan = plan
         self._numbers = numbers
         self._values = values
+        self._already = brought
         self._strays: defaultdict[int, list[Span]] = defaultdict(list)
         for seq, span in gathered.strays(plan.number):
             self._strays[min(seq, plan.last)].append(span)
@@ -263,12 +271,12 @@ class _Copying:
         """The shared values that nothing has brought yet."""
         values: list[SharedValue] = []
         for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
-            if digest not in self._values:
+            if digest not in self._already:
                 try:
-                    values.append(SharedValue(digest, tuple(self._source.value(digest))))
+                    values.append(SharedValue(digest, tuple(self._values(digest))))
                 except Damaged:
                     continue  # named only by what was lost with it
-                self._values.add(digest)
+                self._already.add(digest)
         return tuple(values)
 
     def _entry(self, entry: EffectRow) -> EffectRow:

@@ -15,9 +15,9 @@ from holdfast.codec import packed
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.records import Erased
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.stores.running import EffectRow
 from holdfast.threads import meta as metas
 from holdfast.threads import owner
-from holdfast.threads.deeds import Record
 from holdfast.threads.freeing import unless_dead
 from holdfast.threads.liveness import live_cells, live_values, values_of
 from holdfast.threads.references import shown
@@ -72,6 +72,7 @@ class _Erasing:
         going = self._with_kin(subjects, known, forks=forks)
         for number in going:
             self._require_free(known[number])
+        self._parents_left(going, known)
         values = self._values_of(going, known)
         left = {fork for number in going for fork in self._store.forks(number) if fork in known and fork not in going}
         touched = self._origins_of(going)
@@ -120,10 +121,35 @@ class _Erasing:
             if number in going or number not in known:
                 continue
             going.add(number)
-            waiting += [numbers[name] for name in _children(self._store, known[number]) if name in numbers]
+            waiting += [numbers[name] for name in self._children(known[number]) if name in numbers]
             if forks:
                 waiting += self._store.forks(number)
         return going
+
+    def _children(self, row: ThreadRow) -> Iterator[str]:
+        """The names of the threads that a thread's runs began as their children, as far as its journal can be read."""
+        unread = 0
+        for entry in _journal(self._store, row.position.thread):
+            if isinstance(entry, Damaged):
+                unread += 1
+            elif entry.kind == "child" and _parent(self._store, self._store.thread(entry.name)) == row.name:
+                yield entry.name
+        if unread:
+            self._beyond.append(
+                f"thread {shown(row.name)}: {unread} entries of its journal cannot be read, so nobody knows whether "
+                "they began children"
+            )
+
+    def _parents_left(self, going: set[int], known: dict[int, ThreadRow]) -> None:
+        """Say who had a child that goes, and stays: what the child was given and gave is in its journal."""
+        names = {known[number].name for number in going}
+        for number in sorted(going):
+            parent = _parent(self._store, known[number])
+            if parent is not None and parent not in names and self._store.thread(parent) is not None:
+                self._beyond.append(
+                    f"the journal of thread {shown(parent)}, which ran {shown(known[number].name)} as its child and "
+                    "has its result"
+                )
 
     def _require_free(self, row: ThreadRow) -> None:
         run = self._store.run(row.position.thread)
@@ -228,13 +254,32 @@ def _one(store: Store, number: int, seq: int) -> Iterator[CheckpointRow | Damage
         yield row
 
 
-def _children(store: Store, row: ThreadRow) -> Iterator[str]:
-    """The names of the threads that a thread's runs began as their children."""
-    for span in Record(store, row.position.thread).children:
-        child = store.thread(span.entry.name)
-        run = None if child is None else store.run(child.position.thread)
-        if run is not None and run.parent == row.name:
-            yield span.entry.name
+def _journal(store: Store, number: int) -> Iterator[EffectRow | Damaged]:
+    """The entries of a thread's journal; in the place of one, what is wrong with it."""
+    last = store.last_effect(number)
+    after = 0
+    while after < last:
+        try:
+            page = store.effects(number, after=after, limit=_PAGE)
+        except Damaged:
+            yield from _entry(store, number, after + 1)
+            after += 1
+            continue
+        yield from page
+        after += max(len(page), 1)
+
+
+def _entry(store: Store, number: int, entry: int) -> Iterator[EffectRow | Damaged]:
+    try:
+        yield from store.effects(number, after=entry - 1, limit=1)
+    except Damaged as damage:
+        yield damage
+
+
+def _parent(store: Store, row: ThreadRow | None) -> str | None:
+    """The thread whose run began that of another as its child."""
+    run = None if row is None else store.run(row.position.thread)
+    return None if run is None else run.parent
 
 
 def _is_equal(one: object, other: object) -> bool:

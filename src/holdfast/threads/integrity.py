@@ -10,6 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import Problem, Store
 from holdfast.threads.pairing import pairs
+from holdfast.threads.registering import registrations
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.threadlist import listed
 
@@ -66,6 +67,8 @@ def verify(
 ) -> Report:
     """Check the store's structures, every checkpoint's digest and chain, and that all they name is there, unchanged.
 
+    And that forks are registered with the threads whose cells they use.
+
     The head of a thread is put together as well where digests do not prove that it can be: something of it is
     damaged, or was brought by a checkpoint that was deleted. Not `deep`, cells and shared values are left unread, and
     no digest is computed.
@@ -104,8 +107,12 @@ class _Verifier:
             name = threads.names.get(number)
             if name is not None or threads.problems:
                 self.threads += 1
-                yield from self._thread(number, name)
+                found = list(self._thread(number, name))
+                if found and not self._is_dropped(number, name):
+                    yield from found
             self._tell()
+        if self._deep:
+            yield from registrations(self._store, threads, self._examiner.ties)
 
     def _thread(self, number: int, name: str | None) -> Iterator[Problem]:
         try:
@@ -122,6 +129,19 @@ class _Verifier:
         yield from pairs(self._store, number, name)
         if self._deep and not self._examiner.is_proven(number):
             yield from self._head(name)
+
+    def _is_dropped(self, number: int, name: str | None) -> bool:
+        """Whether a thread was dropped since it was listed, by all that says so: then nothing is wrong with it."""
+        if name is None:
+            return False
+        try:
+            listed_now = self._store.threads(prefix=name, after=None, limit=1)
+            return all(
+                row is None or row.name != name or row.position.thread != number
+                for row in (self._store.thread(name), *listed_now)
+            )
+        except Damaged:
+            return False
 
     def _head(self, name: str | None) -> Iterator[Problem]:
         """Put the head together, as the next load will: that its parts are there does not mean that they fit."""

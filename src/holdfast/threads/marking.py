@@ -23,6 +23,7 @@ from holdfast.stores.contract import Problem, Store, ThreadRow
 _FIRST: Final = "holdfast mark 1"
 _PAGE: Final = 200
 _DIGEST: Final = 32  # hex digits of a digest: half of it
+_NAMED_MAX: Final = 10_000  # checkpoints that are named where a thread went back
 
 
 class Standing(msgspec.Struct, frozen=True, array_like=True):
@@ -41,7 +42,14 @@ def mark(store: Store, namespace: str) -> str:
     """A mark of all threads of a namespace, as they stand now. `Damaged` if one cannot be read."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [f"{_FIRST} {made} {_quoted(namespace)}"]
-    lines += [_line(_standing(store, thread)) for thread in _threads(store)]
+    for thread in _threads(store):
+        try:
+            lines.append(_line(_standing(store, thread)))
+        except Damaged:
+            now = store.thread(thread.name)
+            if now is not None and now.position.thread == thread.position.thread:
+                raise
+            # Dropped since it was listed: there is nothing of it any more.
     text = "".join(f"{line}\n" for line in lines)
     return f"{text}{_signature(store, text)}\n"
 
@@ -63,7 +71,7 @@ def compared(store: Store, namespace: str, text: str) -> Iterator[Problem]:
 def _differences(store: Store, thread: ThreadRow, then: Standing) -> Iterator[tuple[tuple[int, ...], str]]:
     now = thread.position
     if now.last < then.last:
-        lost = tuple(range(now.last + 1, then.last + 1))
+        lost = tuple(range(now.last + 1, min(then.last, now.last + _NAMED_MAX) + 1))
         yield lost, f"it went back: it has {now.last} checkpoints, and had {then.last}"
         return
     if now.move < then.move:
@@ -100,7 +108,7 @@ def _threads(store: Store) -> Iterator[ThreadRow]:
 
 
 def _read(store: Store, namespace: str, text: str) -> Iterator[Standing]:
-    if type(text) is not str or not text.startswith(f"{_FIRST} "):
+    if type(text) is not str or not text.isascii() or not text.startswith(f"{_FIRST} "):
         raise InvalidArgument("the text is not a mark that hf.mark() gave")
     lines = text.splitlines()
     body = "".join(f"{line}\n" for line in lines[:-1])
@@ -110,7 +118,7 @@ def _read(store: Store, namespace: str, text: str) -> Iterator[Standing]:
         raise InvalidArgument("the mark is of another namespace")
     try:
         return iter([msgspec.convert(json.loads(line), Standing) for line in lines[1:-1]])
-    except (ValueError, msgspec.ValidationError) as cause:
+    except (ValueError, RecursionError, msgspec.ValidationError) as cause:
         raise InvalidArgument("the text is not a mark that hf.mark() gave") from cause
 
 

@@ -12,28 +12,36 @@ from holdfast.errors import AlreadyExists, Damaged
 from holdfast.state.loading import read_skeleton
 from holdfast.stores.contract import Problem, Span, Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.copying import Copyist, Plan, head_of
+from holdfast.threads.copying import Copyist, Plan, Values, head_of
 from holdfast.threads.gathering import Gathered
 from holdfast.threads.integrity import Looked, Progress, Repaired
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.threadlist import listed
 
 _PAGE: Final = 200
-_UNREADABLE_MAX: Final = 10_000  # journal entries in a row, after which nothing is taken to follow
+_UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which nothing is taken to follow
 _LOST: Final = "it was damaged, and a repair left it out"
 
 
-def repair(source: Store, target: Store, progress: Progress | None = None) -> Repaired:
-    """Copy all that is sound into an empty store. `AlreadyExists` if it is not empty; then nothing was written."""
+def repair(source: Store, target: Store, progress: Progress | None = None, *, values: Values | None = None) -> Repaired:
+    """Copy all that is sound into an empty store. `AlreadyExists` if it is not empty; then nothing was written.
+
+    `values` gives the shared values of the source as they are stored, where that is encrypted.
+    """
+    require_empty(target)
+    return _Repair(source, target, progress, values or source.value).run()
+
+
+def require_empty(target: Store) -> None:
     if target.thread_numbers():
         raise AlreadyExists("the target of a repair holds threads already; name a new store. Nothing was written")
-    return _Repair(source, target, progress).run()
 
 
 class _Repair:
-    def __init__(self, source: Store, target: Store, progress: Progress | None) -> None:
+    def __init__(self, source: Store, target: Store, progress: Progress | None, values: Values) -> None:
         self._source = source
         self._target = target
+        self._values = values
         self._progress = progress
         self._gathered = Gathered()
         self._named: list[Span] = []
@@ -49,12 +57,14 @@ class _Repair:
                 if number in threads.names:
                     kept[number] = frozenset(self._examined(examiner, number, threads.names[number]))
                 self._tell(done, 2 * len(threads.numbers))
-        copyist = Copyist(self._source, self._target, self._gathered)
+        copyist = Copyist(self._source, self._target, self._gathered, self._values)
         used = self._gathered.threads()
         copied = checkpoints = entries = redigested = 0
         forgotten: list[int] = []
-        for done, number in enumerate(threads.numbers):
-            self._tell(len(threads.numbers) + done, 2 * len(threads.numbers))
+        # Where not all numbers could be told, those of dropped threads are not among them.
+        numbers = sorted({*threads.numbers, *used})
+        for done, number in enumerate(numbers):
+            self._tell(len(numbers) + done, 2 * len(numbers))
             plan = self._plan(number, threads.names.get(number), kept.get(number, frozenset()))
             if plan is None and number in used:
                 plan = self._unnamed(number)
@@ -115,7 +125,8 @@ class _Repair:
         if run is not None:
             run = _released(run, is_whole=is_whole and is_complete)
             thread = replace(thread, summary=replace(thread.summary, status=run.status))
-        last = max(thread.position.last, *kept)
+        # How many there were is itself only stored: a number far beyond all that can be read is not believed.
+        last = max(min(thread.position.last, max(kept) + _UNREADABLE_MAX), *kept)
         return Plan(number, name, last, kept, thread, run, entries)
 
     def _listed(self, name: str) -> ThreadRow | None:

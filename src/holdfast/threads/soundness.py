@@ -16,6 +16,7 @@ from holdfast.stores.walking import walk
 from holdfast.threads import meta as metas
 from holdfast.threads.covering import Covered
 from holdfast.threads.patience import Patience
+from holdfast.threads.registering import Ties
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -24,6 +25,7 @@ _ROWS: Final = 256  # checkpoints read at once
 _BYTES: Final = 8 << 20  # about how many bytes of cells are held
 _WORTH_SHARING: Final = 4  # values
 _WORKERS: Final = min(4, os.cpu_count() or 1)
+_NONE: Final = Ties()  # most threads have nothing to do with others
 _TOGETHER: Final = 128  # checkpoints whose cells are read at once, unless they are large
 
 
@@ -64,6 +66,9 @@ class Examiner:
         self._read = read
         self._together = 1
         self._unproven: set[int] = set()
+        self._tie = Ties()
+        self.ties: dict[int, Ties] = {}
+        """What threads that were read to their end have to do with others."""
         self._pool: ThreadPoolExecutor | None = None
 
     def __enter__(self) -> Self:
@@ -84,6 +89,7 @@ class Examiner:
         digests: dict[int, bytes] = {}
         patience = Patience()
         after = 0
+        tie = self._tie = Ties()
         while page := walk(self._store, number, after=after, limit=_ROWS):
             at = 0
             while at < len(page):
@@ -94,8 +100,10 @@ class Examiner:
                         patience.lost()
                     else:
                         patience.found()
+                    tie.take(row)
                 at += len(some)
             after += len(page)
+        self.ties[number] = tie if tie.says_something else _NONE
 
     def _some(
         self, number: int, first: int, page: Sequence[CheckpointRow | Damaged], digests: dict[int, bytes]
@@ -176,8 +184,8 @@ class Examiner:
                 named += read.refs
             problems: list[str] = []
             for refs in named:
-                if not self._is_known(number, refs):
-                    problems += self._faults(number, refs)
+                if not self._is_known(number, refs, seq):
+                    problems += self._faults(number, refs, seq)
         except Damaged as damage:
             return Examined(seq, row, (str(damage),))
         if parent is None:
@@ -190,18 +198,20 @@ class Examiner:
             return meta.parent_digest
         return digests.get(row.parent[1])
 
-    def _is_known(self, owner: int, refs: Refs) -> bool:
+    def _is_known(self, owner: int, refs: Refs, seq: int) -> bool:
         """Whether all that a record names is known to be sound: nearly always, and so the quick way."""
         if self._names is not None:
             return False
         sound = self._sound
         for span in refs.spans:
+            if span.thread:
+                self._tie.names(span.thread, seq)
             part = sound.get((span.thread or owner, span.log))
             if part is None or not part.holds(span.start, span.start + span.count):
                 return False
         return all(digest in self._values and self._values[digest] is None for digest in refs.values)
 
-    def _faults(self, number: int, refs: Refs) -> Iterator[str]:
+    def _faults(self, number: int, refs: Refs, seq: int) -> Iterator[str]:
         """What is wrong with the cells and values that a record of a thread names. `Damaged` if one is missing."""
         waiting = [(number, refs)]
         while waiting:
@@ -209,6 +219,8 @@ class Examiner:
             for named in refs.spans:
                 thread = named.thread or owner
                 start, end = named.start, named.start + named.count
+                if thread != number:
+                    self._tie.names(thread, seq)
                 if self._names is not None:
                     self._names(rebased(named, owner))
                 sound = self._part(thread, named.log)

@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
+from holdfast.stores.walking import told
 
 _PAGE: Final = 200
 
@@ -31,6 +32,10 @@ def listed(store: Store) -> Listed:
             after = page[-1].name
     except Damaged as damage:
         problems.append(str(damage))
+        try:
+            names |= told(store)
+        except Damaged as worse:
+            problems.append(str(worse))
     try:
         numbers = sorted(store.thread_numbers())
     except Damaged as damage:

@@ -26,9 +26,16 @@ def problems(space: Space) -> Iterator[Problem]:
     for unread in space.unread:
         told.add(unread.folder)
         yield Problem(name_of(os.path.basename(unread.folder)), (), f"{unread.folder}: {unread.error}")
-    for folder in space.folders():
-        if folder not in told and files.is_there(os.path.join(folder, LOG)):
+    strangers = [folder for folder in space.folders() if folder not in told and _has_log(folder)]
+    if strangers:  # or made, or moved by a drop, while this looked: known by now
+        told = {found.folder for found in space.everything()} | {unread.folder for unread in space.unread}
+    for folder in strangers:
+        if folder not in told and _has_log(folder):
             yield from _stranger(space, folder)
+
+
+def _has_log(folder: str) -> bool:
+    return files.is_there(os.path.join(folder, LOG))
 
 
 def _stranger(space: Space, folder: str) -> Iterator[Problem]:

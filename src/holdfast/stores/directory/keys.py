@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.records import UNREADABLE
 from holdfast.stores.directory import files
-from holdfast.stores.keys import KeyRow, moved_on
+from holdfast.stores.keys import KeyRow, moved_on, unreadable
 
 _SUFFIX: Final = ".json"
 
@@ -46,10 +46,17 @@ class Keys:
         found: list[KeyRow] = []
         for id in self._ids():
             if id > after and len(found) < limit:
-                row = self.key(id)
+                row = self._listed(id)
                 if row is not None:
                     found.append(row)
         return found
+
+    def _listed(self, id: bytes) -> KeyRow | None:
+        """One that cannot be read does not hide the others."""
+        try:
+            return self.key(id)
+        except Damaged:
+            return unreadable(id)
 
     def put(self, row: KeyRow, expect: KeyRow | None, *, sync: bool) -> KeyRow:
         there = self.key(row.id)
@@ -62,7 +69,9 @@ class Keys:
         files.replace_file(self._path(row.id), [made], sync=sync)
         return row
 
-    def remove(self, id: bytes, *, sync: bool) -> None:
+    def remove(self, id: bytes, expect: KeyRow | None, *, sync: bool) -> None:
+        if expect is not None and self._listed(id) != expect:
+            return
         try:
             os.unlink(self._path(id))
         except FileNotFoundError:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -142,7 +142,8 @@ class Thread:
         cells = self.logs.get(span.log, [])
         start = bisect_left(cells, (span.start,))
         found = cells[start : start + max(span.count, 0)]
-        if [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
+        # What a span says is compared with what is there only once there is as much.
+        if len(found) < span.count or [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
             at = next((i for i, cell in enumerate(found) if cell.at != span.start + i), len(found))
             raise self.missing(f"cell {span.start + at} of log {span.log}")
         return found
@@ -164,9 +165,8 @@ class Replay:
         thread = self.thread
         # Copies of a log were joined, or two wrote at once: which of them is right, nobody can tell.
         is_repeated = bool(thread.groups) and end.group <= thread.groups
-        # No line takes less than a byte: higher numbers are none of ours, and would take long to go through.
-        highest = max(end.entry, 0 if end.at is None else end.at.last, *(_numbers(group) if "e" in end.of else ()))
-        if is_repeated or highest > where.offset + where.length:
+        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
+        if is_repeated or _is_beyond(highest, where):
             self._doubt(where)
             return
         if thread.groups and end.group > thread.groups + 1 and not self._has_lost:
@@ -178,6 +178,9 @@ class Replay:
 
     def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
         self._has_lost = True
+        if _is_beyond(_newest(group), bad[-1]) and _is_beyond(_newest(group), group[-1][0]):
+            self._doubt(bad[-1])
+            return
         apply(self.thread, group, self._form)
         if not is_end or any(isinstance(record, r.RunLine) for _, record in group):
             self.thread.run_damage = bad[-1]
@@ -201,8 +204,13 @@ class Replay:
             self.thread.may_be_rewound = not group or _rewinds(group)
 
 
-def _numbers(group: Group) -> Iterator[int]:
-    return (record.number for _, record in group if type(record) is r.EffectHead)
+def _newest(group: Group) -> int:
+    return max((record.number for _, record in group if type(record) is r.EffectHead), default=0)
+
+
+def _is_beyond(number: int, place: Damage | Line) -> bool:
+    """Whether there cannot be so many lines up to there: it is no number of ours, and would take long to count to."""
+    return number > place.offset + place.length  # no line takes less than a byte
 
 
 def _rewinds(group: Group) -> bool:

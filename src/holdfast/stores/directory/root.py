@@ -44,7 +44,10 @@ def _recognise(path: str, data: bytes) -> None:
     try:
         marker = msgspec.json.decode(data, type=Marker)
     except UNREADABLE as error:
-        raise NotAStore(f"{path}: its {MARKER} is not that of a store; it was left as it was") from error
+        raise NotAStore(
+            f"{path}: its {MARKER} is not that of a store; it was left as it was. If it was damaged, put that of any "
+            "other directory store in its place: they are the same"
+        ) from error
     if marker.holdfast != "directory" or marker.format < 1:
         raise NotAStore(f"{path}: its {MARKER} is not that of a directory store; it was left as it was")
     if marker.format > FORMAT:

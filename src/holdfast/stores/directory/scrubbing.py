@@ -49,8 +49,11 @@ def tidy(space: Space) -> list[str]:
             continue
         names = os.listdir(folder)
         for name in names:
+            path = os.path.join(folder, name)
             if name != LOG:
-                unlink_unless_locked(os.path.join(folder, name))
+                unlink_unless_locked(path)
+                if files.is_there(path):
+                    left.append(f"{path}: somebody is writing it; erase again when that has ended")
         if LOG not in names:
             left.append(f"{folder}: it could not be removed")
         if space.sync:

@@ -234,9 +234,9 @@ class DirectoryStore:
         with self._turns.writing():
             return self._keys.put(row, expect, sync=self._space.sync)
 
-    def remove_key(self, id: bytes) -> None:
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
         with self._turns.writing():
-            self._keys.remove(id, sync=self._space.sync)
+            self._keys.remove(id, expect, sync=self._space.sync)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -267,6 +267,11 @@ class DirectoryStore:
         with self._turns.writing(), self._turns.looking():
             maintenance.sweep_leftovers(self._space)
             self._values.sweep_leftovers()
+
+    @property
+    def path(self) -> str:
+        """See `BackingUp`."""
+        return self._path
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""

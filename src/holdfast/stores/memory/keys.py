@@ -18,3 +18,7 @@ class Keys(dict[bytes, KeyRow]):
             raise moved_on()
         self[row.id] = row
         return row
+
+    def remove(self, id: bytes, expect: KeyRow | None) -> None:
+        if expect is None or self.get(id) == expect:
+            self.pop(id, None)

@@ -362,9 +362,9 @@ class MemoryStore:
         with self._open():
             return self._keys.put(row, expect)
 
-    def remove_key(self, id: bytes) -> None:
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
         with self._open():
-            self._keys.pop(id, None)
+            self._keys.remove(id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 

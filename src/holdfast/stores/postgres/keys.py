@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 from holdfast.errors import Damaged
-from holdfast.stores.keys import KeyRow, moved_on
+from holdfast.stores.keys import KeyRow, moved_on, unreadable
 from holdfast.stores.postgres.session import Session
 
 
 def key(session: Session, id: bytes) -> KeyRow | None:
-    found = [_row(*row) for row in session.rows("key", session.namespace, id)]
-    return found[0] if found else None
+    row = session.row("key", session.namespace, id)
+    if row is None:
+        return None
+    read = _row(*row)
+    if read is None:
+        raise Damaged("the record of a data key cannot be read")
+    return read
 
 
 def keys(session: Session, after: bytes, limit: int) -> list[KeyRow]:
-    return [_row(*row) for row in session.rows("keys", session.namespace, after, limit)]
+    # One that cannot be read does not hide the others.
+    return [_row(*row) or unreadable(bytes(row[0])) for row in session.rows("keys", session.namespace, after, limit)]
 
 
 def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
@@ -32,9 +38,16 @@ def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
     return row
 
 
-def remove(session: Session, id: bytes) -> None:
-    session.put("delete_key", session.namespace, id)
+def remove(session: Session, id: bytes, expect: KeyRow | None) -> None:
+    if expect is None:
+        session.put("delete_key", session.namespace, id)
+    else:
+        session.put("delete_key_as_it_was", session.namespace, id, expect.name.encode(), expect.wrapped)
 
 
-def _row(id: bytes, name: bytes, wrapped: bytes) -> KeyRow:
-    return KeyRow(bytes(id), bytes(name).decode(), bytes(wrapped))
+def _row(id: bytes, name: bytes, wrapped: bytes) -> KeyRow | None:
+    """None if it is damaged."""
+    try:
+        return KeyRow(bytes(id), bytes(name).decode(), bytes(wrapped))
+    except UnicodeDecodeError:
+        return None

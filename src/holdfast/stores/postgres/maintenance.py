@@ -68,7 +68,7 @@ def clear(session: Session, thread: int) -> bool:
     if known is None or known.row.name is not None:
         return False
     forks, checkpoints, segments, effect, move = answers
-    used = bool(reading.using(forks))
+    used = bool(reading.using(thread, forks))
     if checkpoints:
         ends = (checkpoints[0][0], checkpoints[-1][0])
         if used:

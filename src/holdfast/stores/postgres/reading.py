@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any, Final
 
 from holdfast.errors import Damaged
@@ -95,6 +96,20 @@ def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) ->
     return page
 
 
+def told(session: Session) -> dict[int, str]:
+    """The names of all threads whose record is sound; a damaged one does not hide those that follow."""
+    names: dict[int, str] = {}
+    after = 0
+    while page := session.rows("told", session.namespace, after, _CHUNK):
+        for row in page:
+            with suppress(Damaged):
+                stored = read_thread(row)
+                if stored.name is not None:
+                    names[stored.thread_no] = rows.to_text(stored.name)
+        after = page[-1][0]
+    return names
+
+
 def numbers(session: Session) -> list[int]:
     return [number for (number,) in session.rows("thread_numbers", session.namespace)]
 
@@ -143,6 +158,21 @@ def checkpoints(
                 _expect(number, 0, top)
             break
     return page
+
+
+def walk(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+    """Every checkpoint of some seqs, whole; what is wrong with it in the place of one that cannot be read."""
+    found, _ = find_number(session, number)
+    if found is None or found.name is None or limit <= 0:
+        return []
+    first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
+    stored: dict[int, CheckpointRow | Damaged] = {}
+    for row in session.rows("walk", rows.key(number, min(first, MAX_SEQ)), rows.key(number, last)):
+        try:
+            stored[row[0] & MAX_SEQ] = rows.decode(*row)
+        except Damaged as damage:
+            stored[row[0] & MAX_SEQ] = damage
+    return [stored.get(seq) or _missing(number, seq) for seq in range(first, last + 1)]
 
 
 def refs(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow]:
@@ -208,13 +238,15 @@ def last(session: Session, number: int) -> int:
 
 def forks(session: Session, number: int) -> list[int]:
     found, answers = find_number(session, number, ("forks", (number,)))
-    return [] if found is None else using(answers[0])
+    return [] if found is None else using(number, answers[0])
 
 
-def using(registered: Sequence[Any]) -> list[int]:
-    """Those of the registered forks that use cells. Sweeping and dropping trust this list."""
+def using(number: int, registered: Sequence[Any]) -> list[int]:
+    """Those of the registered forks that use cells. Sweeping and dropping trust this list: `Damaged` if one is lost."""
     found: list[int] = []
-    for fork, name in registered:
+    for fork, name, is_there in registered:
+        if not is_there:
+            raise Damaged(f"thread number {fork}, a fork of {number}, is missing; run a check to see what is hurt")
         # A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
         if name is not None:
             found.append(fork)
@@ -223,4 +255,8 @@ def using(registered: Sequence[Any]) -> list[int]:
 
 def _expect(number: int, seq: int, expected: int) -> None:
     if seq != expected:
-        raise Damaged(f"checkpoint {expected} of thread number {number} is missing")
+        raise _missing(number, expected)
+
+
+def _missing(number: int, seq: int) -> Damaged:
+    return Damaged(f"checkpoint {seq} of thread number {number} is missing")

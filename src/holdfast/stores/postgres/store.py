@@ -10,7 +10,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
-from holdfast.errors import InvalidArgument, StoreError
+from holdfast.errors import Damaged, InvalidArgument, StoreError
 from holdfast.stores import leases, preparing, rows
 from holdfast.stores.contract import (
     Cells,
@@ -48,6 +48,7 @@ from holdfast.stores.postgres.session import Session
 from holdfast.stores.postgres.writer import Plain, Writer
 from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
+from holdfast.stores.walking import one_by_one
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -139,6 +140,18 @@ class PostgresStore:
 
     def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
         return self._read(reading.refs, thread, after, limit)
+
+    def told(self) -> dict[int, str]:
+        """See `Telling`."""
+        return self._read(reading.told)
+
+    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+        """See `Walking`."""
+        try:
+            return self._read(reading.walk, thread, after, limit)
+        except Damaged:
+            # Where a page is damaged PostgreSQL gives up on the whole range: what lies beside it is read row by row.
+            return one_by_one(self, thread, after=after, limit=limit)
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
@@ -258,8 +271,8 @@ class PostgresStore:
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
         return self._write(keys.put, row, expect)
 
-    def remove_key(self, id: bytes) -> None:
-        self._write(keys.remove, id)
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        self._write(keys.remove, id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 

@@ -21,8 +21,10 @@ def copy(
 ) -> int:
     """Copy what a read transaction sees; how many bytes. The copy gets its name when it is whole and on the disk."""
     path = os.path.realpath(path)
-    if os.path.lexists(path):
-        raise AlreadyExists(f"{path}: there is something already; nothing was copied. Name a new file")
+    # What another store has left under the name would be taken for a part of the copy.
+    for there in (path, f"{path}-wal", f"{path}-journal"):
+        if os.path.lexists(there):
+            raise AlreadyExists(f"{there}: there is something already; nothing was copied. Name a new file")
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))

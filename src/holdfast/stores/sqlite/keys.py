@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import sqlite3
-from typing import Final
+from typing import Any, Final
 
 from holdfast.errors import Damaged
-from holdfast.stores.keys import KeyRow, moved_on
+from holdfast.stores.keys import KeyRow, moved_on, unreadable
 from holdfast.stores.sqlite import schema
 
 _KEYS: Final = schema.statements("keys.sql")
@@ -14,11 +14,18 @@ _KEYS: Final = schema.statements("keys.sql")
 
 def key(connection: sqlite3.Connection, namespace: bytes, id: bytes) -> KeyRow | None:
     row = connection.execute(_KEYS["key"], (namespace, id)).fetchone()
-    return None if row is None else _row(*row)
+    if row is None:
+        return None
+    read = _row(*row)
+    if read is None:
+        raise Damaged("the record of a data key cannot be read")
+    return read
 
 
 def keys(connection: sqlite3.Connection, namespace: bytes, after: bytes, limit: int) -> list[KeyRow]:
-    return [_row(*row) for row in connection.execute(_KEYS["keys"], (namespace, after, limit))]
+    found = connection.execute(_KEYS["keys"], (namespace, after, limit))
+    # One that cannot be read does not hide the others.
+    return [_row(*row) or unreadable(row[0]) for row in found]
 
 
 def put(connection: sqlite3.Connection, namespace: bytes, row: KeyRow, expect: KeyRow | None) -> KeyRow:
@@ -34,13 +41,18 @@ def put(connection: sqlite3.Connection, namespace: bytes, row: KeyRow, expect: K
     return row
 
 
-def remove(connection: sqlite3.Connection, namespace: bytes, id: bytes) -> None:
-    connection.execute(_KEYS["delete_key"], (namespace, id))
+def remove(connection: sqlite3.Connection, namespace: bytes, id: bytes, expect: KeyRow | None) -> None:
+    if expect is None:
+        connection.execute(_KEYS["delete_key"], (namespace, id))
+    else:
+        connection.execute(_KEYS["delete_key_as_it_was"], (namespace, id, expect.name, expect.wrapped))
 
 
-def _row(id: bytes, name: bytes, wrapped: bytes) -> KeyRow:
-    """Texts come as bytes: what is damaged need not be UTF-8."""
+def _row(id: bytes, name: Any, wrapped: Any) -> KeyRow | None:
+    """None if it is damaged. Texts come as bytes, as they need not be UTF-8 then; nor need anything be of its type."""
+    if not isinstance(name, bytes) or not isinstance(wrapped, bytes):
+        return None
     try:
         return KeyRow(id, name.decode(), wrapped)
-    except UnicodeDecodeError as error:
-        raise Damaged("the record of a data key cannot be read") from error
+    except UnicodeDecodeError:
+        return None

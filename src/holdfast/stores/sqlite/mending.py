@@ -11,7 +11,8 @@ from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import rows
-from holdfast.stores.contract import CheckpointRow
+from holdfast.stores.contract import CheckpointRow, Problem
+from holdfast.stores.records import read_run
 from holdfast.stores.rows import MAX_SEQ, StoredThread
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import connect
@@ -22,38 +23,156 @@ _INDEXES: Final = [name for name in _SQL if name.startswith("reindex_")]
 _STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"completed", b"failed", b"halted", b"dead"))
 
 
-def mend(path: str, namespace: bytes) -> None:
-    """Make indexes anew, and the records of threads that are damaged or gone but have checkpoints."""
+def mend(path: str, namespace: bytes) -> list[Problem]:
+    """Make indexes anew, and the records of threads that are damaged or gone but have checkpoints.
+
+    Only those of a namespace. What could not be told of one is said: its name, or whether it is of the namespace.
+    """
+    told: list[Problem] = []
     with closing(connect(path, "off", 10.0)) as connection:
+        seen = _Seen(connection, namespace)  # before the indexes forget what the table has lost
+        if seen.is_cut_off or seen.lost:
+            _make_anew(connection, seen.sound)
         for index in _INDEXES:
             with suppress(*FAILURES):  # of a table that cannot be read as a whole
                 connection.execute(_SQL[index])
-        known: set[int] = set()
-        for row in list(_each(connection, "threads")):
-            try:
-                known.add(rows.stored_thread(row).thread_no)
-            except Damaged:
-                if isinstance(row[0], int) and _is_restored(connection, _guess(row, namespace)):
-                    known.add(row[0])
-        for (number,) in list(_each(connection, "numbers_of_checkpoints")):
+        for number, row in sorted(seen.lost.items()):
+            space, name = seen.name_of(row)
+            if space is None:
+                told.append(Problem(None, (), f"thread number {number} is lost: nothing says whose it was"))
+            elif space == namespace:
+                thread = _guess(row, space, name or seen.free_name(number))
+                if _stands(connection, thread):
+                    told += _put(connection, thread, is_named=name is not None)
+                    seen.taken.add(thread.name or b"")
+                else:
+                    called = None if name is None else rows.to_text(name)
+                    told.append(Problem(called, (), f"thread number {number} is lost, and all that was in it"))
+        _put_dropped(connection, namespace)
+    return told
+
+
+class _Seen:
+    """What the tables and indexes of a store say of its threads, before anything is changed."""
+
+    def __init__(self, connection: sqlite3.Connection, namespace: bytes) -> None:
+        self._namespace = namespace
+        self._indexed = _indexed(connection)
+        self._runs: dict[int, bytes] = {}
+        for row in _each(connection, "runs"):
+            with suppress(Damaged):
+                self._runs[read_run(row).thread] = row[1]
+        self._spaces = {space for space, _ in self._indexed.values()} | set(self._runs.values())
+        for query in ("spaces_of_values", "spaces_of_keys"):
+            self._spaces.update(space for (space,) in _each(connection, query))
+        self.sound: list[tuple[Any, ...]] = []
+        self.lost: dict[int, tuple[Any, ...]] = {}  # by number, what is left of their records
+        self.taken: set[bytes] = set()
+        self.is_cut_off = False
+        try:
+            for row in connection.execute(_SQL["threads"]):
+                self._take(row)
+        except FAILURES:
+            self.is_cut_off = True
+        known = {row[0] for row in self.sound}
+        for (number,) in _each(connection, "numbers_of_checkpoints"):
             if number not in known:
-                _is_restored(connection, _guess((number, *(None,) * 14), namespace))
+                found = _each(connection, "thread", number)  # it may lie behind a page that cannot be read
+                self._take(found[0] if found else (number, *(None,) * 15))
+
+    def _take(self, row: tuple[Any, ...]) -> None:
+        try:
+            thread = rows.stored_thread(row)
+        except Damaged:
+            if row[0] > 0:  # else of a page that was zeros
+                self.lost[row[0]] = row
+            return
+        self.sound.append(row)
+        self._spaces.add(thread.namespace)
+        if thread.namespace == self._namespace and thread.name is not None:
+            self.taken.add(thread.name)
+
+    def name_of(self, row: tuple[Any, ...]) -> tuple[bytes | None, bytes | None]:
+        """The namespace and the name of a thread whose record is damaged or gone; None for what nothing says.
+
+        A name is believed if a hash of it was kept, too. A namespace that nothing says is the only one there is.
+        """
+        number, space, name, hashed = row[:4]
+        found = (space, name) if _fits(space, name, hashed) else self._indexed.get(number)
+        if found is not None and (found[0] != self._namespace or found[1] not in self.taken):
+            return found
+        if number in self._runs:
+            return self._runs[number], None
+        if space in self._spaces:
+            return space, None
+        return (self._namespace if self._spaces <= {self._namespace} else None), None
+
+    def free_name(self, number: int) -> bytes:
+        """A name for a thread that has lost its own: not that of another."""
+        name = f"recovered thread {number}"
+        again = 2
+        while name.encode() in self.taken:
+            name = f"recovered thread {number} ({again})"
+            again += 1
+        return name.encode()
 
 
-def _each(connection: sqlite3.Connection, query: str) -> Any:
+def _indexed(connection: sqlite3.Connection) -> dict[int, tuple[bytes, bytes]]:
+    """The namespaces and names that both indexes of names have for the numbers of threads."""
+    hashes = dict(_each(connection, "hashes_in_index"))
+    return {
+        number: (space, name)
+        for number, space, name in _each(connection, "names_in_index")
+        if _fits(space, name, hashes.get(number))
+    }
+
+
+def _fits(space: object, name: object, hashed: object) -> bool:
+    return isinstance(space, bytes) and isinstance(name, bytes) and rows.name_hash(space, name) == hashed
+
+
+def _each(connection: sqlite3.Connection, query: str, *given: int | bytes) -> list[tuple[Any, ...]]:
     """The rows of a query, as far as they can be read."""
+    found: list[tuple[Any, ...]] = []
     with suppress(*FAILURES):
-        yield from connection.execute(_SQL[query])
+        found.extend(connection.execute(_SQL[query], given))
+    return found
 
 
-def _guess(row: tuple[Any, ...], namespace: bytes) -> StoredThread:
-    """A thread of which each column is believed that can be: its name, if its hash says so too."""
-    number, space, name, hashed = row[:4]
-    if not isinstance(space, bytes) or not isinstance(name, bytes) or rows.name_hash(space, name) != hashed:
-        space, name = namespace, f"recovered thread {number}".encode()
+def _put_dropped(connection: sqlite3.Connection, namespace: bytes) -> None:
+    """Put the records of dropped threads in their place that are gone, and whose cells forks of a namespace use."""
+    for number, last in _each(connection, "origins_without_record", namespace):
+        thread = _guess((number, *(None,) * 15), namespace, b"")
+        thread.name = thread.name_hash = None
+        thread.last = last & MAX_SEQ
+        fields = [getattr(thread, field) for field in thread.__struct_fields__]
+        with suppress(*FAILURES):  # what needs its cells is lost then, and told
+            connection.execute(_SQL["put_thread"], (*fields, thread.checksum()))
+
+
+def _make_anew(connection: sqlite3.Connection, sound: list[tuple[Any, ...]]) -> None:
+    """Put a new table in the place of one that cannot be read as a whole, nor written: its pages are left as they are.
+
+    Numbers are given by no counter in it, as that may be damaged, too, and nobody will add to the copy.
+    """
+    with suppress(*FAILURES):
+        connection.execute("PRAGMA writable_schema = ON")
+        try:
+            connection.execute("BEGIN")
+            connection.execute(_SQL["forget_table"])
+            connection.execute("COMMIT")
+        finally:
+            connection.execute("PRAGMA writable_schema = RESET")
+        for statement in schema.creating("thread"):
+            connection.execute(statement)
+        connection.executemany(_SQL["put_thread"], sound)
+
+
+def _guess(row: tuple[Any, ...], space: bytes, name: bytes) -> StoredThread:
+    """A thread of which each column is believed that can be."""
     created, *_, step, status, agent, size, updated = row[4:15]
     return StoredThread(
-        thread_no=number,
+        thread_no=row[0],
         namespace=space,
         name=name,
         name_hash=rows.name_hash(space, name),
@@ -75,7 +194,7 @@ def _whole(value: object) -> int:
     return value if isinstance(value, int) and value >= 0 else 0
 
 
-def _is_restored(connection: sqlite3.Connection, thread: StoredThread) -> bool:
+def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
     """Let a thread stand where its checkpoints and moves say it does; False if there are none."""
     found: dict[int, CheckpointRow] = {}
     heads: dict[int, int] = {}
@@ -96,8 +215,15 @@ def _is_restored(connection: sqlite3.Connection, thread: StoredThread) -> bool:
     thread.head = alive[max(alive)]
     thread.head_id, thread.step = found[thread.head].id, found[thread.head].step
     thread.count = sum(not each.deleted for each in found.values())
-    fields = [getattr(thread, name) for name in thread.__struct_fields__]
-    with suppress(*FAILURES):
+    return True
+
+
+def _put(connection: sqlite3.Connection, thread: StoredThread, *, is_named: bool) -> list[Problem]:
+    """Put the record of a thread in its place. What there is to say about it."""
+    name = rows.to_text(thread.name or b"")
+    fields = [getattr(thread, field) for field in thread.__struct_fields__]
+    try:
         connection.execute(_SQL["put_thread"], (*fields, thread.checksum()))
-        return True
-    return False
+    except FAILURES as error:
+        return [Problem(name, (), f"thread number {thread.thread_no}: its record is lost ({error})")]
+    return [] if is_named else [Problem(name, (), f"it is thread number {thread.thread_no}, whose name is lost")]

@@ -22,6 +22,14 @@ def statements(file: str) -> Mapping[str, str]:
     return named(_text(file))
 
 
+def creating(table: str) -> list[str]:
+    """The statements that create a table and its indexes, but not the counter that gives its numbers."""
+    places = (f"TABLE {table} (", f" ON {table} (")
+    scripts = (_text(f"schema_{number:04}.sql") for number in range(1, VERSION + 1))
+    statements = [each for script in scripts for each in _split(script) if any(place in each for place in places)]
+    return [each.replace(" AUTOINCREMENT", "") for each in statements]
+
+
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
     """Bring the schema from `version` (0: none yet) to `VERSION`, in one transaction."""
     connection.execute("BEGIN")

@@ -226,8 +226,8 @@ class SQLiteStore:
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
         return self._write(0, keys.put, row, expect)
 
-    def remove_key(self, id: bytes) -> None:
-        self._write(0, keys.remove, id)
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        self._write(0, keys.remove, id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -254,16 +254,21 @@ class SQLiteStore:
             continue
         self._writer.truncate_wal()
 
+    @property
+    def path(self) -> str:
+        """See `BackingUp`."""
+        return self._path
+
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
         """See `BackingUp`."""
         return self._read(backup.copy, path, progress)
 
-    def mended(self, folder: str) -> SQLiteStore:
+    def mended(self, folder: str) -> tuple[SQLiteStore, list[Problem]]:
         """See `Mending`."""
         path = os.path.join(folder, "mended.db")
         self.backup(path)
-        mending.mend(path, self._namespace)
-        return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off")
+        told = mending.mend(path, self._namespace)
+        return SQLiteStore(path, namespace=rows.to_text(self._namespace), durability="off"), told
 
     def scrub(self) -> tuple[str, ...]:
         self._writer.scrub()

@@ -13,3 +13,6 @@ WHERE namespace = $1 AND id = $2 AND ((name = $5 AND wrapped = $6) OR (name = $3
 
 -- name: delete_key
 DELETE FROM hf.data_key WHERE namespace = $1 AND id = $2
+
+-- name: delete_key_as_it_was
+DELETE FROM hf.data_key WHERE namespace = $1 AND id = $2 AND name = $3 AND wrapped = $4

@@ -41,6 +41,9 @@ SELECT * FROM hf.thread
 WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name > $2
 ORDER BY name_start, name LIMIT $3
 
+-- name: told
+SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
+
 -- name: thread_numbers
 SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
 
@@ -60,6 +63,10 @@ ORDER BY row_key DESC LIMIT $3
 SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
 
+-- name: walk
+SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
+
 -- name: cells
 SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL
@@ -74,7 +81,7 @@ WHERE row_key >= $1::bigint
   AND first_seq <= $2::bigint & 4294967295
 
 -- name: forks
-SELECT fork.thread, thread.name FROM hf.fork LEFT JOIN hf.thread ON thread.thread_no = fork.thread
+SELECT fork.thread, thread.name, thread.thread_no IS NOT NULL FROM hf.fork LEFT JOIN hf.thread ON thread.thread_no = fork.thread
 WHERE fork.origin = $1 ORDER BY fork.thread
 
 -- name: value

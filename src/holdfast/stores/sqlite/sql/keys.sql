@@ -12,3 +12,6 @@ UPDATE data_key SET name = ?3, wrapped = ?4 WHERE namespace = ?1 AND id = ?2 AND
 
 -- name: delete_key
 DELETE FROM data_key WHERE namespace = ?1 AND id = ?2
+
+-- name: delete_key_as_it_was
+DELETE FROM data_key WHERE namespace = ?1 AND id = ?2 AND name = ?3 AND wrapped = ?4

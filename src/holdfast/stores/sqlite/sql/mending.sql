@@ -25,8 +25,37 @@ REINDEX effect_marked
 -- name: reindex_value_by_digest
 REINDEX value_by_digest
 
+-- name: reindex_data_key_by_id
+REINDEX data_key_by_id
+
+-- name: names_in_index
+SELECT thread_no, namespace, name FROM thread INDEXED BY thread_by_name WHERE namespace >= x'' AND name IS NOT NULL
+
+-- name: hashes_in_index
+SELECT thread_no, name_hash FROM thread INDEXED BY thread_by_hash WHERE name_hash IS NOT NULL
+
+-- name: spaces_of_values
+SELECT DISTINCT namespace FROM value NOT INDEXED
+
+-- name: spaces_of_keys
+SELECT DISTINCT namespace FROM data_key NOT INDEXED
+
+-- name: runs
+SELECT * FROM run NOT INDEXED
+
 -- name: threads
 SELECT * FROM thread NOT INDEXED
+
+-- name: thread
+SELECT * FROM thread WHERE thread_no = ?1
+
+-- name: origins_without_record
+SELECT origin, max(segment.row_key) FROM fork
+JOIN thread ON thread.thread_no = fork.thread JOIN segment ON segment.row_key BETWEEN origin << 32 AND origin << 32 | 0xffffffff
+WHERE namespace = ?1 AND origin NOT IN (SELECT thread_no FROM thread NOT INDEXED) GROUP BY origin
+
+-- name: forget_table
+DELETE FROM sqlite_schema WHERE tbl_name = 'thread'
 
 -- name: numbers_of_checkpoints
 SELECT DISTINCT row_key >> 32 FROM checkpoint NOT INDEXED

@@ -1,0 +1,72 @@
+"""Output: where stdout takes no more, or cannot show something, that is said and not a traceback."""
+
+from __future__ import annotations
+
+import io
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.main import main
+from tests.threads.wholes import fill, opened
+
+VERBS = (("mark",), ("verify",), ("verify", "--json"), ("--help",), ("--version",))
+
+
+@pytest.fixture
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    monkeypatch.setenv("HOLDFAST_STORE", str(tmp_path / "store.db"))
+    return tmp_path / "store.db"
+
+
+def command(*words: str, stdout: int) -> tuple[int, str]:
+    """A command of its own; its exit code, and what it says."""
+    # As where stdout is a file: what is written waits in a buffer, unless it is written through.
+    environment = {**os.environ, "PYTHONUNBUFFERED": ""}
+    done = subprocess.run(
+        [sys.executable, "-m", "holdfast", *words],
+        stdout=stdout,
+        stderr=subprocess.PIPE,
+        env=environment,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, done.stderr.decode()
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize("words", VERBS)
+def test_a_full_disk_is_an_error(words: tuple[str, ...]) -> None:
+    full = os.open("/dev/full", os.O_WRONLY)
+    try:
+        code, said = command(*words, stdout=full)
+    finally:
+        os.close(full)
+    assert code == Exit.ERROR
+    assert said.endswith("stdout takes no more (No space left on device)\n")
+    assert said.count("\n") == 1
+
+
+@pytest.mark.usefixtures("store")
+def test_a_pipe_that_nobody_reads_any_more_is_one_too() -> None:
+    reads, writes = os.pipe()
+    os.close(reads)
+    try:
+        code, said = command("mark", stdout=writes)
+    finally:
+        os.close(writes)
+    assert (code, said.count("\n")) == (Exit.ERROR, 1)
+
+
+def test_what_the_encoding_does_not_have_is_escaped(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for encoding, name in (("ascii", "größe.db"), ("utf-8", os.fsdecode(b"odd\xff.db"))):
+        written = io.BytesIO()
+        monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
+        assert main(["backup", str(store.with_name(name))]) == Exit.OK
+        assert b"4 threads, checked" in written.getvalue()

@@ -1,0 +1,107 @@
+"""What somebody does who can write a store and has no key: records are changed behind the cipher, checksums and all."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Generator
+from contextlib import closing, contextmanager
+from typing import Any, cast
+
+from msgspec.structs import replace
+
+from holdfast import Cipher
+from holdfast.crypto.store import SealedStore
+from holdfast.opening import open_store
+from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
+from holdfast.stores.running import EffectRow, RunRow
+
+KEY = bytes(range(32))
+CIPHER = Cipher(keys={"2026": KEY}, current="2026")
+CHACHA = Cipher(keys={"2026": KEY}, current="2026", algorithm="chacha20-poly1305")
+
+
+class Forger:
+    """Stands between the cipher and a store, and gives back what the test wants to have been written there."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.of_entry: Callable[[int, EffectRow], EffectRow] = lambda thread, row: row
+        self.of_run: Callable[[RunRow], RunRow] = lambda row: row
+        self.of_thread: Callable[[ThreadRow], ThreadRow] = lambda row: row
+        self.of_checkpoint: Callable[[int, CheckpointRow], CheckpointRow] = lambda thread, row: row
+        self.of_span: Callable[[Span], Span] = lambda span: span
+        self.of_cells: Callable[[Cells], Cells] = lambda cells: cells
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def thread(self, name: str) -> ThreadRow | None:
+        row = self._store.thread(name)
+        return None if row is None else self.of_thread(row)
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        return [self.of_thread(row) for row in self._store.threads(prefix=prefix, after=after, limit=limit)]
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        row = self._store.checkpoint(thread, seq)
+        return None if row is None else self.of_checkpoint(thread, row)
+
+    def checkpoints(self, thread: int, **which: Any) -> list[CheckpointRow]:
+        return [self.of_checkpoint(thread, row) for row in self._store.checkpoints(thread, **which)]
+
+    def cells(self, spans: list[Span]) -> list[Cells]:
+        return [self.of_cells(read) for read in self._store.cells([self.of_span(span) for span in spans])]
+
+    def run(self, thread: int) -> RunRow | None:
+        row = self._store.run(thread)
+        return None if row is None else self.of_run(row)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        found = self._store.runs(statuses=statuses, after=after, limit=limit)
+        return [(name, self.of_run(row)) for name, row in found]
+
+    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return [(name, self.of_run(row)) for name, row in self._store.woken(limit=limit)]
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        return [self.of_entry(thread, row) for row in self._store.effects(thread, after=after, limit=limit)]
+
+    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+        return [self.of_entry(thread, row) for row in self._store.marked(thread, mark)]
+
+
+@contextmanager
+def forged(address: str, cipher: Cipher = CIPHER) -> Generator[tuple[SealedStore, Forger]]:
+    """A store that has read nothing yet, behind a cipher, and who forges what it reads."""
+    with closing(opened(address, cipher)) as store:
+        forger = Forger(store.plain)
+        yield SealedStore(cast(Store, forger), store._ring), forger
+
+
+def opened(address: str, cipher: Cipher = CIPHER) -> SealedStore:
+    store = open_store(address, namespace="default", durability="full", cipher=cipher)
+    assert isinstance(store, SealedStore)
+    return store
+
+
+def number_of(store: Store, name: str) -> int:
+    row = store.thread(name)
+    assert row is not None
+    return row.position.thread
+
+
+def changed(value: Any) -> Any:
+    """Another value of the same kind."""
+    match value:
+        case None:
+            return None
+        case bool():
+            return not value
+        case int() | float():
+            return value + 1
+        case str():
+            return value + "x"
+        case bytes():
+            return value + b"x"
+        case _:
+            name = value.__struct_fields__[0]
+            return replace(value, **{name: changed(getattr(value, name))})

@@ -1,0 +1,272 @@
+"""The data keys of an encrypted store: lost, damaged, and how often the user's keys are asked for."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Iterator
+from contextlib import closing
+from pathlib import Path
+from typing import Any
+
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
+from holdfast.crypto.ring import Ring
+from holdfast.crypto.store import SealedStore
+from holdfast.opening import open_plain
+from holdfast.stores.contract import CheckpointRow, Store
+from holdfast.stores.keys import KeyRow
+from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
+from tests.threads.wholes import shown
+
+SIGNING, RECORDS = b"signing\0", b"records\0"
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address_of(request.param, tmp_path)
+
+
+@pytest.fixture
+def hf(address: str) -> Iterator[Holdfast]:
+    with opened(address) as handle:
+        yield handle
+
+
+@pytest.fixture
+def plain(address: str, hf: Holdfast) -> Iterator[Store]:
+    """The same store, past the cipher."""
+    with closing(open_plain(address, namespace="default", durability="off")) as store:
+        yield store
+
+
+# -- a bad record of one thread's key --------------------------------------------------------------------------------
+
+
+def flipped(row: KeyRow) -> KeyRow:
+    return replace(row, wrapped=row.wrapped[:-1] + bytes((row.wrapped[-1] ^ 1,)))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        flipped,
+        lambda row: replace(row, wrapped=b""),
+        lambda row: replace(row, wrapped=row.wrapped[:5]),
+        lambda row: replace(row, name="another"),
+        lambda row: None,
+    ],
+    ids=["flipped", "emptied", "cut", "renamed", "gone"],
+)
+def test_a_bad_key_hurts_its_own_thread_only(
+    hf: Holdfast, address: str, plain: Store, tmp_path: Path, change: Any
+) -> None:
+    with hf.run("bad", start={"n": 1}) as run:
+        run.model(lambda: 2)
+        run.finish("done")
+    before = set(rows(plain))
+    bad = next(row for id, row in rows(plain).items() if id not in (SIGNING, RECORDS))
+    hf.thread("bad").fork("fork")
+    hf.thread("good").save({"messages": MESSAGES})
+    assert before < set(rows(plain))
+    changed = change(bad)
+    plain.remove_key(bad.id) if changed is None else plain.put_key(changed, bad)
+    with opened(address) as again:
+        assert state_of(again, "good") == {"messages": MESSAGES}
+        with pytest.raises(Damaged):
+            again.thread("bad").latest()
+        assert {problem.thread for problem in again.verify().problems} == {"bad"}
+        done = again.repair(tmp_path / "new.db")
+        assert {problem.thread for problem in done.lost} == {"bad"}
+        with opened(str(tmp_path / "new.db")) as new:
+            assert state_of(new, "good") == {"messages": MESSAGES}
+            assert new.verify().ok
+
+
+def test_a_fork_of_a_thread_with_a_bad_key_is_said_to_be_hurt(hf: Holdfast, address: str, plain: Store) -> None:
+    bad = key_made_by_saving(hf, "bad", {"messages": MESSAGES})
+    hf.thread("bad").fork("fork")
+    hf.thread("good").save({"n": 1})
+    plain.put_key(flipped(bad), bad)
+    with opened(address) as again:
+        assert {problem.thread for problem in again.verify().problems} == {"bad", "fork"}
+
+
+@pytest.mark.parametrize("unreadable", [b"{", b"\xff\xfe", b'{"id": "00"}'])
+def test_a_file_of_a_key_that_cannot_be_read(tmp_path: Path, unreadable: bytes) -> None:
+    with opened(f"dir:{tmp_path / 'store'}") as hf:
+        bad = key_made_by_saving(hf, "bad")
+        hf.thread("good").save({"n": 1})
+    (file,) = (tmp_path / "store").rglob(f"{bad.id.hex()}.json")
+    file.write_bytes(unreadable)
+    look_at_one_that_cannot_be_read(f"dir:{tmp_path / 'store'}", tmp_path, bad)
+
+
+@pytest.mark.parametrize("change", ["name = CAST(x'ff' AS TEXT)", "name = ''", "wrapped = x''"])
+def test_a_row_of_a_key_that_cannot_be_read(tmp_path: Path, change: str) -> None:
+    with opened(str(tmp_path / "store.db")) as hf:
+        bad = key_made_by_saving(hf, "bad")
+        hf.thread("good").save({"n": 1})
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+        connection.execute(f"UPDATE data_key SET {change} WHERE id = ?", (bad.id,))  # noqa: S608 - texts of the test
+    look_at_one_that_cannot_be_read(str(tmp_path / "store.db"), tmp_path, bad)
+
+
+def look_at_one_that_cannot_be_read(address: str, tmp_path: Path, bad: KeyRow) -> None:
+    both = Cipher(keys={"k": KEY, "new": bytes(32)}, current="new")
+    with opened(address, both) as hf:
+        assert {problem.thread for problem in hf.verify().problems} == {"bad"}
+        assert {problem.thread for problem in hf.repair(tmp_path / "new.db").lost} == {"bad"}
+        with pytest.raises(Damaged, match=f"1 could not be: {bad.id.hex()}"):
+            hf.rekey()
+        hf.thread("bad").drop()
+        hf.optimize()
+    with opened(address, Cipher(keys={"new": bytes(32)}, current="new")) as hf:
+        assert state_of(hf, "good") == {"n": 1}
+        assert hf.verify().ok
+
+
+# -- the two keys that every encrypted namespace has -----------------------------------------------------------------
+
+
+@pytest.mark.parametrize("lost", [SIGNING, RECORDS])
+@pytest.mark.parametrize("is_empty", [True, False], ids=["before threads", "with threads"])
+def test_a_key_of_the_namespace_that_is_lost_is_not_made_anew(
+    hf: Holdfast, address: str, plain: Store, lost: bytes, is_empty: bool
+) -> None:
+    if is_empty and lost == RECORDS:
+        key_made_by_saving(hf, "t")
+        hf.thread("t").drop()
+        plain.put_key(KeyRow(b"a thread", "k", b"cut off"), None)
+    elif not is_empty:
+        hf.thread("t").save({"n": 1})
+    kept = plain.key(lost)
+    assert kept is not None
+    plain.remove_key(lost)
+    with pytest.raises(Damaged, match="from a backup"):
+        opened(address)
+    assert plain.key(lost) is None
+    plain.put_key(kept, None)
+    with opened(address) as again:
+        assert again.verify().ok
+
+
+def test_a_store_whose_opening_was_cut_off_is_opened(hf: Holdfast, address: str, plain: Store) -> None:
+    """The signing key comes first."""
+    plain.remove_key(RECORDS)
+    with opened(address) as again:
+        again.thread("t").save({"n": 1})
+        assert again.verify().ok
+
+
+def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
+    """One of them looks for a key, and before it looks for anything else the other has begun the store, and used it."""
+    address = str(tmp_path / "store.db")
+    with closing(open_plain(address, namespace="default", durability="off")) as store:
+        asked: list[bytes] = []
+
+        def key(id: bytes) -> KeyRow | None:
+            asked.append(id)
+            found = store.key(id)
+            if len(asked) == 1:
+                with opened(address) as other:
+                    other.thread("t").save({"n": 1})
+            return found
+
+        late = SealedStore(store, Ring(shown(store, key=key), CIPHER, "default"))
+        row = late.thread("t")
+        assert row is not None
+        assert late.checkpoint(row.position.thread, 1) is not None
+        assert len(rows(store)) == 3
+
+
+# -- dropping what is damaged ------------------------------------------------------------------------------------------
+
+
+def test_a_thread_that_is_damaged_is_dropped_with_its_key(tmp_path: Path) -> None:
+    address = str(tmp_path / "store.db")
+    with opened(address) as hf:
+        key_made_by_saving(hf, "t", {"messages": MESSAGES})
+        hf.thread("t").save({"n": 2})
+        hf.thread("good").save({"n": 1})
+    with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
+        number = connection.execute("SELECT thread_no FROM thread WHERE name = CAST('t' AS BLOB)").fetchone()[0]
+        changed = connection.execute("UPDATE checkpoint SET meta = x'00' WHERE row_key >> 32 = ?", (number,))
+        assert changed.rowcount == 2
+    with opened(address) as hf:
+        with pytest.raises(holdfast.StoreError):
+            hf.thread("t").latest()
+        hf.thread("t").drop()
+        hf.erase("t")
+        assert [info.name for info in hf.threads()] == ["good"]
+        assert len(rows(hf._session.store)) == 3
+        assert hf.verify().ok
+
+
+# -- records that were emptied or cut ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("field", ["meta", "skeleton"])
+@pytest.mark.parametrize("left", [0, 1, 9, 37])
+def test_a_record_that_was_cut_is_damaged(
+    hf: Holdfast, plain: Store, monkeypatch: pytest.MonkeyPatch, field: str, left: int
+) -> None:
+    hf.thread("t").save({"n": 1})
+    store = hf._session.store
+    assert isinstance(store, SealedStore)
+    whole = store._store.checkpoint
+    thread = store.thread("t")
+    assert thread is not None
+
+    def cut(thread: int, seq: int) -> CheckpointRow | None:
+        row = whole(thread, seq)
+        return None if row is None else replace(row, **{field: getattr(row, field)[:left]})
+
+    monkeypatch.setattr(store._store, "checkpoint", cut)
+    with pytest.raises(Damaged):
+        store.checkpoint(thread.position.thread, 1)
+    if field == "meta":
+        listed = store._store.checkpoints
+
+        def cut_in_a_page(*given: Any, **named: Any) -> list[CheckpointRow]:
+            return [replace(row, meta=row.meta[:left]) for row in listed(*given, **named)]
+
+        monkeypatch.setattr(store._store, "checkpoints", cut_in_a_page)
+        with pytest.raises(Damaged):
+            store.checkpoints(thread.position.thread, before=None, limit=10)
+
+
+# -- the user's keys ---------------------------------------------------------------------------------------------------
+
+
+def test_a_function_is_asked_once_by_a_handle(address: str, tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def fetch(name: str, key: bytes) -> Any:
+        def fetched() -> bytes:
+            asked.append(name)
+            return key
+
+        return fetched
+
+    with opened(address, Cipher(keys={"k": fetch("k", KEY)}, current="k")) as hf:
+        for n in range(3):
+            hf.thread(f"t{n}").save({"n": n})
+    assert asked == ["k"]
+    asked.clear()
+    both = Cipher(keys={"k": fetch("k", KEY), "new": fetch("new", bytes(32))}, current="new")
+    with opened(address, both) as hf:
+        assert [state_of(hf, f"t{n}") for n in range(3)] == [{"n": n} for n in range(3)]
+        assert hf.rekey() == 5
+        hf.repair(tmp_path / "new.db")
+    assert sorted(asked) == ["k", "new"]
+
+
+def test_two_keys_of_one_name_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    for keys in (f"a:{KEY.hex()},a:{bytes(32).hex()}", f"{KEY.hex()},{bytes(32).hex()}"):
+        monkeypatch.setenv("HOLDFAST_KEY", keys)
+        with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY holds two keys named '(a|default)'") as refused:
+            Cipher.from_environment()
+        assert KEY.hex() not in str(refused.value)

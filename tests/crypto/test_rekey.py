@@ -1,0 +1,137 @@
+"""Rotating keys: what one bad record does not stop, and what others write meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast import Cipher, Conflict, Damaged, Holdfast
+from holdfast.crypto.store import SealedStore
+from holdfast.stores.contract import Store
+from holdfast.stores.keys import KeyRow
+from tests.crypto.keyed import KINDS, address_of, key_made_by_saving, rows
+
+OLD, NEW = bytes(range(32)), bytes(range(32, 64))
+BEFORE = Cipher(keys={"old": OLD, "new": NEW}, current="old")
+ROTATED = Cipher(keys={"old": OLD, "new": NEW}, current="new")
+AFTER = Cipher(keys={"new": NEW}, current="new")
+
+
+@pytest.fixture(params=KINDS)
+def address(request: pytest.FixtureRequest, tmp_path: Path) -> str:
+    return address_of(request.param, tmp_path)
+
+
+@pytest.fixture
+def older(address: str) -> Iterator[Holdfast]:
+    """A writer that does not know of the new key being the current one."""
+    with holdfast.open(address, durability="off", cipher=BEFORE) as hf:
+        hf.thread("first").save({"n": 1})
+        yield hf
+
+
+@pytest.fixture
+def hf(address: str, older: Holdfast) -> Iterator[Holdfast]:
+    with holdfast.open(address, durability="off", cipher=ROTATED) as opened:
+        yield opened
+
+
+def plain(hf: Holdfast) -> Store:
+    store = hf._session.store
+    assert isinstance(store, SealedStore)
+    return store.plain
+
+
+def test_a_key_that_an_older_writer_makes_meanwhile_is_wrapped_too(hf: Holdfast, older: Holdfast, address: str) -> None:
+    told: list[int] = []
+
+    def meanwhile(looked_at: int) -> None:
+        if not told:
+            older.thread("late").save({"n": 2})
+        told.append(looked_at)
+
+    assert hf.rekey(progress=meanwhile) == 4
+    assert sum(told) == 4, "each key is counted once"
+    assert {row.name for row in rows(plain(hf)).values()} == {"new"}
+    with holdfast.open(address, cipher=AFTER) as after:
+        found = after.thread("late").latest()
+        assert found is not None
+        assert found.state == {"n": 2}
+
+
+def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
+    hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = key_made_by_saving(older, "t")
+    store, put = plain(hf), plain(hf).put_key
+    ring = older._session.store._ring  # type: ignore[attr-defined]  # it is encrypted
+
+    def interfering(new: KeyRow, expect: KeyRow | None) -> KeyRow:
+        if expect == row:
+            put(ring._wrapped(row.id, ring._unwrapped(row)), row)
+        return put(new, expect)
+
+    monkeypatch.setattr(store, "put_key", interfering)
+    assert hf.rekey() == 4
+    assert {each.name for each in rows(plain(hf)).values()} == {"new"}
+
+
+def test_a_thread_that_is_dropped_meanwhile_is_no_matter(
+    hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    row = key_made_by_saving(older, "t")
+    store, put = plain(hf), plain(hf).put_key
+
+    def dropping(new: KeyRow, expect: KeyRow | None) -> KeyRow:
+        if expect == row:
+            older.thread("t").drop()
+        return put(new, expect)
+
+    monkeypatch.setattr(store, "put_key", dropping)
+    assert hf.rekey() == 3
+    assert row.id not in rows(plain(hf))
+
+
+def test_writers_that_go_on_with_the_old_key_are_told_of(
+    hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store, keys = plain(hf), plain(hf).keys
+    made: list[str] = []
+
+    def busy(*, after: bytes, limit: int) -> list[KeyRow]:
+        made.append(f"one more {len(made)}")
+        older.thread(made[-1]).save({"n": 1})
+        return keys(after=after, limit=limit)
+
+    monkeypatch.setattr(store, "keys", busy)
+    with pytest.raises(Conflict, match="open every writer with the new key as the current one"):
+        hf.rekey()
+
+
+@pytest.mark.parametrize("is_current", [False, True], ids=["old", "current"])
+def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, address: str, is_current: bool) -> None:
+    bad = key_made_by_saving(hf if is_current else older, "bad")
+    good = key_made_by_saving(older, "good")
+    plain(hf).put_key(replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))), bad)
+    with pytest.raises(Damaged, match=rf"^4 data keys were wrapped anew.* 1 could not be: {bad.id.hex()}"):
+        hf.rekey()
+    names = {id: row.name for id, row in rows(plain(hf)).items()}
+    assert names.pop(bad.id) == bad.name
+    assert set(names.values()) == {"new"}
+    assert good.id in names
+    with holdfast.open(address, cipher=AFTER) as after:
+        found = after.thread("good").latest()
+        assert found is not None
+        assert found.state == {"name": "good"}
+
+
+def test_a_key_whose_name_the_cipher_does_not_have_is_told_at_the_end(hf: Holdfast, older: Holdfast) -> None:
+    row = key_made_by_saving(older, "t")
+    plain(hf).put_key(replace(row, name="ancient"), row)
+    with pytest.raises(Damaged, match="ancient"):
+        hf.rekey()
+    assert {each.name for each in rows(plain(hf)).values()} == {"new", "ancient"}

@@ -1,0 +1,53 @@
+"""Verifying beside writers: a thread that is dropped meanwhile is not a damaged one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from holdfast.errors import Damaged
+from holdfast.threads.integrity import verify
+from tests.threads.wholes import KINDS, fill, opened, shown, state_at
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("verb", ["cells", "last"])
+@pytest.mark.parametrize("is_made_again", [True, False])
+def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_again: bool, tmp_path: Path) -> None:
+    """Between the reading of its checkpoints and that of their cells, or of its run and what that began at."""
+    with opened(kind, tmp_path) as hf:
+        fill(hf)
+        for n in range(1, 4):
+            hf.thread("run").save(state_at(n))
+        store = hf._session.store
+        row = store.thread("run")
+        assert row is not None
+        number, is_there = row.position.thread, True
+
+        def dropping(given: Any) -> Any:
+            nonlocal is_there
+            if is_there and (given == number if verb == "last" else any(span.thread == number for span in given)):
+                is_there = False
+                hf.thread("run").drop()
+                if is_made_again:
+                    hf.thread("run").save({"n": 1})
+            return getattr(store, verb)(given)
+
+        assert verify(shown(store, **{verb: dropping})).problems == ()
+        assert not is_there
+
+
+def test_a_thread_that_only_its_name_does_not_find_is_not_dropped(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        store = hf._session.store
+
+        def lost(name: str) -> Any:
+            return None if name == "t" else store.thread(name)
+
+        def broken(_: Any) -> Any:
+            raise Damaged("of all things")
+
+        assert "t" in {problem.thread for problem in verify(shown(store, thread=lost, cells=broken)).problems}
