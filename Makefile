@@ -7,13 +7,15 @@ ARGS ?=
 VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venv-bench
+SAVERS := .venv-bench-langgraph
 # The stamp is written last, so an installation that was interrupted is begun again.
 READY := $(VENV)/.ready
 # Two -q: only errors. One would still print the addresses pip looks at.
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify dist lock clean
+.PHONY: help check format test kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify \
+  bench-langgraph dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -33,19 +35,20 @@ define install_strace
 endef
 
 help:
-	@echo 'make check         ruff, mypy and pyright'
-	@echo 'make format        let ruff format the code and fix what it can'
-	@echo 'make test          every test, with coverage; make test ARGS="tests/codec -x" for some'
-	@echo 'make demo          run the demo'
-	@echo 'make kill-sweep    kill a run at every write, under every policy; some minutes'
-	@echo 'make crash-lab     break stores in every way there is, and write docs/crash-lab.md; about an hour'
-	@echo 'make bench-engine  measure the engine'
-	@echo 'make bench-runs    measure runs, DBOS beside them'
-	@echo 'make bench-stores  measure the directory and PostgreSQL stores, DBOS beside them'
-	@echo 'make bench-verify  measure hf.verify against a bare read and sha256'
-	@echo 'make dist          build the wheel and the source archive'
-	@echo 'make lock          take the newest development tools'
-	@echo 'make clean         remove all that make made'
+	@echo 'make check            ruff, mypy and pyright'
+	@echo 'make format           let ruff format the code and fix what it can'
+	@echo 'make test             every test, with coverage; make test ARGS="tests/codec -x" for some'
+	@echo 'make demo             run the demo'
+	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
+	@echo 'make crash-lab        break stores in every way there is, and write docs/crash-lab.md; about an hour'
+	@echo 'make bench-engine     measure the engine'
+	@echo 'make bench-runs       measure runs, DBOS beside them'
+	@echo 'make bench-stores     measure the directory and PostgreSQL stores, DBOS beside them'
+	@echo 'make bench-verify     measure hf.verify against a bare read and sha256'
+	@echo 'make bench-langgraph  measure the savers of LangGraph, ours and its own; about 20 minutes'
+	@echo 'make dist             build the wheel and the source archive'
+	@echo 'make lock             take the newest development tools'
+	@echo 'make clean            remove all that make made'
 
 check: $(READY)
 	$(BIN)/ruff check $(SOURCES)
@@ -92,6 +95,17 @@ bench-stores: $(READY) $(PEER)/.ready
 bench-verify: $(READY)
 	$(BIN)/python -m bench.verify
 
+# All savers run in one environment, so that they share every version: ours is there too.
+bench-langgraph: $(SAVERS)/.ready
+	$(SAVERS)/bin/python -m bench.langgraph $(ARGS)
+
+$(SAVERS)/.ready: requirements-bench-langgraph.lock pyproject.toml
+	$(check_python)
+	$(PYTHON) -m venv --clear $(SAVERS)
+	$(SAVERS)/bin/python $(PIP) install -r requirements-bench-langgraph.lock
+	$(SAVERS)/bin/python $(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
 $(PEER)/.ready: requirements-bench.lock
 	$(PYTHON) -m venv --clear $(PEER)
 	$(PEER)/bin/python $(PIP) install -r requirements-bench.lock
@@ -122,5 +136,5 @@ lock:
 	@rm -rf $(VENV)
 
 clean:
-	rm -rf $(VENV) $(PEER) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(PEER) $(SAVERS) dist build .coverage .coverage.* .hypothesis .mypy_cache .pytest_cache .ruff_cache
 	find $(SOURCES) -name __pycache__ -type d -prune -exec rm -rf {} +

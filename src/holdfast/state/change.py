@@ -7,11 +7,13 @@ only in chunks that differ. `==` would miss `1` → `True`; object identity woul
 
 from __future__ import annotations
 
+from itertools import accumulate
 from typing import Any
 
 from holdfast.codec import packed
 from holdfast.errors import Unsupported
 from holdfast.state.draft import Draft
+from holdfast.state.known import Apart, Extended, Kept
 from holdfast.state.parts import (
     CHUNK_ITEMS,
     INLINE_MAX,
@@ -43,6 +45,7 @@ from holdfast.state.tables import fold
 from holdfast.stores.contract import Span
 
 _STRUCTURED = (Map, Series)
+_KNOWN = frozenset((Kept, Extended, Apart))
 _NUMBERS = (int, float, bool)
 _KINDS: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, dict: Kind.DICT}
 
@@ -53,7 +56,7 @@ def changed(state: Any, base: Part | None, draft: Draft) -> Part:
         return _root(state, base, draft)
     except Unsupported:
         # Paths are not kept on the way down: only a state that is refused pays for finding where.
-        packed.check(state)
+        packed.check(_unfolded(state))
         raise
 
 
@@ -67,6 +70,8 @@ def _root(value: Any, base: Part | None, draft: Draft) -> Part:
 def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     """The part for a value: `base` itself if nothing in it changed."""
     kind = type(value)
+    if kind in _KNOWN:
+        return _known(value, base, draft, depth)
     container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
     if container:
         # What was big is big still: without this every level would be encoded once for itself and once per parent.
@@ -80,6 +85,34 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     if container and len(plain) > UNIT_MAX and depth < STRUCTURE_DEPTH and not _is_fine_grained(value, len(plain)):
         return _structured(value, base, draft, depth)
     return _unit(value, plain, base, draft, depth)
+
+
+def _known(value: Kept | Extended | Apart, base: Part | None, draft: Draft, depth: int) -> Part:
+    """The part for what the caller knows something of."""
+    if isinstance(value, Apart):
+        inner = value.value
+        if isinstance(inner, dict):
+            found = _map(inner, base, draft, depth)
+            if found.span is None:
+                draft.place(found)
+            return found
+        return _series(inner, base, draft, depth, beside=value.beside)
+    if isinstance(value, Kept):
+        return value.part
+    return _series(value.items, value.part, draft, depth, keep=value.keep)
+
+
+def _unfolded(value: Any) -> Any:
+    """A state with what the caller said of it taken away, to look for what cannot be stored: what was kept, can be."""
+    return {key: _plain(member) for key, member in value.items()} if type(value) is dict else _plain(value)
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Apart):
+        return _unfolded(value.value)
+    if isinstance(value, Extended):
+        return [None] * value.keep + value.items
+    return None if isinstance(value, Kept) else value
 
 
 def _is_fine_grained(value: Any, size: int) -> bool:
@@ -141,10 +174,13 @@ def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> 
     return base if all(map(_same, found, parts)) else base.with_parts(found)
 
 
-def _series(value: Any, base: Part | None, draft: Draft, depth: int) -> Series:
+def _series(
+    value: Any, base: Part | None, draft: Draft, depth: int, *, keep: int = 0, beside: Part | None = None
+) -> Series:
     kind = _KINDS[type(value)]
     known = base if isinstance(base, Series) and base.kind is kind else None
-    chunks, log = _SeriesChange(flatten(value), 2 if kind is Kind.DICT else 1, known, draft, depth).run()
+    change = _SeriesChange(flatten(value), 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
+    chunks, log = change.run(keep)
     if known is not None and len(chunks) == len(known.chunks) and all(map(_same, chunks, known.chunks)):
         return known
     spans = [run for chunk in chunks for run in chunk.runs]
@@ -163,12 +199,15 @@ class _SeriesChange:
     are looked up by their bytes until one turns up that starts a chunk, or ends one, from where chunks match again.
     """
 
-    def __init__(self, flat: list[Any], stride: int, base: Series | None, draft: Draft, depth: int) -> None:
+    def __init__(
+        self, flat: list[Any], stride: int, base: Series | None, draft: Draft, depth: int, beside: Part | None = None
+    ) -> None:
         self._flat = flat
         self._stride = stride
         self._base = base.chunks if base is not None else []
         # A new branch opens logs of its own; the numbers of the old ones would mix them up.
-        self._log = base.log if base is not None and draft.linear else None
+        home = beside if isinstance(beside, Series) else base
+        self._log = home.log if home is not None and draft.linear else None
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
@@ -177,9 +216,10 @@ class _SeriesChange:
         self._spans: list[Span] = []
         self._places: dict[int, int] | None = None
 
-    def run(self) -> tuple[list[Chunk | Split], int | None]:
+    def run(self, keep: int = 0) -> tuple[list[Chunk | Split], int | None]:
+        """The chunks of the first `keep` items of the base and of all items given, and the log new ones went to."""
         count = len(self._flat) // self._stride
-        expected = 0
+        expected = self._keep_first(keep) if keep else 0
         at = 0
         while at < count:
             chunk = self._base[expected] if expected < len(self._base) else None
@@ -197,6 +237,20 @@ class _SeriesChange:
         self._flush()
         return self._chunks, self._log
 
+    def _keep_first(self, keep: int) -> int:
+        """Take over the first `keep` items of the base; which of its chunks is to be expected next."""
+        for place, chunk in enumerate(self._base):
+            if keep < chunk.count:
+                if isinstance(chunk, Chunk) and keep:
+                    ends = list(accumulate(chunk.lengths[:keep]))
+                    plains = [chunk.plain[end - size : end] for end, size in zip(ends, chunk.lengths, strict=False)]
+                    for taken in zip(plains, chunk.digests, chunk.item_spans(), strict=False):
+                        self._take(*taken)
+                return place
+            self._keep(chunk)
+            keep -= chunk.count
+        return len(self._base)
+
     def _matches(self, at: int, chunk: Chunk) -> bool:
         start = at * self._stride
         end = start + chunk.count * self._stride
@@ -207,7 +261,7 @@ class _SeriesChange:
         header = len(packed.array_header(end - start))
         return len(whole) == header + len(chunk.plain) and whole.endswith(chunk.plain)
 
-    def _keep(self, chunk: Chunk) -> None:
+    def _keep(self, chunk: Chunk | Split) -> None:
         self._flush()
         self._chunks.append(chunk)
 
@@ -222,7 +276,9 @@ class _SeriesChange:
             owner = self._draft.owner(digest)
             if isinstance(owner, Chunk):
                 place = owner.digests.index(digest)
-                if place == 0 and owner is not missed and self._matches(at, owner):
+                # A small chunk of another series is taken item by item: kept, it would stay as small for ever.
+                worth_keeping = self._place(owner) < len(self._base) or 2 * owner.count > CHUNK_ITEMS
+                if place == 0 and worth_keeping and owner is not missed and self._matches(at, owner):
                     self._keep(owner)
                     return at + owner.count, self._place(owner) + 1
                 self._take(plain, digest, owner.item_spans()[place])

@@ -160,11 +160,26 @@ def fork_details(source: CheckpointRow, schema_version: int | None) -> Details:
     return Details(source.step, source.label, meta)
 
 
-def fork_of(name: str, source: CheckpointRow, origin: int, details: Details, hashing: Hashing) -> Commit:
-    """The commit that begins a thread at another's checkpoint: it names the same cells and stores none."""
-    skeleton = replace(read_skeleton(source), branch=1, ends=(0, 0), wrote=())
-    parent = Parent(origin, source.seq, source.id, source.digest, source.step)
-    return _commit(name, details, skeleton, seen_from_fork(source, origin).refs, hashing, expect=None, parent=parent)
+def fork_of(
+    name: str,
+    source: CheckpointRow,
+    origin: int,
+    details: Details,
+    hashing: Hashing,
+    *,
+    expect: Position | None = None,
+    parent: Parent | None = None,
+) -> Commit:
+    """The commit of a checkpoint that names the cells of another thread's and stores none.
+
+    It begins a thread, or stands in the one that is at `expect` under `parent`.
+    """
+    branch = 1 if expect is None else expect.last + 1
+    skeleton = replace(read_skeleton(source), branch=branch, ends=(0, 0), wrote=())
+    above = parent or Parent(origin, source.seq, source.id, source.digest, source.step)
+    refs = seen_from_fork(source, origin).refs
+    commit = _commit(name, details, skeleton, refs, hashing, expect=expect, parent=above)
+    return replace(commit, bases=((origin, source.seq),), origins=(origin,))
 
 
 def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:

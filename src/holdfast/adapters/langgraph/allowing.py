@@ -1,0 +1,149 @@
+"""Which types LangGraph's serializer may build from what is stored. Nothing beyond its own safe types, unless named.
+
+LangGraph gives a type that is not allowed back as the dict or list that was stored for it, and logs a warning. Here
+that is an error: whoever goes on with such a state does so with a broken one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+from collections.abc import Iterable
+from enum import Enum
+from typing import Any, Final, Literal, get_args, get_type_hints
+
+import typing_extensions
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.event_hooks import SerdeEvent, register_serde_event_listener
+from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+
+from holdfast.errors import InvalidArgument, Unsupported
+
+Name = tuple[str, str]
+"""Module and name of a type: how the serializer stores it, and all that it knows of it."""
+
+Allow = Iterable[Any] | Literal[True]
+
+_BLOCKED: Final = frozenset({"msgpack_blocked", "msgpack_method_blocked"})
+
+
+def serde_for(allow: Allow = ()) -> JsonPlusSerializer:
+    """LangGraph's serializer for its own safe types and those that `allow` names.
+
+    `allow` holds classes, (module, name) tuples, and schemas of states (TypedDicts, dataclasses, pydantic models),
+    whose annotations are followed to the classes that they name. True allows every type, which lets whoever can write
+    to the store run code; LangGraph's own default does so. InvalidArgument if it is none of these.
+    """
+    if allow is True:
+        return JsonPlusSerializer(allowed_msgpack_modules=True)
+    if isinstance(allow, str | bytes | type) or not isinstance(allow, Iterable):
+        raise InvalidArgument("allow= takes a list of classes or (module, name) tuples, or True")
+    names: set[Name] = set()
+    for entry in allow:
+        match entry:
+            case (str(module), str(name)):
+                names.add((module, name))
+            case type() if not typing_extensions.is_typeddict(entry):
+                names.add(_name(entry))
+                _follow(entry, names, set())
+            case _ if typing_extensions.is_typeddict(entry) or get_args(entry):
+                _follow(entry, names, set())
+            case _:
+                raise InvalidArgument(
+                    f"allow= takes classes and (module, name) tuples; one of its entries is a {type(entry).__name__}"
+                )
+    return JsonPlusSerializer(allowed_msgpack_modules=names or None)
+
+
+def _name(kind: type[Any]) -> Name:
+    return kind.__module__, kind.__name__
+
+
+def _follow(hint: Any, names: set[Name], met: set[int]) -> None:
+    """Add the classes that an annotation names, as far as values of them can be stored."""
+    if id(hint) in met:
+        return
+    met.add(id(hint))
+    for part in get_args(hint):
+        _follow(part, names, met)
+    below = getattr(hint, "__supertype__", None) or getattr(hint, "__value__", None)
+    if below is not None and not isinstance(hint, type):  # NewType, and `type X = ...`
+        _follow(below, names, met)
+    kind = getattr(hint, "__origin__", hint)
+    if not isinstance(kind, type):
+        return
+    if typing_extensions.is_typeddict(kind):
+        _follow_fields(kind, names, met)
+    elif _is_stored_by_name(kind):
+        names.add(_name(kind))
+        if hint is not kind:
+            names.add((kind.__module__, getattr(hint, "__name__", kind.__name__)))
+        _follow_fields(kind, names, met)
+
+
+def _is_stored_by_name(kind: type[Any]) -> bool:
+    return (
+        dataclasses.is_dataclass(kind)
+        or issubclass(kind, Enum)
+        or any(hasattr(kind, sign) for sign in ("model_dump", "get_secret_value", "__fields__", "_asdict"))
+    )
+
+
+def _follow_fields(kind: type[Any], names: set[Name], met: set[int]) -> None:
+    try:
+        hints = list(get_type_hints(kind, localns=dict(vars(kind))).values())
+    except Exception:  # noqa: BLE001 - evaluating a name that only type checkers import raises whatever it likes
+        # What is missed is refused by name at the first save, and can be named then.
+        hints = [hint for hint in getattr(kind, "__annotations__", {}).values() if not isinstance(hint, str)]
+        fields = getattr(kind, "model_fields", None)
+        if isinstance(fields, dict):
+            hints.extend(getattr(field, "annotation", None) for field in fields.values())
+    for hint in hints:
+        _follow(hint, names, met)
+
+
+# -- what was refused while loading -----------------------------------------------------------------------------------
+
+
+class _Watch(threading.local):
+    """The refusals of the load that this thread is in. The serializer tells of them while it runs, on its thread."""
+
+    refused: list[SerdeEvent] | None = None
+
+
+_watch: Final = _Watch()
+
+
+def _listen(event: SerdeEvent) -> None:
+    if _watch.refused is not None and event["kind"] in _BLOCKED:
+        _watch.refused.append(event)
+
+
+register_serde_event_listener(_listen)
+
+
+def load(serde: SerializerProtocol, typ: str, data: bytes, path: str) -> Any:
+    """What the serde makes of its bytes. `Unsupported`, naming it, if there is a type in it that is not allowed."""
+    outer, _watch.refused = _watch.refused, []
+    try:
+        value = serde.loads_typed((typ, data))
+        refused = _watch.refused
+    finally:
+        _watch.refused = outer
+    if refused:
+        raise _not_allowed(path, refused[0])
+    return value
+
+
+def _not_allowed(path: str, event: SerdeEvent) -> Unsupported:
+    module, name = event["module"], event["name"]
+    if event["kind"] == "msgpack_method_blocked":
+        return Unsupported(
+            path,
+            f"a value of type {module}.{name} is never rebuilt by LangGraph's serializer; convert it before saving",
+        )
+    return Unsupported(
+        path,
+        f"a value of type {module}.{name}, which LangGraph does not build from stored data unless it is allowed: "
+        f"HoldfastSaver(..., allow=[{name}]), or allow=[({module!r}, {name!r})]",
+    )

@@ -1,0 +1,126 @@
+"""What a state looks like: the channels under their names, and beside them what LangGraph has to say, under `$` names.
+
+`messages` is the list of messages, without their ids, which are under `$ids:messages`. All is at the top, so that it
+is read in one go, and shown as what it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from holdfast.adapters.langgraph.messages import BODIES, IDS, MESSAGES, unfolded
+from holdfast.adapters.langgraph.notes import Note
+from holdfast.adapters.langgraph.trees import EXT
+from holdfast.errors import Damaged
+from holdfast.state.base import Base
+from holdfast.state.loading import value_of
+from holdfast.state.parts import Map, Part, Series, is_map
+from holdfast.stores.contract import CheckpointRow, Store
+
+CHECKPOINT: Final = "$checkpoint"
+WRITES: Final = "$writes"
+CELLS: Final = "$cells"
+EARLY: Final = "$early"
+HISTORY: Final = "$history"
+_VALUES: Final = "$values"
+_IDS_OF: Final = "$ids:"
+_MARK: Final = "$"
+
+_NAMEABLE: Final = 56  # entries; with our own, a state stays a dict whose members are parts
+
+
+def channel_key(channel: str) -> str:
+    """The key of a channel's value."""
+    return _MARK + channel if channel.startswith(_MARK) else channel
+
+
+def ids_key(channel: str) -> str:
+    """The key of the ids of a channel that is a list of messages."""
+    return _IDS_OF + channel
+
+
+def laid_out(entries: dict[str, Any]) -> dict[str, Any]:
+    """The entries of all channels as they are stored: too many of them, or odd ones, go under one key."""
+    return entries if is_nameable(entries) else {_VALUES: entries}
+
+
+def is_nameable(entries: dict[str, Any]) -> bool:
+    """Whether each of these is a part of its own."""
+    return len(entries) <= _NAMEABLE and is_map({_MARK: None, **entries})
+
+
+class Held:
+    """A row and the parts of its state."""
+
+    __slots__ = ("_others", "_store", "base", "note", "number", "parts", "row")
+
+    def __init__(self, store: Store, number: int, row: CheckpointRow, note: Note, base: Base) -> None:
+        self._store = store
+        self.number = number
+        self.row = row
+        self.note = note
+        self.base = base
+        root = base.root
+        if not isinstance(root, Map):
+            raise Damaged(f"checkpoint {row.seq}: it is not as LangGraph's are stored")
+        self.parts: dict[str, Part] = dict(zip(root.keys, root.parts, strict=True))
+        self._others: dict[str, Any] | None = None
+
+    def plain(self, key: str, default: Any = None) -> Any:
+        """What the state has under a key, as plain data."""
+        part = self.parts.get(key)
+        return default if part is None else value_of(self._store, part)
+
+    def plain_list(self, key: str) -> list[Any]:
+        found = self.plain(key, [])
+        if type(found) is not list:
+            raise self._misfit()
+        return found
+
+    @property
+    def channels(self) -> list[str]:
+        """The channels that have a value."""
+        keys = [*self.parts, *self._apart]
+        return [key.removeprefix(_MARK) for key in keys if not key.startswith(_MARK) or key.startswith(_MARK * 2)]
+
+    def has(self, channel: str) -> bool:
+        key = channel_key(channel)
+        return key in self.parts or key in self._apart
+
+    def part(self, channel: str) -> Part | None:
+        """The part of a channel's value, if it has one of its own."""
+        return self.parts.get(channel_key(channel))
+
+    def ids(self, channel: str) -> Part | None:
+        """The part of the ids, if the channel is a list of messages."""
+        return self.parts.get(ids_key(channel))
+
+    def value(self, channel: str, cells: list[Any]) -> Any:
+        """The value of a channel, as the serde gave it."""
+        key, ids = channel_key(channel), ids_key(channel)
+        if key in self.parts:
+            plain = self.plain(key)
+            return unfolded(self._messages(plain, self.plain(ids)) if ids in self.parts else plain, cells)
+        apart = self._apart
+        return unfolded(self._messages(apart[key], apart[ids]) if ids in apart else apart[key], cells)
+
+    def _messages(self, bodies: Any, ids: Any) -> dict[str, Any]:
+        return {EXT: MESSAGES, BODIES: bodies, IDS: ids}
+
+    def longest(self) -> Part | None:
+        """The longest list of messages: what is written now will be in it, most likely."""
+        lists = [self.part(channel) for channel in self.channels if ids_key(channel) in self.parts]
+        return max((part for part in lists if isinstance(part, Series)), key=lambda part: part.size, default=None)
+
+    @property
+    def _apart(self) -> dict[str, Any]:
+        """Values that are under one key."""
+        if self._others is None:
+            found = self.plain(_VALUES, {})
+            if type(found) is not dict:
+                raise self._misfit()
+            self._others = found
+        return self._others
+
+    def _misfit(self) -> Damaged:
+        return Damaged(f"checkpoint {self.row.seq}: it is not as LangGraph's are stored")

@@ -1,0 +1,229 @@
+"""Deleting, pruning and copying: threads with a DeltaChannel stay whole.
+
+A DeltaChannel is not stored with each checkpoint: its value is what was written since it was, so a checkpoint needs its
+ancestors. Before any of those goes, what it has of them is kept with the checkpoint itself (`history`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, EARLY, HISTORY, WRITES, Held
+from holdfast.adapters.langgraph.messages import moved
+from holdfast.adapters.langgraph.naming import checked_thread_id
+from holdfast.adapters.langgraph.notes import Note, metadata_of
+from holdfast.adapters.langgraph.reading import plain_history
+from holdfast.adapters.langgraph.track import Track, View
+from holdfast.adapters.langgraph.writing import details_of
+from holdfast.errors import AlreadyExists, InvalidArgument
+from holdfast.state.known import Kept
+from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.threads.references import shown
+
+_STRATEGIES = ("keep_latest", "delete")
+_SENDS_ELSEWHERE = 4  # below this version of a checkpoint, its parent's writes hold what it has to do next
+
+
+def delete_thread(core: Core, thread_id: object) -> None:
+    """Delete every namespace of a thread."""
+    for track in core.tracks_of(checked_thread_id(thread_id)):
+        with track.line:
+            track.drop()
+
+
+def delete_for_runs(core: Core, run_ids: Sequence[object]) -> None:
+    """Delete the checkpoints of these runs, wherever they are."""
+    runs = set(_checked(run_ids, "run_ids"))
+    if not runs:
+        return
+    for track in core.all_tracks():
+        with track.line:
+            view = track.look()
+            index = track.index(view)
+            gone = {id for id, notes in index.items() if metadata_of(notes[-1].row).get("run_id") in runs}
+            if gone:
+                _remove(track, view, [id for id in index if id not in gone])
+
+
+def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
+    """Leave the latest checkpoint of each namespace, or nothing."""
+    if strategy not in _STRATEGIES:
+        raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {shown(str(strategy))}")
+    for thread_id in _checked(thread_ids, "thread_ids"):
+        if strategy == "delete":
+            delete_thread(core, thread_id)
+        else:
+            _keep_latest(core, checked_thread_id(thread_id))
+
+
+def _keep_latest(core: Core, thread_id: str) -> None:
+    tracks = core.tracks_of(thread_id)
+    root = next((track for track in tracks if not track.namespace), None)
+    going: set[str] = set()
+    for track in tracks:
+        with track.line:
+            view = track.look()
+            index = track.index(view)
+            if ":" in track.namespace and _began_at(index, view.tip) in going:
+                # A subgraph of one call: it has ended with the step that called it.
+                track.drop()
+                continue
+            kept = _still_needed(track, view)
+            if track is root:
+                going = set(index) - set(kept)
+            if view.tip is not None:
+                _remove(track, view, kept)
+
+
+def _began_at(index: dict[str, list[Note]], tip: str | None) -> str | None:
+    """The checkpoint of the root namespace that a subgraph's belongs to."""
+    notes = index.get(tip or "", [])
+    parents = metadata_of(notes[-1].row).get("parents") if notes else None
+    return parents.get("") if isinstance(parents, dict) else None
+
+
+def _still_needed(track: Track, view: View) -> list[str]:
+    if view.tip is None:
+        return []
+    row = track.row_of(view, view.tip)
+    if row is None:
+        return []
+    held = track.hold(view, row)
+    version = held.plain(CHECKPOINT, {}).get("v")
+    if type(version) is int and version < _SENDS_ELSEWHERE and held.note.parent is not None:
+        before = track.row_of(view, held.note.parent)
+        if before is not None and _has_sends(track.hold(view, before)):
+            return [view.tip, held.note.parent]
+    return [view.tip]
+
+
+def _has_sends(held: Held) -> bool:
+    return any(channel == "__pregel_tasks" for _, _, _, channel, _ in held.plain_list(WRITES))
+
+
+def _remove(track: Track, view: View, kept: Collection[str]) -> None:
+    """Delete all rows but the newest of the ids given. What those need of the others is kept with them."""
+    if view.position is None:
+        return
+    rows = {id: row for id in sorted(kept) if (row := track.row_of(view, id)) is not None}
+    tip = view.tip if view.tip in rows else max(rows, default=None)
+    early = view.row is not None and EARLY in track.hold(view, view.row).parts
+    if tip is None and not early:
+        track.drop()
+        return
+    head = view.row if view.row is not None and (tip == view.tip) else None
+    stay = {row.seq for row in rows.values()}
+    for id, row in rows.items():
+        anew = _needs_anew(track, view, id, row, rows)
+        if anew is not None or (id == tip and (head is None or head.seq != row.seq)):
+            placed = _place_anew(track, view, row, tip, anew)
+            stay.discard(row.seq)
+            stay.add(placed.row.seq)
+            rows[id] = placed.row
+    now = track.look()
+    if now.position is None:
+        return
+    if tip is not None and now.position.head != rows[tip].seq:
+        track.point(rows[tip])
+        now = track.look()
+    if now.position is not None:
+        stay.add(now.position.head)
+        track.remove([row.seq for row in track.placer.rows(now.position.thread, 0) if row.seq not in stay])
+
+
+def _needs_anew(
+    track: Track, view: View, id: str, row: CheckpointRow, rows: dict[str, CheckpointRow]
+) -> dict[str, Any] | None:
+    """The history to keep with a checkpoint whose parent goes, or None if nothing of it has to be stored anew."""
+    held = track.hold(view, row)
+    if held.note.parent is None or held.note.parent in rows:
+        return None
+    versions = held.plain(CHECKPOINT, {}).get("versions", {})
+    missing = [channel for channel in versions if not held.has(channel)]
+    histories = plain_history(track, view, id, missing) if missing else {}
+    return {channel: history for channel, history in histories.items() if history["writes"] or "seed" in history}
+
+
+def _place_anew(track: Track, view: View, row: CheckpointRow, tip: str | None, history: dict[str, Any] | None) -> Held:
+    """The row of a checkpoint once more: without its parent if there is a history for it."""
+    now = track.look()
+    held = track.hold(now, row) if now.position is not None else track.hold(view, row)
+    state: dict[str, Any] = {key: Kept(part) for key, part in held.parts.items() if key != EARLY}
+    if history:
+        state[HISTORY] = {
+            channel: {**entry, "writes": [list(write) for write in entry["writes"]]}
+            for channel, entry in history.items()
+        }
+    if now.row is not None:
+        state |= _carried(track, now, held)
+    parent = None if history is not None else held.note.parent
+    details = details_of(
+        track,
+        metadata_of(row),
+        held.plain_list(WRITES),
+        held.note.id,
+        parent,
+        tip,
+        None if now.note is None else now.note.highest,
+    )
+    return track.place(now, state, details, held)
+
+
+def _carried(track: Track, now: View, held: Held) -> dict[str, Any]:
+    """Writes that wait for their checkpoint, which only the newest row has."""
+    if now.row is None:
+        return {}
+    head = track.hold(now, now.row)
+    if EARLY not in head.parts:
+        return {}
+    if head.row.seq == held.row.seq:
+        return {EARLY: Kept(head.parts[EARLY])}
+    cells = held.plain_list(CELLS)
+    early = moved(head.plain_list(EARLY), head.plain_list(CELLS), cells)
+    return {EARLY: early, CELLS: cells}
+
+
+def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) -> None:
+    """Copy every checkpoint of every namespace, naming what is stored and storing nothing of it again."""
+    source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
+    if source == target:
+        raise InvalidArgument("a thread cannot be copied onto itself")
+    if core.tracks_of(target):
+        raise AlreadyExists(f"there is a thread {shown(target)}; copy under another name, or delete it first")
+    for track in core.tracks_of(source):
+        copy = core.track(target, track.namespace)
+        with track.line:
+            view = track.look()
+            newest = {notes[-1].seq for notes in track.index(view).values()}
+        with copy.line:
+            _copy(track, view, copy, newest)
+
+
+def _copy(track: Track, view: View, copy: Track, newest: set[int]) -> None:
+    if view.position is None:
+        return
+    number, head = view.position.thread, view.position.head
+    seqs = sorted({*newest, head})
+    position: Position | None = None
+    copied: dict[int, CheckpointRow] = {}
+    last: CheckpointRow | None = None
+    for seq in seqs:
+        row = track.placer.row(number, seq)
+        if row is None:
+            continue
+        parent = row.parent
+        under = copied.get(parent[1]) if parent is not None and not parent[0] else None
+        position, placed = copy.placer.copy(row, number, expect=position, under=under or last)
+        copied[seq] = last = placed
+    if position is not None and head in copied and position.head != copied[head].seq:
+        copy.placer.point(position, copied[head])
+    copy.forget()
+    copy.reindex()
+
+
+def _checked(given: Sequence[object], name: str) -> list[object]:
+    if isinstance(given, str | bytes) or not isinstance(given, Collection):
+        raise InvalidArgument(f"{name} must be a list, not one text")
+    return list(given)

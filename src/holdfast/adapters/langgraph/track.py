@@ -1,0 +1,243 @@
+"""A track: the checkpoints of a LangGraph thread in one namespace. It is one thread of Holdfast's.
+
+Each row of it holds one LangGraph checkpoint with the writes it has so far; the newest row of an id is what counts.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, Final, TypeVar
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.adapters.langgraph.layout import Held
+from holdfast.adapters.langgraph.naming import track_name
+from holdfast.adapters.langgraph.notes import Note, note_of
+from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
+from holdfast.redaction import Redaction
+from holdfast.state.known import Apart, Extended, Kept
+from holdfast.state.loading import load_base
+from holdfast.state.reach import CellReader
+from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.threads.placing import Placer
+from holdfast.threads.saver import RACES_MAX
+from holdfast.threads.saving import Details
+from holdfast.threads.session import Session
+
+T = TypeVar("T")
+
+_HELD_MAX: Final = 512  # rows whose parts stay in memory, beside the head …
+_SMALL: Final = 32_768  # … and are no larger than this: those of a DeltaChannel are walked again and again
+
+
+class View(msgspec.Struct, frozen=True):
+    """Where a track stands. Of one that does not exist yet, nothing is set."""
+
+    position: Position | None = None
+    row: CheckpointRow | None = None
+    note: Note | None = None
+    count: int = 0
+
+    @property
+    def tip(self) -> str | None:
+        return None if self.note is None else self.note.tip
+
+    @property
+    def is_newest(self) -> bool:
+        """Whether the head is the newest row: it is not after a rewind."""
+        return self.position is None or self.position.head == self.position.last
+
+
+class Track:
+    """One namespace of a thread. Its verbs are called with `line` held."""
+
+    def __init__(self, session: Session, thread_id: str, namespace: str) -> None:
+        self.thread_id: Final = thread_id
+        self.namespace: Final = namespace
+        self.placer: Final = Placer(session, track_name(thread_id, namespace))
+        self.line: Final = self.placer.line
+        self._view: View | None = None
+        self._index: dict[str, list[Note]] = {}
+        self._indexed = (0, 0)
+        self._held: OrderedDict[int, Held] = OrderedDict()
+
+    @property
+    def name(self) -> str:
+        return self.placer.name
+
+    @property
+    def store(self) -> Store:
+        return self.placer.session.store
+
+    # -- where it stands --------------------------------------------------------------------------------------------
+
+    def look(self) -> View:
+        """Where the track is now."""
+        thread = self.placer.thread()
+        if thread is None:
+            self._view = View()
+            return self._view
+        known = self._view
+        if known is None or known.position is None or not _only_grew(known, known.position, thread):
+            self.reindex()
+        if known is None or known.position != thread.position:
+            number, head = thread.position.thread, thread.position.head
+            row = self.placer.row(number, head)
+            if row is None:
+                raise Damaged(f"thread {thread.name}: checkpoint {head}, its head, is missing")
+            known = View(thread.position, row, self._noted(row))
+        self._view = known = replace(known, count=thread.count)
+        return known
+
+    def view(self) -> View:
+        """Where the track was when it was last looked at: a commit says Conflict if it is elsewhere by now."""
+        return self._view or self.look()
+
+    def forget(self) -> None:
+        self._view = None
+
+    def _noted(self, row: CheckpointRow) -> Note:
+        note = note_of(row)
+        if note is None:
+            raise InvalidArgument(
+                f"thread {self.name} was not written by LangGraph; give the graph another thread_id, or this one away"
+            )
+        return note
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def index(self, view: View) -> dict[str, list[Note]]:
+        """The notes of all rows by LangGraph id, oldest first. What was deleted meanwhile may still be in it."""
+        if view.position is None:
+            return {}
+        number, to = view.position.thread, view.position.last
+        if self._indexed[0] != number:
+            self._index, self._indexed = {}, (number, 0)
+        if self._indexed[1] < to:
+            for row in reversed(list(self.placer.rows(number, self._indexed[1]))):
+                note = note_of(row)
+                if note is not None and note.id is not None:
+                    self._index.setdefault(note.id, []).append(note)
+                self._indexed = (number, max(row.seq, self._indexed[1]))
+            self._indexed = (number, max(to, self._indexed[1]))
+        return self._index
+
+    def reindex(self) -> None:
+        """After rows were deleted."""
+        self._index, self._indexed = {}, (0, 0)
+        self._held.clear()
+
+    def row_of(self, view: View, id: str) -> CheckpointRow | None:
+        """The newest row of a LangGraph checkpoint."""
+        if view.position is None or view.note is None:
+            return None
+        if view.note.id == id:
+            return view.row
+        for note in reversed(self.index(view).get(id, [])):
+            held = self._held.get(note.seq)
+            row = self.placer.row(view.position.thread, note.seq) if held is None else held.row
+            if row is not None:
+                return row
+        return None
+
+    def hold(self, view: View, row: CheckpointRow, store: CellReader | None = None) -> Held:
+        """A row with its parts; the base of the head stays in memory."""
+        if view.position is None:
+            raise HoldfastError("a track that does not exist has no rows")
+        number = view.position.thread
+        if row.seq == view.position.head:
+            note = view.note if row is view.row and view.note is not None else self._noted(row)
+            return Held(self.store, number, row, note, self.placer.base(number, row))
+        held = self._held.pop(row.seq, None)
+        if held is None or held.number != number:
+            held = Held(self.store, number, row, self._noted(row), load_base(store or self.store, number, row))
+        if held.base.footprint <= _SMALL:
+            self._held[row.seq] = held
+            if len(self._held) > _HELD_MAX:
+                self._held.popitem(last=False)
+        return held
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def racing(self, attempt: Callable[[View], T]) -> T:
+        """Try something with where the track was, and again with where it is if somebody else moved it meanwhile."""
+        view = self.view()
+        for _ in range(RACES_MAX):
+            try:
+                return attempt(view)
+            except Stale:
+                raise
+            except (Conflict, AlreadyExists):
+                view = self.look()
+        raise Conflict(f"thread {self.name}: other writers were faster {RACES_MAX} times in a row")
+
+    def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:
+        """Store a row, the new head. Conflict if the track is not where `view` has it."""
+        redaction = self.placer.session.redaction
+        try:
+            position, row, base = self.placer.place(
+                {key: _redacted(redaction, value) for key, value in state.items()},
+                details,
+                expect=view.position,
+                under=None if under is None else under.row,
+                base=None if under is None else under.base,
+            )
+        except BaseException:
+            self._view = None
+            raise
+        note = self._noted(row)
+        self._view = View(position, row, note, view.count + 1)
+        if self._indexed == (position.thread, position.last - 1) and note.id is not None:
+            self._index.setdefault(note.id, []).append(note)
+            self._indexed = (position.thread, position.last)
+        return Held(self.store, position.thread, row, note, base)
+
+    def point(self, row: CheckpointRow) -> None:
+        """Make a row the head again."""
+        view = self.view()
+        if view.position is None:
+            return
+        self._view = None
+        position = self.placer.point(view.position, row)
+        self._view = View(position, row, self._noted(row), view.count)
+
+    def remove(self, seqs: list[int]) -> None:
+        """Delete rows, none of which is the head."""
+        view = self.look()
+        if view.position is not None:
+            self.placer.remove(view.position.thread, seqs)
+            self.reindex()
+
+    def drop(self) -> None:
+        """Delete the track, if it is there."""
+        thread = self.placer.thread()
+        if thread is not None:
+            self.placer.drop(thread.position.thread)
+        self.forget()
+        self.reindex()
+
+
+def _redacted(redaction: Redaction, value: Any) -> Any:
+    """A value with its texts redacted, but for what is stored already."""
+    if isinstance(value, Kept):
+        return value
+    if isinstance(value, Extended):
+        return Extended(value.part, value.keep, redaction.value(value.items))
+    if isinstance(value, Apart):
+        inner = value.value
+        if isinstance(inner, dict):
+            return Apart({key: _redacted(redaction, member) for key, member in inner.items()}, value.beside)
+        return Apart(redaction.value(inner), value.beside)
+    return redaction.value(value)
+
+
+def _only_grew(known: View, position: Position, thread: ThreadRow) -> bool:
+    """Whether a track has what it had, and perhaps more: then what is known of it is true still."""
+    now = thread.position
+    return now.thread == position.thread and thread.count - known.count == now.last - position.last
+
+
+class Stale(Conflict):
+    """Raised inside of `Track.racing` to end it: what was to be stored does not follow the latest checkpoint."""

@@ -1,0 +1,375 @@
+"""Storing checkpoints and writes: each call is one durable commit.
+
+What is stored is taken from LangGraph's objects at one moment (`Put`, `Writes`), before anything is awaited or read;
+the rest works on that alone, and can be tried again when another writer was faster.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, TypeAlias
+
+import msgspec
+from langchain_core.runnables import RunnableConfig
+from langgraph.checkpoint.base import (
+    WRITES_IDX_MAP,
+    ChannelVersions,
+    Checkpoint,
+    CheckpointMetadata,
+    get_checkpoint_metadata,
+    writes_sort_key,
+)
+from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
+from msgspec.structs import replace
+
+from holdfast.adapters.langgraph.channels import Encoded, encoded
+from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.layout import (
+    CELLS,
+    CHECKPOINT,
+    EARLY,
+    HISTORY,
+    WRITES,
+    Held,
+    channel_key,
+    ids_key,
+    is_nameable,
+    laid_out,
+)
+from holdfast.adapters.langgraph.messages import folded, moved
+from holdfast.adapters.langgraph.naming import checkpoint_id_of, namespace_of, thread_id_of
+from holdfast.adapters.langgraph.notes import metadata_of, metadata_with, packed_checkpoint, seen_in, version_of
+from holdfast.adapters.langgraph.ordering import has_run
+from holdfast.adapters.langgraph.track import Stale, Track, View
+from holdfast.adapters.langgraph.values import to_plain
+from holdfast.codec import packed
+from holdfast.errors import InvalidArgument
+from holdfast.records import Status
+from holdfast.state.known import Apart, Kept
+from holdfast.threads.references import shown
+from holdfast.threads.saving import Details, checked_details
+
+Write: TypeAlias = list[Any]
+"""task id, task path, index, channel, plain value"""
+
+_TASK, _PATH, _INDEX, _CHANNEL, _VALUE = range(5)
+_STEP_MAX: Final = 1 << 62
+
+
+class Carried(msgspec.Struct, frozen=True):
+    """What comes with a checkpoint that another saver stored: its writes, and when it was made, in µs."""
+
+    writes: list[Write]
+    created_at: int | None
+
+
+class Put(msgspec.Struct, frozen=True):
+    """A checkpoint to store, as it was when it was given."""
+
+    id: str
+    parent: str | None
+    values: dict[str, Encoded]
+    cells: list[Any]
+    checkpoint: dict[str, Any]
+    metadata: CheckpointMetadata
+    refill: frozenset[str]
+    seen: dict[str, Any]
+    may_ask: bool
+    carried: Carried | None = None
+
+
+class Writes(msgspec.Struct, frozen=True):
+    """Writes of a task to store, as they were when they were given."""
+
+    id: str
+    writes: list[Write]
+    cells: list[Any]
+
+
+def take_put(
+    core: Core,
+    serde: SerializerProtocol,
+    config: RunnableConfig,
+    checkpoint: Checkpoint,
+    metadata: CheckpointMetadata,
+    new_versions: ChannelVersions,
+) -> Put:
+    """A checkpoint as it is now. Unsupported if it holds what would not come back."""
+    track = core.track(thread_id_of(config), namespace_of(config)).name
+    given = checkpoint["id"]
+    if type(given) is not str or not given:
+        raise InvalidArgument("a checkpoint's id is a text that is not empty")
+    cells: list[Any] = []
+    versions = checkpoint["channel_versions"]
+    values = {
+        channel: encoded(
+            serde,
+            core.memory,
+            (track, channel),
+            value,
+            cells,
+            by_version=channel in versions and channel not in new_versions,
+        )
+        for channel, value in checkpoint["channel_values"].items()
+    }
+    refill = [channel for channel in versions if channel not in new_versions and channel not in values]
+    return Put(
+        id=given,
+        parent=checkpoint_id_of(config),
+        values=values,
+        cells=cells,
+        checkpoint=packed_checkpoint(checkpoint),
+        metadata=get_checkpoint_metadata(config, metadata),
+        refill=frozenset(refill),
+        seen={node: dict(seen) for node, seen in checkpoint["versions_seen"].items()},
+        # A run of LangGraph's says there what it was asked to begin at; who calls the saver himself says nothing.
+        may_ask="metadata" not in config or "checkpoint_id" in config["metadata"],
+    )
+
+
+def take_writes(
+    serde: SerializerProtocol, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
+) -> Writes:
+    """Writes as they are now."""
+    given = checkpoint_id_of(config)
+    if given is None:
+        raise InvalidArgument("writes belong to a checkpoint, and the config names none")
+    cells: list[Any] = []
+    taken = [
+        [
+            task_id,
+            task_path,
+            WRITES_IDX_MAP.get(channel, at),
+            channel,
+            folded(to_plain(serde, value, f"writes.{channel}"), cells),
+        ]
+        for at, (channel, value) in enumerate(writes)
+    ]
+    return Writes(given, taken, cells)
+
+
+def put(core: Core, track: Track, given: Put) -> None:
+    """Store a checkpoint. Conflict if its parent was handed out as the latest, and is that no more."""
+    if given.parent is not None and given.metadata.get("source") == "loop":
+        core.arrivals.wait(lambda: _is_led_to(track, given))
+    with track.line:
+        track.racing(lambda view: _put(core, track, view, given))
+
+
+def carry(core: Core, track: Track, given: Put) -> None:
+    """Store a checkpoint that another saver stored, with its writes. The largest id is the latest, as it was there."""
+    with track.line:
+        track.racing(lambda view: _put(core, track, view, given))
+
+
+def _is_led_to(track: Track, given: Put) -> bool:
+    """Whether the writes are stored of all nodes that ran between the parent and this."""
+    with track.line:
+        view = track.view()
+        held = _held(track, view, given.parent)
+        if held is None or metadata_of(held.row).get("step") != given.metadata.get("step", 0) - 1:
+            return True
+        stored = {write[_PATH] for write in held.plain_list(WRITES)}
+        return has_run(given.seen, seen_in(held.plain(CHECKPOINT))) <= stored
+
+
+def _put(core: Core, track: Track, view: View, given: Put) -> None:
+    carried = given.carried
+    if carried is None:
+        _require_tip(core, track, view, given)
+    before = _row_before(track, view, given)
+    parent = _held(track, view, given.parent)
+    head = None if view.row is None else track.hold(view, view.row)
+    # A checkpoint that is stored again keeps its writes; what it builds on is what is most like it.
+    under = before or parent or head
+    cells = list(given.cells)
+    writes = [] if before is None else _moved(before, WRITES, cells)
+    early = [] if head is None or EARLY not in head.parts else _moved(head, EARLY, cells)
+    writes = merged(writes, [write for owner, *write in early if owner == given.id])
+    if carried is not None:
+        writes = merged(writes, carried.writes)
+    state = {
+        **_values(track, given, under, parent, cells),
+        CHECKPOINT: given.checkpoint,
+        WRITES: writes,
+    }
+    if early := [entry for entry in early if entry[0] != given.id]:
+        state[EARLY] = early
+    if before is not None and HISTORY in before.parts:
+        state[HISTORY] = Kept(before.parts[HISTORY])
+    if cells:
+        state[CELLS] = Apart(cells, None if under is None else under.longest())
+    follows = carried is None and given.parent == view.tip
+    tip = given.id if view.tip is None or given.id > view.tip or follows else view.tip
+    known = None if view.note is None else view.note.highest
+    highest = given.id if known is None or given.id > known else known
+    details = details_of(track, given.metadata, writes, given.id, given.parent, tip, highest)
+    if carried is not None:
+        if carried.created_at is not None:
+            details = replace(details, meta=replace(details.meta, created_at=carried.created_at))
+        track.place(view, state, details, under)
+        return
+    held = track.place(view, state, details, under)
+    core.handed.note(track.name, given.id, "stored")
+    for channel, value in given.values.items():
+        value.remember(core.memory, track.name, channel, held)
+
+
+def _require_tip(core: Core, track: Track, view: View, given: Put) -> None:
+    if given.parent != view.tip and core.handed.is_overtaken(track.name, given.parent, view.tip, may_ask=given.may_ask):
+        raise Stale(
+            f"thread {shown(track.name)}: another run has gone on from the checkpoint that this one began at, and "
+            "nothing was stored; invoke the graph again, and it begins at what is the latest now"
+        )
+
+
+def _row_before(track: Track, view: View, given: Put) -> Held | None:
+    """The row that an id has already, if it is stored once more."""
+    note = view.note
+    if note is None or (note.highest is not None and given.id > note.highest and view.is_newest):
+        return None
+    return _held(track, view, given.id)
+
+
+def _held(track: Track, view: View, id: str | None) -> Held | None:
+    row = None if id is None else track.row_of(view, id)
+    return None if row is None else track.hold(view, row)
+
+
+def _values(track: Track, given: Put, under: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
+    """The values of a put, naming what is stored already. What was hoisted out of them goes to the end of `cells`."""
+    names = [name for channel in (*given.values, *given.refill) for name in (channel_key(channel), ids_key(channel))]
+    base = under if is_nameable(dict.fromkeys(names)) else None
+    entries: dict[str, Any] = {}
+    for channel, value in given.values.items():
+        entries |= value.entries(channel, track.store, base)
+    for channel in sorted(given.refill):
+        entries |= _refilled(given, channel, base, parent, cells)
+    return laid_out(entries)
+
+
+def _refilled(given: Put, channel: str, base: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
+    """A channel that did not change and was not given: what the parent has, if it is of the same version."""
+    if parent is None or not parent.has(channel):
+        return {}
+    if version_of(given.checkpoint, channel) != version_of(parent.plain(CHECKPOINT), channel):
+        return {}
+    key, ids = channel_key(channel), ids_key(channel)
+    if base is parent and key in parent.parts and (CELLS not in parent.parts or ids in parent.parts):
+        return {name: Kept(parent.parts[name]) for name in (key, ids) if name in parent.parts}
+    return {key: folded(parent.value(channel, parent.plain_list(CELLS)), cells)}
+
+
+def put_writes(core: Core, track: Track, given: Writes) -> None:
+    """Store writes of a checkpoint that is there, or will be."""
+    with track.line:
+        track.racing(lambda view: _put_writes(track, view, given))
+    core.arrivals.tell()
+
+
+def _put_writes(track: Track, view: View, given: Writes) -> None:
+    row = track.row_of(view, given.id)
+    if row is None and not view.is_newest:
+        row = track.row_of(track.look(), given.id)
+    if row is None:
+        _put_early(track, view, given)
+        return
+    held = track.hold(view, row)
+    cells = held.plain_list(CELLS)
+    old = held.plain_list(WRITES)
+    new = merged(old, [[*write[:_VALUE], moved(write[_VALUE], given.cells, cells)] for write in given.writes])
+    if packed.encode(new) == packed.encode(old):
+        return
+    state: dict[str, Any] = {key: Kept(part) for key, part in held.parts.items()}
+    state[WRITES] = new
+    if row is not view.row and view.row is not None:
+        # Only the newest row carries what came early.
+        state.pop(EARLY, None)
+        state |= _early_of(track.hold(view, view.row), cells)
+    if cells:
+        state[CELLS] = Apart(cells, held.longest())
+    note = held.note
+    highest = note.highest if view.note is None else view.note.highest
+    details = details_of(track, metadata_of(row), new, note.id, note.parent, view.tip, highest)
+    head = view.row
+    track.place(view, state, details, held)
+    if head is not None and head is not row:
+        # Late writes of an earlier checkpoint: who looks at the thread sees its latest.
+        track.point(head)
+
+
+def _put_early(track: Track, view: View, given: Writes) -> None:
+    """Writes that come before their checkpoint wait beside the latest."""
+    held = None if view.row is None else track.hold(view, view.row)
+    cells = [] if held is None else held.plain_list(CELLS)
+    early = [] if held is None else held.plain_list(EARLY)
+    moved_in = [[*write[:_VALUE], moved(write[_VALUE], given.cells, cells)] for write in given.writes]
+    mine = merged([write for owner, *write in early if owner == given.id], moved_in)
+    early = [entry for entry in early if entry[0] != given.id] + [[given.id, *write] for write in mine]
+    state: dict[str, Any] = {CHECKPOINT: None, WRITES: [], EARLY: early}
+    if held is not None:
+        state |= {key: Kept(part) for key, part in held.parts.items() if key not in (EARLY, CELLS)}
+    if cells:
+        state[CELLS] = Apart(cells, None if held is None else held.longest())
+    note = view.note
+    details = details_of(
+        track,
+        {} if held is None else metadata_of(held.row),
+        [] if held is None else held.plain_list(WRITES),
+        None if note is None else note.id,
+        None if note is None else note.parent,
+        view.tip,
+        None if note is None else note.highest,
+    )
+    track.place(view, state, details, held)
+
+
+def _early_of(head: Held, cells: list[Any]) -> dict[str, Any]:
+    early = _moved(head, EARLY, cells)
+    return {EARLY: early} if early else {}
+
+
+def _moved(held: Held, key: str, cells: list[Any]) -> list[Any]:
+    """Writes of a row, with the bodies that were hoisted out of them at the end of `cells`."""
+    found: list[Any] = moved(held.plain_list(key), held.plain_list(CELLS), cells) if key in held.parts else []
+    return found
+
+
+def merged(old: list[Write], new: list[Write]) -> list[Write]:
+    """Writes with others added, in the order in which they are applied.
+
+    Of two at the same place the first counts; of special ones (errors, interrupts, resumes) the last.
+    """
+    found = {(write[_TASK], write[_INDEX]): write for write in old}
+    for write in new:
+        place = (write[_TASK], write[_INDEX])
+        if write[_INDEX] < 0 or place not in found:
+            found[place] = write
+    return sorted(found.values(), key=_order)
+
+
+def _order(write: Write) -> tuple[str, str, int]:
+    return writes_sort_key(write[_PATH], write[_TASK], write[_INDEX])
+
+
+def details_of(
+    track: Track,
+    metadata: CheckpointMetadata,
+    writes: list[Write],
+    id: str | None,
+    parent: str | None,
+    tip: str | None,
+    highest: str | None,
+) -> Details:
+    step = metadata.get("step")
+    channels = {write[_CHANNEL] for write in writes}
+    status: Status = "waiting" if INTERRUPT in channels else "failed" if ERROR in channels else "idle"
+    return checked_details(
+        track.placer.session.redaction,
+        # LangGraph counts from -1.
+        step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
+        metadata=metadata_with(metadata, id, parent, tip, highest),
+        status=status,
+        trigger="writes" if writes else str(metadata.get("source") or "put"),
+    )
