@@ -588,3 +588,20 @@ def test_a_question_is_asked_again_as_long_as_nobody_answers(world: World, ledge
             run.tool(waiting, {"what": "pay"}, key="k")
         assert (run.status, run.attempt) == ("waiting", 1)  # who waits does not fail
     assert ledger.entries == ["pay"]
+
+
+def test_a_question_after_what_a_checkpoint_carried_waits(world: World, ledger: Ledger) -> None:
+    """Results of reads ride with the checkpoint: they are nothing that was told from outside."""
+
+    @holdfast.tool(effect="read")
+    def look_up(item: str) -> str:
+        return item
+
+    act = declared(ledger, effect="irreversible", in_doubt="ask")
+    ledger.fault = ConnectionError()
+    with world.running("t", start={}, tools=[act, look_up], ends="waiting") as run:
+        for step in run.steps():
+            if step == 1:
+                run.tool("look_up", {"item": "price"})
+            else:
+                run.tool("act", {"what": "pay"})

@@ -246,13 +246,13 @@ class Acting:
         if not self._await_presumed(tool, row):
             raise asking(row)
         if tool.in_doubt == "rerun":
-            return row
+            return replace(row, settled="rerun")
         answer = yield from self._probed(tool, given, row)
         if isinstance(answer, Happened):
-            return _Answer(self._recorder.record(replace(row, status="done"), answer.result))
+            return _Answer(self._recorder.record(replace(row, status="done", settled="probe"), answer.result))
         if (isinstance(answer, NotDone) or answer is NotDone) and not self._may_still_act(row, cause):
-            self._recorder.end(replace(row, status="not_done"))
-            return replace(row, number=0, ended_at=None)
+            self._recorder.end(replace(row, status="not_done", settled="probe"))
+            return replace(row, number=0, ended_at=None, known=(0, 0))
         if isinstance(answer, GiveUp) or answer is GiveUp:
             return self._give_up(tool, row)
         raise asking(row)
@@ -295,7 +295,8 @@ class Acting:
         return (yield Invocation(tool.probe, (), given, is_probe=True))
 
     def _give_up(self, tool: Tool, row: EffectRow) -> _Answer:
-        return _Answer(self._recorder.record(replace(row, status="given_up"), unknown_outcome(tool.name)))
+        row = replace(row, status="given_up", settled="give_up")
+        return _Answer(self._recorder.record(row, unknown_outcome(tool.name)))
 
     def _idempotency_key(self, row: EffectRow) -> str:
         row = self._past.first(row)  # what the world knows a call by is the key that it was first made with

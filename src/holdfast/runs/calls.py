@@ -22,7 +22,7 @@ from holdfast.runs.keys import Keys
 from holdfast.runs.lease import Lease
 from holdfast.runs.past import Past
 from holdfast.runs.recording import RESULT_REDACTED, Recorder
-from holdfast.runs.tools import Tools, checked_arguments
+from holdfast.runs.tools import Tool, Tools, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
 from holdfast.runs.watch import Watch
 from holdfast.stores.contract import Store
@@ -123,7 +123,10 @@ class Calls:
 
     def tool(self, named: str | Callable[..., Any], args: object, key: str | None, *, caller: int | None) -> Call:
         """The recorded result, or that of a call made now: intent before, result after."""
-        tool = self._tools.find(named)
+        return (yield from self.making(self._tools.find(named), args, key, caller=caller))
+
+    def making(self, tool: Tool, args: object, key: str | None, *, caller: int | None = None) -> Call:
+        """As `tool`, of one that was found."""
         given = checked_arguments(args)
         packed.check(given)
         self.events.add("tool")

@@ -16,7 +16,7 @@ from holdfast.errors import Conflict, Damaged, Incompatible, InvalidArgument, Le
 from holdfast.runs.journal import now
 from holdfast.runs.lease import Lease, is_over, local_seconds
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Clock, RunRow
+from holdfast.stores.running import Claim, Clock, RunRow
 from holdfast.threads.line import Line, branch_of
 from holdfast.threads.owner import is_dead, this_process
 from holdfast.threads.references import shown
@@ -25,6 +25,7 @@ from holdfast.threads.saver import NEW, Saver
 _POLL_SECONDS = 0.05
 OUTRUN_MOST = 1000  # times that somebody else may be faster before it is not believed that anybody was
 _ENDED = ("completed", "halted", "dead")
+_CLAIMS_KEPT = 24  # of those that went on with a run: its record is written with every checkpoint
 _LOOKED_THROUGH = 256  # journal entries that are looked at where the index of marks has no such turn
 
 
@@ -178,13 +179,22 @@ def _claim(
             row = replace(row, closed=store.last_effect(known.thread))
         if is_new_turn or branch != known.branch:
             row = replace(row, began=thread.position.head)
-    row = _held(store, terms, row)
-    store.claim(known, row)
-    row = _on_its_branch(store, name, row)
     # A run that was submitted has its first fence from that; nobody has begun it.
     begun = known is not None and not is_new_turn and (known.fence > 1 or known.status != "queued")
+    row = _held(store, terms, row)
+    if known is not None and begun:
+        row = _with_claim(row, known, thread.position.head)
+    store.claim(known, row)
+    row = _on_its_branch(store, name, row)
     before = None if known is None else known.trace
     return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=begun, before=before)
+
+
+def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
+    """The record of a run that is gone on with, telling of that."""
+    claims = (*known.claims, Claim(row.fence, row.updated_at, head, row.branch, known.status))
+    crashed = known.crashed + (known.status == "running")
+    return replace(row, claims=claims[-_CLAIMS_KEPT:], resumed=known.resumed + 1, crashed=crashed)
 
 
 def _on_its_branch(store: Store, name: str, row: RunRow) -> RunRow:

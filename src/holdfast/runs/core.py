@@ -209,7 +209,7 @@ class RunCore:
         lease, _ = self._held()
         packed.check(result)
         encoded = packed.encode(self._session.redaction.value(result))
-        row = replace(released(lease.row, "completed"), result=encoded)
+        row = replace(released(lease.counted(), "completed"), result=encoded)
         write = self._writing("completed", "finish", row, self._turn_done(lease.row.turn, encoded))
 
         def finish() -> None:
@@ -270,9 +270,9 @@ class RunCore:
     ) -> Callable[[], Checkpoint]:
         """Lay out a checkpoint of the state as it is now; what then writes it."""
         lease, calls = self._held()
-        if row is None and lease.row.attempt > 1:
+        if row is None and (lease.row.attempt > 1 or lease.has_uncounted):
             # A checkpoint is progress: what failed before it does not count against what comes after.
-            row = replace(lease.row, attempt=1, updated_at=now())
+            row = replace(lease.counted(), attempt=1, updated_at=now())
         given = {"step": self.step, "status": status, "trigger": trigger, "agent": self._row.agent}
 
         def write() -> Checkpoint:
@@ -290,6 +290,7 @@ class RunCore:
             lease.said(unsaid)
             if row is not None:
                 lease.changed(attempt=row.attempt, updated_at=row.updated_at)
+                lease.note_counted(row)
             self._journal.forget(self.step)
             self._saved_step = self.step
             self._saved_at = time.monotonic()
@@ -398,6 +399,9 @@ class RunCore:
         row = released(lease.last_row(), "waiting", parked.reason)
         row = replace(row, wake_at=parked.wake_at, wake_wall=parked.wake_wall)
         try:
+            if parked.last is None and self._journal.heed(at_once=True):
+                raise Conflict("something was told from outside")
+            # Only after that look: what a checkpoint carried is in the journal, and was not counted.
             store.park(row, parked.row, self._journal.last if parked.last is None else parked.last)
         except Conflict:
             # Something was told meanwhile. It may be the answer: whoever takes the run next looks, and waits if not.

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from holdfast.errors import LeaseLost
-from holdfast.runs.lease import Lease
+from holdfast.runs.lease import Lease, both
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectClass, EffectRow, EffectStatus
 
@@ -51,7 +51,8 @@ class Journal:
         self._lease = lease
         self._thread = lease.row.thread
         self._branch = branch
-        self._stamp = stamp
+        self._stamp_given = stamp
+        self._is_marking = False
         self._lock = threading.Lock()
         self._entries: dict[tuple[int, str], EffectRow] = {}
         self._waiting: list[EffectRow] = []
@@ -66,9 +67,24 @@ class Journal:
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
 
+    def mark(self) -> None:
+        """From here on, entries can be found by their keys when they are closed, too: `Store.marked`."""
+        self._is_marking = True
+
+    def _stamp(self, row: EffectRow) -> EffectRow:
+        row = self._stamp_given(row)
+        if self._lease.has_uncounted:
+            row = replace(row, known=both(row.known, self._lease.take_known()))
+        return replace(row, mark=row.key) if self._is_marking else row
+
     def find(self, step: int, key: str) -> EffectRow | None:
         with self._lock:
             return self._entries.get((step, key))
+
+    def entries(self) -> list[EffectRow]:
+        """The newest entry of each call of the open steps, oldest first."""
+        with self._lock:
+            return sorted(self._entries.values(), key=lambda row: row.number)
 
     def since(self, step: int, key: str) -> int:
         """The newest entry that a new one in this place does not come from: of a turn before, or undone."""

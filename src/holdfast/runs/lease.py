@@ -22,6 +22,11 @@ def local_seconds() -> float:
     return time.clock_gettime(getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC))
 
 
+def both(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    """Two counts of model and tool calls, added."""
+    return one[0] + other[0], one[1] + other[1]
+
+
 def is_over(row: RunRow, clock: Clock) -> bool:
     """Whether a lease has ended by time. One on another clock has: its machine was started again."""
     return row.clock != clock.id or row.lease_until <= clock.now
@@ -40,6 +45,7 @@ class Lease:
         self._lost = False
         self.is_failing = False  # whether the store could not be written the last time it was to be renewed
         self._unsaid: Progress | None = None
+        self._known = (0, 0)  # model and tool calls that were answered from the journal, and nothing stored says so yet
         self._lock = threading.Lock()
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._renew_until_done, name="holdfast-lease", daemon=True)
@@ -84,7 +90,36 @@ class Lease:
 
     def last_row(self) -> RunRow:
         """The run's record with how long it was held by now, for whoever gives it back."""
-        return replace(self.row, held=self.row.held + round((local_seconds() - self._taken_at) * 1000))
+        return replace(self.counted(), held=self.row.held + round((local_seconds() - self._taken_at) * 1000))
+
+    def note_known(self, *, is_model: bool) -> None:
+        """A call was answered from the journal. It is counted with whatever is written next."""
+        with self._lock:
+            self._known = both(self._known, (1, 0) if is_model else (0, 1))
+
+    def take_known(self) -> tuple[int, int]:
+        """How many calls were answered so since this was last asked, for a journal entry to say."""
+        with self._lock:
+            known, self._known = self._known, (0, 0)
+            return known
+
+    def counted(self) -> RunRow:
+        """The run's record with the calls that no entry counts."""
+        return replace(self.row, known=both(self.row.known, self._known))
+
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether there are such calls."""
+        return self._known != (0, 0)
+
+    def note_counted(self, row: RunRow) -> None:
+        """Take note that a record with them is stored."""
+        with self._lock:
+            self._known = (
+                self._known[0] - row.known[0] + self.row.known[0],
+                self._known[1] - row.known[1] + self.row.known[1],
+            )
+            self.row = replace(self.row, known=row.known)
 
     def say(self, progress: Progress) -> None:
         """Let the run's record say how far it is, with the next renewal or whatever writes the record before."""

@@ -19,6 +19,7 @@ from holdfast.runs.watch import Watch
 from holdfast.stores.running import EffectRow
 
 _RETRY_SECONDS = 0.05
+_CALLS = ("model", "read", "idempotent", "irreversible")
 
 CALL_REDACTED = 1  # in `EffectRow.redacted`
 RESULT_REDACTED = 2
@@ -132,6 +133,8 @@ class Recorder:
                 f"{row.name} ran, but what it returned could not be recorded ({row.error}); settle it with hf.settle "
                 "before the run goes on"
             )
+        if row.fence != self._lease.fence and row.kind in _CALLS:
+            self._lease.note_known(is_model=row.kind == "model")
         return _decoded(row.result, conversion)
 
     def _keep_evidence(self, row: EffectRow) -> None:

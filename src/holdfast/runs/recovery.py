@@ -118,6 +118,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
 
 
 def _settled(row: EffectRow, outcome: object, redaction: Redaction) -> EffectRow:
+    row = replace(row, settled="person")
     if isinstance(outcome, Happened):
         packed.check(outcome.result)
         result = redaction.value(outcome.result)

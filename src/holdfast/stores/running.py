@@ -43,6 +43,19 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int
 
 
+class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A claim that went on with a run: its fence, when (µs since 1970), head and branch then, and the status it found.
+
+    Found running, the owner before was gone.
+    """
+
+    fence: int
+    at: int
+    head: int
+    branch: int
+    found: Status
+
+
 class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     """A thread's run as stored. `thread` 0 in a commit means the thread being created.
 
@@ -71,6 +84,9 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # where the last claim can be found in traces: a W3C traceparent
     parent: str | None = None  # the thread whose run alone may claim this one
     progress: Progress | None = None
+    claims: tuple[Claim, ...] = ()  # the newest that went on with it, for people who look at it
+    resumed: int = 0  # how many there were in all
+    crashed: int = 0  # and how many of them found that the owner before was gone
     handler: str | None = None
     version: str | None = None
     agent: str | None = None
@@ -79,6 +95,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # encoded, of a completed run
     created_at: int = 0
     updated_at: int = 0
+    known: tuple[int, int] = (0, 0)  # model and tool calls that were answered from the journal and no entry counts
     nonce: bytes = b""  # of the last claim by a worker: tells it from another that is the same in all else
     sealed: bytes = b""  # in an encrypted store, what the fields that are empty said
 
@@ -116,6 +133,8 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     deadline: Deadline | None = None  # when a wait ends without an answer
     usage: Usage | None = None  # of a model's reply, in a run with a budget
     held: int = 0  # for how many ms the run had been held by then, in a run with a budget
+    known: tuple[int, int] = (0, 0)  # model and tool calls answered from the journal before it, since the last entry
+    settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how it was decided when it was in doubt
     redacted: int = 0  # what of it was changed before it was recorded: 1 the call, 2 the result, 3 both
     sealed: bytes = b""  # in an encrypted store, what the fields that are empty said
     number: int = 0  # counts per thread; the store gives it out
