@@ -135,7 +135,8 @@ def write(report: Report, run: Run, sizes: Sizes, folder: Path) -> None:
     data = msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
     (folder / "langgraph.json").write_bytes(data)
     (folder / "langgraph.md").write_text(page(report, run, sizes), encoding="utf-8")
-    for name, picture in pictures(run.found, sizes).items():
+    # `--only crowd` has nothing to plot.
+    for name, picture in pictures(run.found, sizes).items() if run.found else ():
         (folder / name).write_text(picture, encoding="utf-8")
 
 

@@ -13,28 +13,45 @@ _ITEM_OVERHEAD = 120  # bytes that an item takes besides its own: a length, a di
 
 
 class Index:
-    """Finds the part that holds a cell of some digest, among the parts of this base and of earlier ones.
+    """Finds the parts that hold a cell of some digest, among those of this base and of earlier ones.
 
     Entries are weak, so that parts which left the state can go. One may be kept alive all the same (by a reader, by the
-    traceback of an error), so an entry counts only if `Base.holds` its part.
+    traceback of an error), so an entry counts only if the base holds its part. A cell may be in several parts of a
+    state, any of which may leave it: all but the newest are in `_others`.
     """
 
-    __slots__ = ("_owners", "_purge_at")
+    __slots__ = ("_others", "_owners", "_purge_at")
 
     def __init__(self) -> None:
         self._owners: dict[bytes, weakref.ref[Owner]] = {}
+        self._others: dict[bytes, list[weakref.ref[Owner]]] = {}
         self._purge_at = 1_024
 
-    def owner(self, digest: bytes) -> Owner | None:
-        ref = self._owners.get(digest)
-        return None if ref is None else ref()
+    def owners(self, digest: bytes) -> Iterator[Owner]:
+        """The newest first."""
+        newest = self._owners.get(digest)
+        if newest is None:
+            return
+        for ref in (newest, *reversed(self._others.get(digest, ()))):
+            owner = ref()
+            if owner is not None:
+                yield owner
 
-    def add(self, owner: Owner, digests: Iterable[bytes]) -> None:
+    def add(self, owner: Owner, digests: Iterable[bytes], held: frozenset[int] | None = None) -> None:
+        """A part that is in the state from now on; `held` are all that are, None if nothing was there before."""
         ref = weakref.ref(owner)
         for digest in digests:
+            known = self._owners.get(digest)
             self._owners[digest] = ref
+            before = None if known is None else known()
+            if before is not None and before is not owner and (held is None or id(before) in held):
+                others = [other for other in self._others.get(digest, ()) if other() is not None]
+                self._others[digest] = [*others, weakref.ref(before)]
         if len(self._owners) > self._purge_at:
-            self._owners = {digest: ref for digest, ref in self._owners.items() if ref() is not None}
+            self._owners = {
+                digest: ref for digest, ref in self._owners.items() if any(True for _ in self.owners(digest))
+            }
+            self._others = {digest: refs for digest, refs in self._others.items() if digest in self._owners}
             self._purge_at = 2 * len(self._owners) + 1_024
 
 
@@ -80,12 +97,14 @@ class Base:
 
         Only cells of the head may be named by a new checkpoint: all others may be swept by a prune in another process.
         """
-        owner = self.index.owner(digest)
-        if owner is None:
-            return None
+        return next((owner for owner in self.index.owners(digest) if id(owner) in self.held), None)
+
+    @property
+    def held(self) -> frozenset[int]:
+        """The identities of the parts that have cells of their own."""
         if self._held is None:
             self._held = frozenset(map(id, _owners(self.root)))
-        return owner if id(owner) in self._held else None
+        return self._held
 
     def large(self, key: bytes | int) -> Large | None:
         """A shared value of this base by its digest, or by the identity of the object last seen."""

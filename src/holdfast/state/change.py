@@ -12,7 +12,7 @@ from typing import Any
 
 from holdfast.codec import packed
 from holdfast.errors import Unsupported
-from holdfast.state.draft import Draft
+from holdfast.state.draft import Draft, LogKind, log_branch, log_kind
 from holdfast.state.known import Apart, Extended, Kept
 from holdfast.state.parts import (
     CHUNK_ITEMS,
@@ -208,6 +208,8 @@ class _SeriesChange:
         # A new branch opens logs of its own; the numbers of the old ones would mix them up.
         home = beside if isinstance(beside, Series) else base
         self._log = home.log if home is not None and draft.linear else None
+        if self._log is None and home is beside and isinstance(home, Series) and draft.linear:
+            self._log = _last_log(home, draft.branch)
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
@@ -335,6 +337,15 @@ class _SeriesChange:
         if self._places is None:
             self._places = {id(known): i for i, known in enumerate(self._base)}
         return self._places.get(id(chunk), len(self._base))
+
+
+def _last_log(series: Series, branch: int) -> int | None:
+    """The log of the last items, if this branch may append to it: all of them may have come from beside the series."""
+    run = series.chunks[-1].runs[-1] if series.chunks else None
+    if run is None or run.thread or log_branch(run.log) != branch:
+        return None
+    kind = log_kind(run.log)
+    return kind if kind >= LogKind.ITEMS else None
 
 
 def _worth_splitting(value: Any) -> bool:

@@ -166,6 +166,7 @@ class Draft:
     def base(self, root: Part) -> Base:
         """The base for the next save. Call it only once the draft is stored: it makes the new cells findable."""
         index = Index() if self._base is None else self._base.index
+        base = Base(root, self.seq, self.branch, tuple(self._ends), index)
         for owner, digests in self._owners:
-            index.add(owner, digests)
-        return Base(root, self.seq, self.branch, tuple(self._ends), index)
+            index.add(owner, digests, base.held)
+        return base

@@ -3,97 +3,16 @@
 from __future__ import annotations
 
 import copy
-import gc
-from collections.abc import Iterator
+import math
 from typing import Any
 
 import hypothesis.strategies as st
 import pytest
 from hypothesis import HealthCheck, given, settings
-from langchain_core.messages import (
-    AIMessage,
-    AIMessageChunk,
-    BaseMessage,
-    ChatMessage,
-    ChatMessageChunk,
-    FunctionMessage,
-    FunctionMessageChunk,
-    HumanMessage,
-    HumanMessageChunk,
-    RemoveMessage,
-    SystemMessage,
-    SystemMessageChunk,
-    ToolMessage,
-    ToolMessageChunk,
-)
-from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
+from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, SystemMessage, ToolMessage
 
-from holdfast.adapters.langgraph.snapshots import Snapshot, Snapshots, collecting_later, taken
-
-SERDE = JsonPlusSerializer(allowed_msgpack_modules=None)
-
-USAGE: Any = {
-    "input_tokens": 1,
-    "output_tokens": 2,
-    "total_tokens": 3,
-    "input_token_details": {"cache_read": 0, "audio": 1},
-}
-BLOCKS: list[Any] = [
-    {"type": "text", "text": "look", "annotations": [{"type": "citation", "start_index": 0}]},
-    {"type": "image", "source": {"data": "aGk=", "sizes": [1, 2, [3, 0.0]]}},
-    "a text",
-]
-CALLS: list[Any] = [
-    {
-        "name": "search",
-        "args": {"query": {"words": ["a", "b"], "limit": 1, "boost": 0.0}},
-        "id": "c1",
-        "type": "tool_call",
-    },
-    {"name": "add", "args": {}, "id": None, "type": "tool_call"},
-]
-SAID: dict[str, Any] = {
-    "additional_kwargs": {"refusal": None, "flags": [True, 1, 1.0], "nested": {"deep": {"er": [0.0, "x"]}}},
-    "response_metadata": {"model": "m", "logprobs": [{"token": "a", "logprob": -0.5}], "empty": {}, "none": []},
-}
-
-KINDS: list[BaseMessage] = [
-    HumanMessage("hello"),
-    HumanMessage(copy.deepcopy(BLOCKS), id="h1", name="bob", **copy.deepcopy(SAID)),
-    HumanMessageChunk("hel", id="hc"),
-    SystemMessage("be kind", id="s1", **copy.deepcopy(SAID)),
-    SystemMessageChunk("be"),
-    AIMessage("", id="a0"),
-    AIMessage("answer", id="a1", tool_calls=CALLS, usage_metadata=USAGE, **copy.deepcopy(SAID)),
-    AIMessage(
-        copy.deepcopy(BLOCKS),
-        id="a2",
-        invalid_tool_calls=[{"name": "x", "args": "{", "id": "c9", "error": "bad", "type": "invalid_tool_call"}],
-    ),
-    AIMessageChunk(
-        "ans",
-        id="ac",
-        usage_metadata=USAGE,
-        tool_call_chunks=[{"name": "n", "args": '{"a": 1}', "id": "c", "index": 0, "type": "tool_call_chunk"}],
-    ),
-    ToolMessage("3", tool_call_id="c1", id="t1", artifact={"rows": [[1, 2.5], [3, None]]}, status="error"),
-    ToolMessage(copy.deepcopy(BLOCKS), tool_call_id="c2"),
-    ToolMessageChunk("3", tool_call_id="c1"),
-    FunctionMessage("4", name="f", id="f1"),
-    FunctionMessageChunk("4", name="f"),
-    ChatMessage("said", role="critic", id="x1", **copy.deepcopy(SAID)),
-    ChatMessageChunk("sa", role="critic"),
-    RemoveMessage(id="gone"),
-    # Fields that the class does not know, and one that was set to its default.
-    HumanMessage("more", id="e1", mood={"level": [1, {"calm": True}]}, score=0.0, tags=["a"]),
-    AIMessage("blank", name=None, example=False),
-]
-NAMES = [f"{type(one).__name__}-{at}" for at, one in enumerate(KINDS)]
-
-
-def stored(message: BaseMessage) -> Any:
-    """What would be stored of a message: the truth that a snapshot is measured by."""
-    return SERDE.dumps_typed(message)
+from holdfast.adapters.langgraph.snapshots import Snapshots, taken
+from tests.adapters.langgraph.kinds import KINDS, NAMES, places, stored
 
 
 def both_notice(message: BaseMessage, was: BaseMessage, mutate: Any) -> tuple[bool, bool]:
@@ -106,37 +25,6 @@ def both_notice(message: BaseMessage, was: BaseMessage, mutate: Any) -> tuple[bo
     assert among.unchanged([before, message, after]) == 3
     mutate(message)
     return alone.holds(message, was.id), among.unchanged([before, message, after]) == 3
-
-
-# -- places within a message -----------------------------------------------------------------------------------------
-
-
-class Place:
-    """Somewhere within a message: the container, and the key of a member."""
-
-    def __init__(self, container: Any, key: Any) -> None:
-        self.container = container
-        self.key = key
-
-    @property
-    def value(self) -> Any:
-        return self.container[self.key]
-
-    def put(self, value: Any) -> None:
-        self.container[self.key] = value
-
-
-def places(message: BaseMessage) -> list[Place]:
-    found = [*_places(message.__dict__)]
-    return [*found, *_places(message.__pydantic_extra__ or {})]
-
-
-def _places(container: Any) -> Iterator[Place]:
-    keys = [*container] if isinstance(container, dict) else range(len(container))
-    for key in keys:
-        yield Place(container, key)
-        if isinstance(container[key], dict | list):
-            yield from _places(container[key])
 
 
 def _reversed(value: Any) -> Any:
@@ -158,7 +46,7 @@ def mutations(value: Any) -> list[Any]:
         found += [value + "!", value.encode(), value.upper(), [value]]
     elif isinstance(value, bool | int | float):
         found += [float(value), -value, bool(value), str(value)]
-        if value == value:
+        if not math.isnan(value):
             found.append(int(value))
     return found
 
@@ -178,10 +66,8 @@ def test_every_change_of_every_place_is_noticed(number: int) -> None:
 
             held = both_notice(message, source, mutate)
             tried += 1
-            try:
-                differs = stored(message) != truth
-            except Exception:  # whatever a serde raises: what cannot be stored has to be looked at, and be refused
-                differs = True
+            # What cannot be stored any more has to be looked at, too, to be refused.
+            differs = stored(message) != truth
             changed += differs
             if differs:
                 assert held == (False, False), (place.key, place.value, new)
@@ -202,11 +88,7 @@ def test_any_sequence_of_changes_is_noticed(data: Any) -> None:
                 place.put(copy.deepcopy(data.draw(st.sampled_from(mutations(place.value)))))
 
     held = both_notice(message, source, mutate)
-    try:
-        differs = stored(message) != stored(source)
-    except Exception:  # whatever a serde raises
-        differs = True
-    assert not differs or held == (False, False)
+    assert stored(message) == stored(source) or held == (False, False)
 
 
 # -- changes that are no other value at a place ----------------------------------------------------------------------
@@ -271,7 +153,7 @@ def test_a_number_that_is_a_field_is_compared_by_its_sign_and_type(before: Any, 
     def mutate(message: Any) -> None:
         message.score = after
 
-    assert both_notice(Scored("x", score=before), Scored("x", score=before), mutate) == (False, False)
+    assert both_notice(Scored(content="x", score=before), Scored(content="x", score=before), mutate) == (False, False)
 
 
 def test_nan_is_what_it_was_or_is_looked_at_again() -> None:
@@ -286,7 +168,7 @@ def test_nan_is_what_it_was_or_is_looked_at_again() -> None:
 @pytest.mark.parametrize(
     "value",
     [(1,), {1}, object(), 1j, bytearray(b"x"), [(1, 2)], {"deep": [{1, 2}]}, {(1, 2): 3}, {0.5: 1}, HumanMessage("in")],
-    ids=repr,
+    ids=lambda value: type(value).__name__,
 )
 def test_a_message_with_anything_but_plain_data_has_no_snapshot(value: Any) -> None:
     assert taken(HumanMessage("x", additional_kwargs={"it": value})) is None
@@ -296,6 +178,8 @@ def test_a_message_with_anything_but_plain_data_has_no_snapshot(value: Any) -> N
 
 class Text(str):
     """A text with a life of its own."""
+
+    __slots__ = ()
 
 
 def test_a_subclass_of_a_plain_type_is_not_plain() -> None:
@@ -357,7 +241,7 @@ def test_extended_snapshots_are_those_of_the_whole_list(keep: int, odd: bool) ->
         changed = copy.deepcopy(whole)
         changed[at].id = f"{message.id}!"
         assert known.unchanged(changed) == at
-    more[0].tool_calls[0]["args"]["query"]["boost"] = -0.0
+    more[0].additional_kwargs["nested"]["deep"]["er"][0] = -0.0
     assert known.unchanged(whole) == keep
 
 
@@ -365,90 +249,3 @@ def test_two_messages_that_changed_places_are_noticed() -> None:
     messages: list[BaseMessage] = [HumanMessage("a"), HumanMessage("b")]
     known = snapshots_of(messages)
     assert known.unchanged(messages[::-1]) == 0
-
-
-# -- copies ----------------------------------------------------------------------------------------------------------
-
-
-def mutable_parts(value: Any) -> Iterator[Any]:
-    if isinstance(value, BaseMessage):
-        yield value
-        yield value.__dict__
-        yield value.__pydantic_fields_set__
-        members: Any = [*value.__dict__.values(), value.__pydantic_extra__]
-    elif isinstance(value, dict):
-        yield value
-        members = value.values()
-    elif isinstance(value, list | set):
-        yield value
-        members = value
-    else:
-        return
-    for member in members:
-        yield from mutable_parts(member)
-
-
-@pytest.mark.parametrize("source", KINDS, ids=NAMES)
-def test_copies_are_stored_alike_and_share_nothing_that_can_change(source: BaseMessage) -> None:
-    snapshot = taken(source)
-    assert snapshot is not None
-    copies = [snapshot.copy(source.id), snapshot.copy(source.id), source]
-    for one in copies:
-        assert stored(one) == stored(source)
-        assert type(one) is type(source)
-        assert one == source
-        assert one.model_fields_set == source.model_fields_set
-        assert snapshot.holds(one, source.id)
-    seen = [{id(part) for part in mutable_parts(one)} for one in copies]
-    assert not seen[0] & seen[1]
-    assert not seen[0] & seen[2]
-    assert not seen[1] & seen[2]
-    before = stored(copies[1])
-    for place in reversed(places(copies[0])):
-        place.put("spoilt")
-    assert stored(copies[1]) == before
-    assert stored(snapshot.copy(source.id)) == before
-    assert stored(source) == before
-
-
-def test_a_copy_can_be_used_as_any_message() -> None:
-    source = AIMessage("x", tool_calls=CALLS, usage_metadata=USAGE)
-    snapshot = taken(source)
-    assert snapshot is not None
-    made = snapshot.copy("new")
-    assert made.id == "new"
-    made.mood = "good"  # type: ignore[attr-defined]  # messages take any attribute
-    assert made.model_copy(deep=True) == made
-    assert copy.deepcopy(made).model_dump() == made.model_dump()
-    assert "tool_calls" in made.model_dump_json()
-    assert made.pretty_repr() == source.pretty_repr()
-    assert snapshot.copy(None).id is None
-    assert not hasattr(snapshot.copy(None), "mood")
-
-
-def test_a_snapshot_is_of_its_moment() -> None:
-    """What happens to a message later is not in the copies."""
-    source = AIMessage("x", response_metadata={"list": [1]})
-    snapshot = Snapshot(source)
-    source.response_metadata["list"].append(2)
-    source.content = "y"
-    assert snapshot.copy(None) == AIMessage("x", response_metadata={"list": [1]})
-
-
-@pytest.mark.parametrize("count", [1, 64, 1_000])
-def test_garbage_is_collected_again_afterwards(count: int) -> None:
-    assert gc.isenabled()
-    with pytest.raises(ValueError, match="inside"), collecting_later(count):
-        assert gc.isenabled() is (count < 64)
-        raise ValueError("inside")
-    assert gc.isenabled()
-
-
-def test_who_has_switched_collecting_off_finds_it_off() -> None:
-    gc.disable()
-    try:
-        with collecting_later(1_000):
-            assert not gc.isenabled()
-        assert not gc.isenabled()
-    finally:
-        gc.enable()

@@ -15,9 +15,10 @@ from typing import Any, Final, TypeAlias
 
 from langchain_core.messages import BaseMessage
 from langgraph.checkpoint.serde.base import SerializerProtocol
+from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.adapters.langgraph.layout import Held, channel_key, ids_key
-from holdfast.adapters.langgraph.messages import BODIES, IDS, MESSAGES, apart, folded, some, unfolded
+from holdfast.adapters.langgraph.messages import BODIES, IDS, MESSAGES, apart, are_messages, folded, some, unfolded
 from holdfast.adapters.langgraph.snapshots import Snapshot, Snapshots, collecting_later, taken
 from holdfast.adapters.langgraph.trees import EXT
 from holdfast.adapters.langgraph.values import from_plain, splits, to_plain
@@ -28,8 +29,9 @@ from holdfast.state.loading import value_of
 from holdfast.state.parts import Chunk, Kind, Series
 from holdfast.stores.contract import Store
 
-_REMEMBERED_MAX: Final = 200_000  # messages, of all channels together
-_TEMPLATES_MAX: Final = 200_000
+_REMEMBERED_MAX: Final = 64 << 20  # bytes, of all channels together
+_MESSAGE_OVERHEAD: Final = 2_000  # of the objects of a message, beside its text
+_TEMPLATES_MAX: Final = 50_000  # messages
 
 Messages: TypeAlias = tuple[list[Any], Snapshots]
 _Place: TypeAlias = tuple[int, int, int]  # thread, log, position: where a cell is, and always will be
@@ -44,6 +46,11 @@ class Remembered:
         self.bodies = bodies
         self.objects = objects
         self.snapshots = snapshots
+
+    @property
+    def footprint(self) -> int:
+        """About how much memory it takes."""
+        return self.bodies.size + _MESSAGE_OVERHEAD * len(self.objects)
 
     def unchanged(self, messages: list[Any], *, by_version: bool) -> int:
         """How many messages at the front are those, and are what they were.
@@ -96,6 +103,9 @@ class Encoded:
         bodies = held.part(channel)
         if self._messages is not None and isinstance(bodies, Series) and held.ids(channel) is not None:
             memory.keep((track, channel), Remembered(bodies, *self._messages))
+        else:
+            # What was remembered is not what is stored now: the same objects must not be taken for it.
+            memory.forget((track, channel))
 
 
 class Memory:
@@ -108,14 +118,21 @@ class Memory:
 
     def keep(self, key: tuple[str, str], remembered: Remembered) -> None:
         with self._lock:
-            old = self._channels.pop(key, ())
+            old = self._pop(key)
             # Two: somebody may look at a thread while it is being run.
-            kept = (remembered, *[each for each in old if each.bodies is not remembered.bodies][:1])
-            self._channels[key] = kept
-            self._size += sum(len(each.objects) for each in kept) - sum(len(each.objects) for each in old)
+            self._channels[key] = (remembered, *[each for each in old if each.bodies is not remembered.bodies][:1])
+            self._size += sum(each.footprint for each in self._channels[key])
             while self._size > _REMEMBERED_MAX and len(self._channels) > 1:
-                _, oldest = self._channels.popitem(last=False)
-                self._size -= sum(len(each.objects) for each in oldest)
+                self._pop(next(iter(self._channels)))
+
+    def forget(self, key: tuple[str, str]) -> None:
+        with self._lock:
+            self._pop(key)
+
+    def _pop(self, key: tuple[str, str]) -> tuple[Remembered, ...]:
+        old = self._channels.pop(key, ())
+        self._size -= sum(each.footprint for each in old)
+        return old
 
     def of(self, key: tuple[str, str]) -> tuple[Remembered, ...]:
         with self._lock:
@@ -168,9 +185,10 @@ def encoded(
     by_version: bool,
 ) -> Encoded:
     """The value of a channel as it is now. Bodies of messages that are not in a list of their own go to `cells`."""
-    if type(value) is not list or not value or not splits(serde) or not all(isinstance(m, BaseMessage) for m in value):
+    if type(value) is not list or not value or not splits(serde) or not are_messages(value):
         plain = to_plain(serde, value, key[1])
-        return Encoded(folded(plain, None if type(plain) is list else cells))
+        # A list may grow, and be compared item by item; what is sent to tasks is another each time.
+        return Encoded(folded(plain, None if type(plain) is list and key[1] != TASKS else cells))
     known, keep = _best(memory.of(key), value, by_version=by_version)
     nodes = to_plain(serde, value[keep:], key[1]) if keep < len(value) else []
     bodies, ids = apart(nodes)

@@ -7,8 +7,10 @@ import threading
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
-from typing import Final, Literal, TypeAlias
+from typing import Any, Final
 
+import msgspec
+from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
 from holdfast.adapters.langgraph.channels import Memory, Templates
@@ -20,39 +22,64 @@ from holdfast.handle import Holdfast
 from holdfast.threads.session import Session
 
 _TRACKS_MAX: Final = 512
-_HANDED_MAX: Final = 10_000
+_RUNS_MAX: Final = 50_000
 _SERDES_MAX: Final = 8
 _PAGE: Final = 500
 
 
-How: TypeAlias = Literal["latest", "asked", "stored"]
+class Standing(msgspec.Struct, frozen=True):
+    """Where a run is in a track: at a checkpoint that it was given as the latest, or has stored."""
+
+    at: str | None
+    is_stored: bool
 
 
-class Handed:
-    """Which checkpoints went through this saver, and how: handed out as the latest, asked for by id, or stored."""
+class Runs:
+    """Where each run is in each track, to notice that somebody else has gone on from there.
+
+    LangGraph hands one metadata object through a whole run; that tells runs apart, and what others read in between
+    changes nothing. Who calls the saver without may store two checkpoints under one, and overtakes nobody by that.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: OrderedDict[tuple[str, str | None], How] = OrderedDict()
+        self._stored: OrderedDict[tuple[str, str | None], None] = OrderedDict()
+        self._known: OrderedDict[tuple[int, str], tuple[Any, Standing]] = OrderedDict()
 
-    def note(self, track: str, id: str | None, how: How) -> None:
+    def note(self, config: RunnableConfig, track: str, at: str | None, *, is_stored: bool) -> None:
+        """A run was given this as the latest, or has stored it."""
+        run = config.get("metadata")
         with self._lock:
-            self._known.pop((track, id), None)
-            self._known[track, id] = how
-            if len(self._known) > _HANDED_MAX:
+            self._known.pop((id(run), track), None)
+            # The object is kept, or another could get its address.
+            self._known[id(run), track] = run, Standing(at, is_stored)
+            if len(self._known) > _RUNS_MAX:
                 self._known.popitem(last=False)
 
-    def is_overtaken(self, track: str, parent: str | None, tip: str | None, *, may_ask: bool) -> bool:
-        """Whether somebody else went on from `parent`, which this saver's caller takes for the latest.
-
-        It was handed out as that; or it was stored by this saver, which knows nothing of what is the latest now. Who
-        asked for it by id wants a fork, and so does who stored both. Without `may_ask` it was another who asked.
-        """
+    def forget(self, config: RunnableConfig, track: str) -> None:
+        """A run has stored something that is not the latest: it may go on from wherever it says."""
         with self._lock:
-            how = self._known.get((track, parent))
-            if how == "asked":
-                return not may_ask
-            return how == "latest" or (how == "stored" and (track, tip) not in self._known)
+            self._known.pop((id(config.get("metadata")), track), None)
+
+    def stored(self, track: str, id: str) -> None:
+        """This saver has stored a checkpoint, in whatever run."""
+        with self._lock:
+            self._stored[track, id] = None
+            if len(self._stored) > _RUNS_MAX:
+                self._stored.popitem(last=False)
+
+    def is_overtaken(self, config: RunnableConfig, track: str, parent: str | None, tip: str | None) -> bool:
+        """Whether a run that goes on from `parent` takes that for the latest, and somebody else has gone on from it."""
+        standing = self.of(config, track)
+        if standing is None or standing.at != parent or parent == tip:
+            return False
+        with self._lock:
+            return "metadata" in config or not standing.is_stored or (track, tip) not in self._stored
+
+    def of(self, config: RunnableConfig, track: str) -> Standing | None:
+        with self._lock:
+            known = self._known.get((id(config.get("metadata")), track))
+            return None if known is None else known[1]
 
     def renew(self) -> None:
         """After fork(), in the child: whoever held the lock is not here to release it."""
@@ -65,7 +92,7 @@ class Core:
     def __init__(self, hf: Holdfast) -> None:
         self.hf: Final = hf
         self.memory: Final = Memory()
-        self.handed: Final = Handed()
+        self.runs: Final = Runs()
         self.arrivals: Final = Arrivals()
         self._lock = threading.Lock()
         self._tracks: OrderedDict[str, Track] = OrderedDict()
@@ -97,10 +124,11 @@ class Core:
             return self._templates[0][1]
 
     def tracks_of(self, thread_id: str) -> list[Track]:
-        """The tracks of a thread, the root namespace first."""
+        """The tracks of a thread, the root namespace first; threads that are not LangGraph's are passed over."""
         names = [track_name(thread_id, "")] if self.session.store.thread(track_name(thread_id, "")) else []
         names += self._names(tracks_prefix(thread_id))
-        return [self.track(*of_track(name)) for name in names]
+        tracks = [self.track(*of_track(name)) for name in names]
+        return [track for track, name in zip(tracks, names, strict=True) if track.name == name and self._is_ours(track)]
 
     def all_tracks(self) -> Iterator[Track]:
         """Every track there is, in order of their names; threads that are not LangGraph's are passed over."""
@@ -125,7 +153,7 @@ class Core:
         """After fork(), in the child: whoever held a lock is not here to release it."""
         self._lock = threading.Lock()
         self.memory.renew()
-        self.handed.renew()
+        self.runs.renew()
         self.arrivals.renew()
 
 

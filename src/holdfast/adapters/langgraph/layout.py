@@ -39,6 +39,15 @@ def ids_key(channel: str) -> str:
     return _IDS_OF + channel
 
 
+WRITE_LISTS: Final = (WRITES, EARLY)
+"""Keys of lists of writes, whose values come last."""
+
+
+def is_bookkeeping(key: str) -> bool:
+    """Whether LangGraph needs what is under a key as it is."""
+    return key == CHECKPOINT or key.startswith(_IDS_OF)
+
+
 def laid_out(entries: dict[str, Any]) -> dict[str, Any]:
     """The entries of all channels as they are stored: too many of them, or odd ones, go under one key."""
     return entries if is_nameable(entries) else {_VALUES: entries}

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from langchain_core.messages import BaseMessage
+
 from holdfast.adapters.langgraph.trees import EXT, PAYLOAD
 from holdfast.errors import Damaged
 
@@ -18,6 +20,7 @@ BODIES: Final = "bodies"
 IDS: Final = "ids"
 _START: Final = "start"
 _COUNT: Final = "count"
+_ALONE: Final = "alone"
 
 _PYDANTIC: Final = 5
 _OURS: Final = "langchain_core.messages."
@@ -25,6 +28,8 @@ _OURS: Final = "langchain_core.messages."
 
 def folded(plain: Any, cells: list[Any] | None = None) -> Any:
     """Plain data with its lists of messages as bodies and ids; the bodies go to the end of `cells`, if that is given.
+
+    Then so do messages that stand alone: as an input or as what a node gives, they are in a list later.
 
     Changes what it is given.
     """
@@ -36,6 +41,8 @@ def folded(plain: Any, cells: list[Any] | None = None) -> Any:
             if type(item) in _CONTAINERS:
                 plain[at] = folded(item, cells)
     elif kind is dict:
+        if cells is not None and is_message(plain):
+            return {**_fold([plain], cells), _ALONE: True}
         for key, member in plain.items():
             if type(member) in _CONTAINERS:
                 plain[key] = folded(member, cells)
@@ -69,7 +76,7 @@ def together(bodies: list[Any], ids: list[str | None] | None) -> list[Any]:
 
 def some(ids: list[str | None]) -> list[str | None] | None:
     """Ids as they are stored: None if there are none."""
-    return ids if any(ids) else None
+    return None if all(id is None for id in ids) else ids
 
 
 def unfolded(plain: Any, cells: list[Any]) -> Any:
@@ -83,7 +90,8 @@ def unfolded(plain: Any, cells: list[Any]) -> Any:
     if mark == MESSAGES:
         return together(_list(plain.get(BODIES)), plain.get(IDS))
     if mark == HOISTED:
-        return together(_copied(_hoisted(plain, cells)), plain.get(IDS))
+        found = together(_copied(_hoisted(plain, cells)), plain.get(IDS))
+        return found[0] if _ALONE in plain and len(found) == 1 else found
     return {key: unfolded(item, cells) if type(item) in _CONTAINERS else item for key, item in plain.items()}
 
 
@@ -135,7 +143,13 @@ def _list(plain: Any) -> list[Any]:
     return plain
 
 
+def are_messages(values: list[Any]) -> bool:
+    """Whether all of these are LangChain's own messages. Those of a class of yours are objects like any other."""
+    return all(issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS) for kind in set(map(type, values)))
+
+
 def is_message(node: Any) -> bool:
+    """Whether plain data is one of LangChain's own messages."""
     """Whether plain data stands for a message of LangChain's."""
     if type(node) is not dict or node.get(EXT) != _PYDANTIC:
         return False

@@ -22,6 +22,14 @@ def tracks_prefix(thread_id: str) -> str:
     return track_name(thread_id, "") + _BETWEEN
 
 
+def journal_name(thread_id: str) -> str:
+    """The thread that holds the journal of a LangGraph thread's tools.
+
+    No track is named so: in the names of those, a `%` is followed by digits.
+    """
+    return track_name(thread_id, "") + "%tools"
+
+
 def of_track(name: str) -> tuple[str, str]:
     """The thread id and the namespace that a thread's name stands for."""
     name, _, namespace = name.partition(_BETWEEN)

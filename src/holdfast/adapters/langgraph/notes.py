@@ -22,7 +22,7 @@ KEY: Final = "$langgraph"
 # Metadata is listed and compared, whatever serde the values go through.
 _serde: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
 
-_VERSION: Final = re.compile(r"\A(\d{32})\.(.*)\Z", re.DOTALL)
+_VERSION: Final = re.compile(r"\A([0-9]{32})\.(.*)\Z", re.DOTALL)
 _PLAIN_KEYS: Final = ("v", "ts", "updated_channels")
 _OTHERS: Final[dict[str, Any]] = {
     "pending_sends": []

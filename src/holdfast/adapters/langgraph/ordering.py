@@ -14,6 +14,8 @@ from typing import Any, Final
 
 _PATIENCE: Final = 0.2  # seconds: with durability="exit" they may come behind it
 _PULLED: Final = "~__pregel_pull, "
+PUSHED: Final = "~__pregel_push, "
+"""What the paths of tasks begin with that were sent for: no versions tell that they have run."""
 
 
 class Arrivals:

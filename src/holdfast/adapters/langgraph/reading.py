@@ -10,16 +10,20 @@ from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import CheckpointTuple, DeltaChannelHistory, PendingWrite
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from holdfast.adapters.langgraph.ancestry import plain_history
 from holdfast.adapters.langgraph.channels import decoded
 from holdfast.adapters.langgraph.core import Core
-from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, HISTORY, WRITES, Held
+from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, WRITES, Held
 from holdfast.adapters.langgraph.messages import unfolded
 from holdfast.adapters.langgraph.naming import checkpoint_id_of, config_of, namespace_of, thread_id_in, thread_id_of
 from holdfast.adapters.langgraph.notes import Note, metadata_of, unpacked_checkpoint
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.values import from_plain
-from holdfast.errors import Damaged
+from holdfast.errors import Conflict, Damaged
+from holdfast.stores.contract import CheckpointRow
+from holdfast.threads.references import shown
+from holdfast.threads.saver import RACES_MAX
 
 Found: TypeAlias = tuple[str, Track, Note]
 
@@ -28,15 +32,32 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
     """The checkpoint that a config names, or the latest."""
     track = core.track(thread_id_of(config), namespace_of(config))
     asked = checkpoint_id_of(config)
+    for _ in range(RACES_MAX):
+        with track.line:
+            view = track.look()
+            wanted = view.tip if asked is None else asked
+            if asked is None:
+                core.runs.note(config, track.name, wanted, is_stored=False)
+            row = None if wanted is None else track.row_of(view, wanted)
+        if row is None:
+            return None
+        try:
+            with track.line:
+                held = track.hold(view, row)
+            return _tuple(core, serde, track, held, thread_id_in(config), remember=True)
+        except Damaged:
+            if not _is_gone(track, view, row):
+                raise
+    raise Conflict(f"thread {shown(track.name)}: it moved {RACES_MAX} times while it was being read")
+
+
+def _is_gone(track: Track, view: View, row: CheckpointRow) -> bool:
+    """Whether a row was deleted while it was being read: its cells may be gone before it is looked for."""
     with track.line:
-        view = track.look()
-        wanted = view.tip if asked is None else asked
-        core.handed.note(track.name, wanted, "latest" if asked is None else "asked")
-        row = None if wanted is None else track.row_of(view, wanted)
-        held = None if row is None else track.hold(view, row)
-    if held is None:
-        return None
-    return _tuple(core, serde, track, held, thread_id_in(config), remember=True)
+        track.forget()
+        now = track.look()
+        same = now.position is not None and view.position is not None and now.position.thread == view.position.thread
+        return not same or track.placer.row(view.position.thread if view.position else 0, row.seq) is None
 
 
 def list_tuples(
@@ -99,8 +120,16 @@ def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store:
     with track.line:
         view = track.view()
         row = track.row_of(view, id)
-        held = None if row is None else track.hold(view, row, store)
-    return None if held is None else _tuple(core, serde, track, held, track.thread_id, remember=False)
+    if row is None:
+        return None
+    try:
+        with track.line:
+            held = track.hold(view, row, store)
+        return _tuple(core, serde, track, held, track.thread_id, remember=False)
+    except Damaged:
+        if _is_gone(track, view, row):
+            return None
+        raise
 
 
 def _tuple(
@@ -152,54 +181,3 @@ def delta_history(
         if "seed" in history:
             found[channel]["seed"] = from_plain(serde, history["seed"], channel)
     return found
-
-
-def plain_history(track: Track, view: View, id: str | None, channels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """The same as plain data: `writes` as (task id, value), and `seed` where a stored value was found."""
-    found: dict[str, dict[str, Any]] = {channel: {"writes": []} for channel in channels}
-    left = set(channels)
-    row = None if id is None else track.row_of(view, id)
-    held = None if row is None else track.hold(view, row)
-    seen: set[str] = set()
-    is_target = True
-    store = Recent(track.store)
-    while held is not None and left:
-        cells = held.plain_list(CELLS)
-        if not is_target:
-            _gather(held, cells, found, left)
-        is_target = False
-        _take_over(held, cells, found, left)
-        parent = held.note.parent
-        if parent is None or parent in seen:
-            break
-        seen.add(parent)
-        row = track.row_of(view, parent)
-        held = None if row is None else track.hold(view, row, store)
-    for history in found.values():
-        history["writes"].reverse()
-    return found
-
-
-def _gather(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left: set[str]) -> None:
-    """What one ancestor has of the channels: its writes, newest first, and its values, at which a channel ends."""
-    for task_id, _, _, channel, value in reversed(held.plain_list(WRITES)):
-        if channel in left:
-            found[channel]["writes"].append((task_id, unfolded(value, cells)))
-    for channel in list(left):
-        if held.has(channel):
-            found[channel]["seed"] = held.value(channel, cells)
-            left.discard(channel)
-
-
-def _take_over(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left: set[str]) -> None:
-    """What was kept of ancestors that are gone."""
-    kept = held.plain(HISTORY, {})
-    for channel in list(left):
-        if channel in kept:
-            history = kept[channel]
-            found[channel]["writes"] += [
-                (task_id, unfolded(value, cells)) for task_id, value in reversed(history["writes"])
-            ]
-            if "seed" in history:
-                found[channel]["seed"] = unfolded(history["seed"], cells)
-            left.discard(channel)

@@ -6,45 +6,84 @@ ancestors. Before any of those goes, what it has of them is kept with the checkp
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Any, TypeVar
 
+from holdfast.adapters.langgraph.ancestry import plain_history
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, EARLY, HISTORY, WRITES, Held
 from holdfast.adapters.langgraph.messages import moved
-from holdfast.adapters.langgraph.naming import checked_thread_id
+from holdfast.adapters.langgraph.naming import checked_thread_id, journal_name, of_track
 from holdfast.adapters.langgraph.notes import Note, metadata_of
-from holdfast.adapters.langgraph.reading import plain_history
 from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.writing import details_of
-from holdfast.errors import AlreadyExists, InvalidArgument
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
+from holdfast.records import Erased
 from holdfast.state.known import Kept
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.threads.references import shown
+from holdfast.threads.saver import RACES_MAX
+
+T = TypeVar("T")
 
 _STRATEGIES = ("keep_latest", "delete")
 _SENDS_ELSEWHERE = 4  # below this version of a checkpoint, its parent's writes hold what it has to do next
 
 
 def delete_thread(core: Core, thread_id: object) -> None:
-    """Delete every namespace of a thread."""
-    for track in core.tracks_of(checked_thread_id(thread_id)):
+    """Delete every namespace of a thread, and the journal of its tools. LeaseHeld if one of those is being called."""
+    name = checked_thread_id(thread_id)
+    journal = core.hf.thread(journal_name(name))
+    with suppress(NotFound):
+        journal.drop()
+    for track in core.tracks_of(name):
         with track.line:
             track.drop()
 
 
+def erase(core: Core, thread_id: object, *, forks: bool) -> list[Erased]:
+    """Remove all about a thread, from the files too: every namespace, and the journal of its tools."""
+    name = checked_thread_id(thread_id)
+    names = [track.name for track in core.tracks_of(name)]
+    names += [journal_name(name)] if core.session.store.thread(journal_name(name)) else []
+    erased = [core.hf.erase(each, forks=forks) for each in names or [name]]
+    for track in names:
+        core.track(*of_track(track)).forget()
+    return erased
+
+
 def delete_for_runs(core: Core, run_ids: Sequence[object]) -> None:
     """Delete the checkpoints of these runs, wherever they are."""
-    runs = set(_checked(run_ids, "run_ids"))
+    runs = {str(run_id) for run_id in _checked(run_ids, "run_ids") if run_id is not None}
     if not runs:
         return
     for track in core.all_tracks():
         with track.line:
-            view = track.look()
-            index = track.index(view)
-            gone = {id for id, notes in index.items() if metadata_of(notes[-1].row).get("run_id") in runs}
-            if gone:
-                _remove(track, view, [id for id in index if id not in gone])
+            _racing(track, partial(_remove_runs, track, runs))
+
+
+def _remove_runs(track: Track, runs: set[str], view: View) -> None:
+    index = track.index(view)
+    gone = {id for id, notes in index.items() if _run_of(notes[-1]) in runs}
+    if gone:
+        _remove(track, view, [id for id in index if id not in gone])
+
+
+def _run_of(note: Note) -> str | None:
+    run_id: object = metadata_of(note.row).get("run_id")
+    return None if run_id is None else str(run_id)
+
+
+def _racing(track: Track, attempt: Callable[[View], T]) -> T:
+    """Do something with where the track is, and again if somebody else moved it meanwhile."""
+    for _ in range(RACES_MAX):
+        try:
+            return attempt(track.look())
+        except (Conflict, Protected, NotFound):
+            track.forget()
+    raise Conflict(f"thread {shown(track.name)}: other writers were faster {RACES_MAX} times in a row")
 
 
 def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
@@ -60,21 +99,26 @@ def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
 
 def _keep_latest(core: Core, thread_id: str) -> None:
     tracks = core.tracks_of(thread_id)
-    root = next((track for track in tracks if not track.namespace), None)
     going: set[str] = set()
     for track in tracks:
         with track.line:
-            view = track.look()
-            index = track.index(view)
-            if ":" in track.namespace and _began_at(index, view.tip) in going:
-                # A subgraph of one call: it has ended with the step that called it.
-                track.drop()
-                continue
-            kept = _still_needed(track, view)
-            if track is root:
-                going = set(index) - set(kept)
-            if view.tip is not None:
-                _remove(track, view, kept)
+            removed = _racing(track, partial(_prune, track, going))
+        if not track.namespace:
+            going = removed
+
+
+def _prune(track: Track, going: set[str], view: View) -> set[str]:
+    """Leave the latest of one namespace. The ids that went."""
+    index = track.index(view)
+    if ":" in track.namespace and _began_at(index, view.tip) in going:
+        # A subgraph of one call: it has ended with the step that called it.
+        track.drop()
+        return set()
+    kept = _still_needed(track, view)
+    removed = set(index) - set(kept)
+    if view.tip is not None:
+        _remove(track, view, kept)
+    return removed
 
 
 def _began_at(index: dict[str, list[Note]], tip: str | None) -> str | None:
@@ -104,9 +148,13 @@ def _has_sends(held: Held) -> bool:
 
 
 def _remove(track: Track, view: View, kept: Collection[str]) -> None:
-    """Delete all rows but the newest of the ids given. What those need of the others is kept with them."""
+    """Delete all rows but the newest of the ids given. What those need of the others is kept with them.
+
+    Conflict if somebody else stores something meanwhile: what is not known here is not deleted.
+    """
     if view.position is None:
         return
+    known = {row.seq for row in track.placer.rows(view.position.thread, 0) if row.seq <= view.position.last}
     rows = {id: row for id in sorted(kept) if (row := track.row_of(view, id)) is not None}
     tip = view.tip if view.tip in rows else max(rows, default=None)
     early = view.row is not None and EARLY in track.hold(view, view.row).parts
@@ -114,23 +162,15 @@ def _remove(track: Track, view: View, kept: Collection[str]) -> None:
         track.drop()
         return
     head = view.row if view.row is not None and (tip == view.tip) else None
-    stay = {row.seq for row in rows.values()}
     for id, row in rows.items():
         anew = _needs_anew(track, view, id, row, rows)
         if anew is not None or (id == tip and (head is None or head.seq != row.seq)):
-            placed = _place_anew(track, view, row, tip, anew)
-            stay.discard(row.seq)
-            stay.add(placed.row.seq)
-            rows[id] = placed.row
-    now = track.look()
-    if now.position is None:
-        return
-    if tip is not None and now.position.head != rows[tip].seq:
+            view, rows[id] = _place_anew(track, view, row, tip, anew)
+    if tip is not None and view.position is not None and view.position.head != rows[tip].seq:
         track.point(rows[tip])
-        now = track.look()
-    if now.position is not None:
-        stay.add(now.position.head)
-        track.remove([row.seq for row in track.placer.rows(now.position.thread, 0) if row.seq not in stay])
+        view = track.view()
+    stay = {row.seq for row in rows.values()} | ({view.position.head} if view.position is not None else set())
+    track.remove(sorted(known - stay))
 
 
 def _needs_anew(
@@ -146,29 +186,23 @@ def _needs_anew(
     return {channel: history for channel, history in histories.items() if history["writes"] or "seed" in history}
 
 
-def _place_anew(track: Track, view: View, row: CheckpointRow, tip: str | None, history: dict[str, Any] | None) -> Held:
-    """The row of a checkpoint once more: without its parent if there is a history for it."""
-    now = track.look()
-    held = track.hold(now, row) if now.position is not None else track.hold(view, row)
+def _place_anew(
+    track: Track, view: View, row: CheckpointRow, tip: str | None, history: dict[str, Any] | None
+) -> tuple[View, CheckpointRow]:
+    """The row of a checkpoint once more: without its parent if there is a history for it. Where the track is then."""
+    held = track.hold(view, row)
     state: dict[str, Any] = {key: Kept(part) for key, part in held.parts.items() if key != EARLY}
     if history:
         state[HISTORY] = {
             channel: {**entry, "writes": [list(write) for write in entry["writes"]]}
             for channel, entry in history.items()
         }
-    if now.row is not None:
-        state |= _carried(track, now, held)
+    state |= _carried(track, view, held)
     parent = None if history is not None else held.note.parent
-    details = details_of(
-        track,
-        metadata_of(row),
-        held.plain_list(WRITES),
-        held.note.id,
-        parent,
-        tip,
-        None if now.note is None else now.note.highest,
-    )
-    return track.place(now, state, details, held)
+    highest = None if view.note is None else view.note.highest
+    details = details_of(track, metadata_of(row), held.plain_list(WRITES), held.note.id, parent, tip, highest)
+    placed = track.place(view, state, details, held)
+    return track.view(), placed.row
 
 
 def _carried(track: Track, now: View, held: Held) -> dict[str, Any]:
@@ -192,7 +226,8 @@ def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) 
         raise InvalidArgument("a thread cannot be copied onto itself")
     if core.tracks_of(target):
         raise AlreadyExists(f"there is a thread {shown(target)}; copy under another name, or delete it first")
-    for track in core.tracks_of(source):
+    # The root namespace comes last: a copy that is cut off before has no latest checkpoint.
+    for track in reversed(core.tracks_of(source)):
         copy = core.track(target, track.namespace)
         with track.line:
             view = track.look()

@@ -28,6 +28,7 @@ from holdfast.aio_threads import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
+from holdfast.records import Erased
 
 _PAGE = 20  # checkpoints that an async listing reads at once
 
@@ -118,7 +119,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return self._put(config, given)
 
     def _put(self, config: RunnableConfig, given: writing.Put) -> RunnableConfig:
-        writing.put(self._core, self._core.track(thread_id_of(config), namespace_of(config)), given)
+        writing.put(self._core, self._core.track(thread_id_of(config), namespace_of(config)), given, config)
         return config_of(thread_id_in(config), namespace_of(config), given.id)
 
     def put_writes(
@@ -140,6 +141,13 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         removing.prune(self._core, thread_ids, strategy)
+
+    def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[Erased]:
+        """Remove all about a thread from the files, too: every namespace, and the journal of its tools.
+
+        `hf.erase` takes one of them. What it says of each.
+        """
+        return removing.erase(self._core, thread_id, forks=forks)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]

@@ -12,7 +12,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.layout import Held
+from holdfast.adapters.langgraph.layout import WRITE_LISTS, Held, is_bookkeeping
 from holdfast.adapters.langgraph.naming import track_name
 from holdfast.adapters.langgraph.notes import Note, note_of
 from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
@@ -78,6 +78,7 @@ class Track:
         thread = self.placer.thread()
         if thread is None:
             self._view = View()
+            self.reindex()
             return self._view
         known = self._view
         if known is None or known.position is None or not _only_grew(known, known.position, thread):
@@ -137,7 +138,8 @@ class Track:
             return view.row
         for note in reversed(self.index(view).get(id, [])):
             held = self._held.get(note.seq)
-            row = self.placer.row(view.position.thread, note.seq) if held is None else held.row
+            is_known = held is not None and held.number == view.position.thread
+            row = held.row if held is not None and is_known else self.placer.row(view.position.thread, note.seq)
             if row is not None:
                 return row
         return None
@@ -167,8 +169,8 @@ class Track:
         for _ in range(RACES_MAX):
             try:
                 return attempt(view)
-            except Stale:
-                raise
+            except Overtaken as overtaken:
+                raise Conflict(str(overtaken)) from None
             except (Conflict, AlreadyExists):
                 view = self.look()
         raise Conflict(f"thread {self.name}: other writers were faster {RACES_MAX} times in a row")
@@ -178,7 +180,7 @@ class Track:
         redaction = self.placer.session.redaction
         try:
             position, row, base = self.placer.place(
-                {key: _redacted(redaction, value) for key, value in state.items()},
+                {key: _redacted(redaction, key, value) for key, value in state.items()},
                 details,
                 expect=view.position,
                 under=None if under is None else under.row,
@@ -219,17 +221,16 @@ class Track:
         self.reindex()
 
 
-def _redacted(redaction: Redaction, value: Any) -> Any:
-    """A value with its texts redacted, but for what is stored already."""
-    if isinstance(value, Kept):
+def _redacted(redaction: Redaction, key: str, value: Any) -> Any:
+    """What a state has under a key, with its texts redacted, but for what is stored already or LangGraph needs."""
+    if isinstance(value, Kept) or is_bookkeeping(key):
         return value
+    if key in WRITE_LISTS and type(value) is list:
+        return [[*write[:-1], redaction.value(write[-1])] for write in value]
     if isinstance(value, Extended):
         return Extended(value.part, value.keep, redaction.value(value.items))
     if isinstance(value, Apart):
-        inner = value.value
-        if isinstance(inner, dict):
-            return Apart({key: _redacted(redaction, member) for key, member in inner.items()}, value.beside)
-        return Apart(redaction.value(inner), value.beside)
+        return Apart(redaction.value(value.value), value.beside)
     return redaction.value(value)
 
 
@@ -239,5 +240,5 @@ def _only_grew(known: View, position: Position, thread: ThreadRow) -> bool:
     return now.thread == position.thread and thread.count - known.count == now.last - position.last
 
 
-class Stale(Conflict):
-    """Raised inside of `Track.racing` to end it: what was to be stored does not follow the latest checkpoint."""
+class Overtaken(Exception):
+    """What was to be stored does not follow the latest checkpoint. It is a Conflict outside of `Track.racing`."""

@@ -20,7 +20,7 @@ from langgraph.checkpoint.base import (
     writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
+from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.channels import Encoded, encoded
@@ -40,13 +40,14 @@ from holdfast.adapters.langgraph.layout import (
 from holdfast.adapters.langgraph.messages import folded, moved
 from holdfast.adapters.langgraph.naming import checkpoint_id_of, namespace_of, thread_id_of
 from holdfast.adapters.langgraph.notes import metadata_of, metadata_with, packed_checkpoint, seen_in, version_of
-from holdfast.adapters.langgraph.ordering import has_run
-from holdfast.adapters.langgraph.track import Stale, Track, View
+from holdfast.adapters.langgraph.ordering import PUSHED, has_run
+from holdfast.adapters.langgraph.track import Overtaken, Track, View
 from holdfast.adapters.langgraph.values import to_plain
 from holdfast.codec import packed
 from holdfast.errors import InvalidArgument
 from holdfast.records import Status
 from holdfast.state.known import Apart, Kept
+from holdfast.state.parts import Series
 from holdfast.threads.references import shown
 from holdfast.threads.saving import Details, checked_details
 
@@ -75,7 +76,6 @@ class Put(msgspec.Struct, frozen=True):
     metadata: CheckpointMetadata
     refill: frozenset[str]
     seen: dict[str, Any]
-    may_ask: bool
     carried: Carried | None = None
 
 
@@ -123,8 +123,6 @@ def take_put(
         metadata=get_checkpoint_metadata(config, metadata),
         refill=frozenset(refill),
         seen={node: dict(seen) for node, seen in checkpoint["versions_seen"].items()},
-        # A run of LangGraph's says there what it was asked to begin at; who calls the saver himself says nothing.
-        may_ask="metadata" not in config or "checkpoint_id" in config["metadata"],
     )
 
 
@@ -149,18 +147,25 @@ def take_writes(
     return Writes(given, taken, cells)
 
 
-def put(core: Core, track: Track, given: Put) -> None:
-    """Store a checkpoint. Conflict if its parent was handed out as the latest, and is that no more."""
+def put(core: Core, track: Track, given: Put, config: RunnableConfig) -> None:
+    """Store a checkpoint. Conflict if somebody else has gone on from where this run is."""
     if given.parent is not None and given.metadata.get("source") == "loop":
         core.arrivals.wait(lambda: _is_led_to(track, given))
     with track.line:
-        track.racing(lambda view: _put(core, track, view, given))
+        held = track.racing(lambda view: _put(track, _at_tip(core, track, view, given, config), given))
+        core.runs.stored(track.name, given.id)
+        if held.note.tip == given.id:
+            core.runs.note(config, track.name, given.id, is_stored=True)
+        else:
+            core.runs.forget(config, track.name)
+        for channel, value in given.values.items():
+            value.remember(core.memory, track.name, channel, held)
 
 
-def carry(core: Core, track: Track, given: Put) -> None:
+def carry(track: Track, given: Put) -> None:
     """Store a checkpoint that another saver stored, with its writes. The largest id is the latest, as it was there."""
     with track.line:
-        track.racing(lambda view: _put(core, track, view, given))
+        track.racing(lambda view: _put(track, view, given))
 
 
 def _is_led_to(track: Track, given: Put) -> bool:
@@ -171,13 +176,21 @@ def _is_led_to(track: Track, given: Put) -> bool:
         if held is None or metadata_of(held.row).get("step") != given.metadata.get("step", 0) - 1:
             return True
         stored = {write[_PATH] for write in held.plain_list(WRITES)}
-        return has_run(given.seen, seen_in(held.plain(CHECKPOINT))) <= stored
+        pushed = sum(path.startswith(PUSHED) for path in stored)
+        return pushed >= _sent(held) and has_run(given.seen, seen_in(held.plain(CHECKPOINT))) <= stored
 
 
-def _put(core: Core, track: Track, view: View, given: Put) -> None:
+def _sent(held: Held) -> int:
+    """How many tasks a checkpoint sends for, as far as that can be told: each runs before the next one."""
+    part = held.part(TASKS)
+    if isinstance(part, Series):
+        return part.length
+    tasks = held.plain(TASKS)
+    return len(tasks) if type(tasks) is list else 0
+
+
+def _put(track: Track, view: View, given: Put) -> Held:
     carried = given.carried
-    if carried is None:
-        _require_tip(core, track, view, given)
     before = _row_before(track, view, given)
     parent = _held(track, view, given.parent)
     head = None if view.row is None else track.hold(view, view.row)
@@ -205,23 +218,19 @@ def _put(core: Core, track: Track, view: View, given: Put) -> None:
     known = None if view.note is None else view.note.highest
     highest = given.id if known is None or given.id > known else known
     details = details_of(track, given.metadata, writes, given.id, given.parent, tip, highest)
-    if carried is not None:
-        if carried.created_at is not None:
-            details = replace(details, meta=replace(details.meta, created_at=carried.created_at))
-        track.place(view, state, details, under)
-        return
-    held = track.place(view, state, details, under)
-    core.handed.note(track.name, given.id, "stored")
-    for channel, value in given.values.items():
-        value.remember(core.memory, track.name, channel, held)
+    if carried is not None and carried.created_at is not None:
+        details = replace(details, meta=replace(details.meta, created_at=carried.created_at))
+    return track.place(view, state, details, under)
 
 
-def _require_tip(core: Core, track: Track, view: View, given: Put) -> None:
-    if given.parent != view.tip and core.handed.is_overtaken(track.name, given.parent, view.tip, may_ask=given.may_ask):
-        raise Stale(
-            f"thread {shown(track.name)}: another run has gone on from the checkpoint that this one began at, and "
+def _at_tip(core: Core, track: Track, view: View, given: Put, config: RunnableConfig) -> View:
+    """The view, if the put continues the tip, or is a fork: its parent is not where the run takes the tip to be."""
+    if core.runs.is_overtaken(config, track.name, given.parent, view.tip):
+        raise Overtaken(
+            f"thread {shown(track.name)}: another run has gone on from the checkpoint that this one is at, and "
             "nothing was stored; invoke the graph again, and it begins at what is the latest now"
         )
+    return view
 
 
 def _row_before(track: Track, view: View, given: Put) -> Held | None:
@@ -239,14 +248,21 @@ def _held(track: Track, view: View, id: str | None) -> Held | None:
 
 def _values(track: Track, given: Put, under: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
     """The values of a put, naming what is stored already. What was hoisted out of them goes to the end of `cells`."""
-    names = [name for channel in (*given.values, *given.refill) for name in (channel_key(channel), ids_key(channel))]
-    base = under if is_nameable(dict.fromkeys(names)) else None
+    known = len(cells)
+    entries = _entries(track, given, under, parent, cells)
+    if not is_nameable(entries):
+        del cells[known:]
+        entries = _entries(track, given, None, parent, cells)
+    return laid_out(entries)
+
+
+def _entries(track: Track, given: Put, base: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
     entries: dict[str, Any] = {}
     for channel, value in given.values.items():
         entries |= value.entries(channel, track.store, base)
     for channel in sorted(given.refill):
         entries |= _refilled(given, channel, base, parent, cells)
-    return laid_out(entries)
+    return entries
 
 
 def _refilled(given: Put, channel: str, base: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:

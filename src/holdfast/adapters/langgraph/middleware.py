@@ -1,0 +1,60 @@
+"""The journal of tools as a middleware of LangChain's agents."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+from langchain.agents.middleware import AgentMiddleware
+from langchain.agents.middleware.types import ToolCallRequest
+from langchain_core.messages import ToolMessage
+from langchain_core.tools import BaseTool
+from langgraph.types import Command
+
+from holdfast.adapters.langgraph.saver import HoldfastSaver
+from holdfast.adapters.langgraph.tools import Journaling
+from holdfast.handle import Holdfast
+
+_KNOWN_MAX: Final = 256  # tools may be made for each call
+
+
+class HoldfastTools(AgentMiddleware[Any, Any, Any]):
+    """All tools of an agent with a journal: `create_agent(…, middleware=[HoldfastTools(saver)])`.
+
+    `wrap_tools` says what that means, and what the arguments are. Put it last: what stands before it, retries say, is
+    around it.
+    """
+
+    def __init__(
+        self,
+        store: Holdfast | HoldfastSaver,
+        *,
+        declare: Mapping[str, Mapping[str, Any]] | None = None,
+        lease: float = 30.0,
+        wait: float = 0.0,
+    ) -> None:
+        super().__init__()
+        self._journaling = Journaling(store, declare, lease=lease, wait=wait)
+        self._known: dict[int, tuple[BaseTool, BaseTool]] = {}
+
+    def wrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], ToolMessage | Command[Any]]
+    ) -> ToolMessage | Command[Any]:
+        return handler(self._wrapped(request))
+
+    async def awrap_tool_call(
+        self, request: ToolCallRequest, handler: Callable[[ToolCallRequest], Awaitable[ToolMessage | Command[Any]]]
+    ) -> ToolMessage | Command[Any]:
+        return await handler(self._wrapped(request))
+
+    def _wrapped(self, request: ToolCallRequest) -> ToolCallRequest:
+        tool = request.tool
+        if tool is None:
+            return request
+        given, wrapped = self._known.get(id(tool), (None, None))
+        if given is not tool or wrapped is None:
+            wrapped = self._journaling.wrapped(tool)
+            if len(self._known) >= _KNOWN_MAX:
+                self._known.clear()
+            self._known[id(tool)] = (tool, wrapped)
+        return request.override(tool=wrapped)
