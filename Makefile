@@ -15,7 +15,7 @@ PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
 .PHONY: help check format test kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify \
-  bench-langgraph dist lock clean
+  bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
 define check_python
@@ -34,6 +34,15 @@ define install_strace
 	  echo 'strace was not found, and the crash lab needs it. On Debian and Ubuntu: apt-get install strace' >&2
 endef
 
+# As above. Without fonts a browser draws boxes.
+define install_chromium
+@{ command -v chromium && command -v chromedriver && test -e /usr/share/fonts/truetype/dejavu; } >/dev/null || \
+	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
+	  apt-get -qq install --yes --no-install-recommends chromium chromium-driver fonts-dejavu >/dev/null; } || \
+	  echo 'chromium was not found, and the tests of the page need it. On Debian and Ubuntu:' \
+	  'apt-get install chromium chromium-driver fonts-dejavu' >&2
+endef
+
 help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           let ruff format the code and fix what it can'
@@ -45,6 +54,8 @@ help:
 	@echo 'make bench-runs       measure runs, DBOS beside them'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, DBOS beside them'
 	@echo 'make bench-verify     measure hf.verify against a bare read and sha256'
+	@echo 'make bench-ui         measure the page: 100,000 threads, 10,000 steps; some minutes'
+	@echo 'make screens          picture each view of the page, for build/screens and docs/images'
 	@echo 'make bench-langgraph  measure the savers of LangGraph, ours and its own; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
 	@echo 'make lock             take the newest development tools'
@@ -64,10 +75,12 @@ format: $(READY)
 # fail a build. Plain pytest looks for new examples.
 test: $(READY)
 	$(install_strace)
+	$(install_chromium)
 	$(BIN)/pytest -n 2 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 
 demo: $(READY)
-	$(BIN)/python examples/demo.py
+	rm -rf build/demo
+	$(BIN)/python examples/demo.py --keep build/demo
 
 kill-sweep: $(READY)
 	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
@@ -94,6 +107,14 @@ bench-stores: $(READY) $(PEER)/.ready
 
 bench-verify: $(READY)
 	$(BIN)/python -m bench.verify
+
+bench-ui: $(READY)
+	$(BIN)/python -m bench.ui $(ARGS)
+
+# The pictures of the README are taken by the tests, too, so that they show what there is.
+screens: $(READY)
+	$(install_chromium)
+	HOLDFAST_SCREENS=docs/images $(BIN)/pytest -q tests/ui/test_screens.py
 
 # All savers run in one environment, so that they share every version: ours is there too.
 bench-langgraph: $(SAVERS)/.ready

@@ -1,6 +1,6 @@
 """An agent pays invoices in processes that are killed again and again. Nothing is paid twice. Offline, some seconds.
 
-    python examples/demo.py [--seed N] [--invoices N] [--kills N] [--plain]
+    python examples/demo.py [--seed N] [--invoices N] [--kills N] [--plain] [--keep FOLDER]
 
 `clerk.py` is the agent, `scripted_model.py` its model. Two clerks are always up; the one that holds the run is killed
 with SIGKILL, which no program can catch, at a random moment; the other goes on. What happened is judged from the ledger
@@ -341,11 +341,14 @@ def main() -> int:
     parser.add_argument("--invoices", type=int, default=20, help="how many, from 4 to 40")
     parser.add_argument("--kills", type=int, default=MOST_KILLS, help="how many at most")
     parser.add_argument("--plain", action="store_true", help="no live display")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave all that was written there, to be looked at")
     options = parser.parse_args()
     if not 4 <= options.invoices <= 40:
         parser.error("--invoices must be from 4 to 40")
+    if options.keep is not None and options.keep.exists():
+        parser.error(f"there is something at {options.keep} already")
     screen = Screen(plain=options.plain)
-    with tempfile.TemporaryDirectory(prefix="holdfast-demo-") as name, contextlib.ExitStack() as processes:
+    with _folder(options.keep) as name, contextlib.ExitStack() as processes:
         papers, undisturbed = (Papers(Path(name) / kind, options.invoices, options.seed) for kind in ("killed", "calm"))
         print(f"An agent pays {options.invoices} invoices (seed {options.seed}). Its processes are killed on the way.")
         calm = Play(undisturbed, processes, clerks=1)
@@ -368,8 +371,16 @@ def main() -> int:
         held = checks(play, calm, codes)
         screen.table("Checks", [("ok" if holds else "FAILED", what) for what, holds in held])
     every = drill() and all(holds for _, holds in held)
+    if options.keep is not None:
+        print(f"\nLook at it: holdfast ui --store {options.keep / 'killed' / 'agent.db'}")
     print("\nAll checks held." if every else "\nA check FAILED.")
     return 0 if every else 1
+
+
+def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
+    if keep is None:
+        return tempfile.TemporaryDirectory(prefix="holdfast-demo-")
+    return contextlib.nullcontext(str(keep))
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:

@@ -43,9 +43,29 @@ LAYERS = {
     "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},
     # A checkpointer keeps a tree of its own and knows what changed: it stands on the parts of a state.
     "adapters": BASE
-    | {"aio", "aio_threads", "codec", "handle", "policy", "runs", "state", "stores.contract", "threads"},
+    | {"aio", "aio_calls", "aio_threads", "codec", "handle", "policy", "runs", "state", "stores.contract", "threads"},
     "telemetry": BASE | {"handle"},
-    "cli": BASE | {"handle", "keeping", "opening", "runs", "threads"},
+    # A framework's data goes through its adapter, which knows how it is kept.
+    "importers": BASE
+    | {"adapters", "codec", "handle", "state", "stores.contract", "stores.hashing", "stores.running", "threads"},
+    # As it is stored, without what the layers above make of it.
+    "exporters": BASE
+    | {"handle", "runs", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking", "threads"},
+    "cli": BASE
+    | {
+        "codec",
+        "exporters",
+        "handle",
+        "importers",
+        "keeping",
+        "looking",
+        "opening",
+        "runs",
+        "stores.running",
+        "threads",
+        "ui",
+    },
+    "ui": BASE | {"codec", "handle", "looking", "runs", "threads"},
 }
 
 # PRAGMA takes no bound parameters. Any module may put its own constants and what can only be a number into one; these

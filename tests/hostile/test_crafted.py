@@ -19,7 +19,7 @@ import holdfast
 from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import Refs, Span
-from holdfast.threads import copying, repair
+from holdfast.threads import repair, replica
 from tests.crash.bounds import held_to, soon
 from tests.hostile.scene import tour
 
@@ -205,7 +205,7 @@ def test_a_repair_does_not_go_through_what_never_was(
     name: str, store: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(repair, "_UNREADABLE_MAX", 50)  # each of them takes a commit
-    monkeypatch.setattr(copying, "_REWINDS_MAX", 50)
+    monkeypatch.setattr(replica, "_REWINDS_MAX", 50)
     with contextlib.closing(sqlite3.connect(store)) as connection:
         CRAFTED[name](connection)
         connection.commit()

@@ -9,7 +9,7 @@ import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from holdfast.cli.talk import nearest
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -76,6 +76,14 @@ def load_tools(named: str) -> list[Callable[..., Any]]:
     functions = list(found)
     Tools(functions)
     return functions
+
+
+def load_redaction(named: str) -> Callable[[str], str]:
+    """The function of a text that a name stands for. InvalidArgument if it is something else."""
+    found = _load(named)
+    if not callable(found):
+        raise InvalidArgument(f"{named} is of type {type(found).__name__}; it must be a function of a text")
+    return cast(Callable[[str], str], found)
 
 
 def _load(named: str) -> Any:

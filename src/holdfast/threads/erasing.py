@@ -39,6 +39,13 @@ def erase(session: Session, thread: str | None, metadata: dict[str, Any] | None,
     return _Erasing(session, is_thorough=metadata is not None).erase(thread, _checked(session, metadata), forks)
 
 
+def plan(session: Session, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> Erased:
+    """What `erase` would remove and leave, as far as that can be told. Nothing is changed; LeaseHeld as there."""
+    if (thread is None) == (metadata is None):
+        raise InvalidArgument("erase takes the name of a thread, or metadata=, and not both")
+    return _Erasing(session, is_thorough=False).plan(thread, _checked(session, metadata), forks)
+
+
 def _checked(session: Session, metadata: dict[str, Any] | None) -> dict[str, Any]:
     """What metadata has to have, as it would have been recorded."""
     if metadata is None:
@@ -90,6 +97,24 @@ class _Erasing:
         except ErasePending as pending:
             pending.erased = erased
             raise
+
+    def plan(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> Erased:
+        known = {row.position.thread: row for row in _threads(self._store)}
+        going = self._with_kin(
+            [n for n, row in known.items() if (row.name == thread if thread else self._is_about(row, metadata))],
+            known,
+            forks=forks,
+        )
+        for number in going:
+            self._require_free(known[number])
+        self._parents_left(going, known)
+        left = {fork for number in going for fork in self._store.forks(number) if fork in known and fork not in going}
+        return Erased(
+            threads=tuple(sorted(known[number].name for number in going)),
+            forks_left=tuple(sorted(known[number].name for number in left)),
+            values_kept=(),
+            beyond=tuple(self._beyond),
+        )
 
     # -- who goes -----------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,126 @@
+"""How quick the page is where there is much to show: 100,000 threads, a thread of 10,000 steps, and in how much memory.
+
+    python -m bench.ui [--threads N] [--steps N] [--rounds N]
+
+Prints a table and ends with 1 if something takes longer, or more, than the page promises.
+"""
+
+from __future__ import annotations
+
+import argparse
+import http.client
+import json
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import NamedTuple
+from urllib.parse import urlsplit
+
+import holdfast
+from holdfast import Usage
+
+
+class Limit(NamedTuple):
+    """What is promised, in milliseconds of the median, or MB."""
+
+    path: str
+    most: float | None
+
+
+PAGES = {
+    "threads, first page": Limit("/", 100.0),
+    "threads, a page in the middle": Limit("/?after=thread/050000", 100.0),
+    "threads, newest first": Limit("/?order=newest", None),
+    "threads, searched": Limit("/?q=49999", None),
+    "timeline, newest steps": Limit("/thread?name=long", 200.0),
+    "timeline, steps in the middle": Limit("/thread?name=long&before=5000", 200.0),
+    "its plots": Limit("/thread?name=long&part=plots", None),
+    "a step of it": Limit("/step?thread=long&id=@5000", None),
+    "a step of it, compared": Limit("/step?thread=long&id=@5000&view=diff", None),
+}
+MEMORY_MOST = 150.0  # MB
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench.ui", description="Measure the page.")
+    parser.add_argument("--threads", type=int, default=100_000)
+    parser.add_argument("--steps", type=int, default=10_000)
+    parser.add_argument("--rounds", type=int, default=15)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory(prefix="holdfast-bench-") as folder:
+        store = Path(folder) / "agent.db"
+        began = time.monotonic()
+        _fill(store, options.threads, options.steps)
+        print(f"{options.threads} threads and {options.steps} steps were written in {time.monotonic() - began:.0f} s")
+        return _measure(store, options.rounds)
+
+
+def _fill(store: Path, threads: int, steps: int) -> None:
+    with holdfast.open(store, durability="off") as hf:
+        for number in range(threads):
+            hf.thread(f"thread/{number:06}").save({"messages": [{"role": "user", "content": f"task {number}"}]})
+        thread = hf.thread("long")
+        messages: list[dict[str, str]] = []
+        for number in range(steps):
+            if number % 10 == 0:
+                messages.append({"role": "assistant", "content": f"message {number} " + "words " * 20})
+            thread.save({"messages": messages, "n": number}, usage=Usage(input=number * 10, output=number))
+
+
+def _measure(store: Path, rounds: int) -> int:
+    command = [sys.executable, "-m", "holdfast", "ui", "--store", str(store), "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as server:
+        try:
+            if server.stdout is None:
+                raise SystemExit("the server has no output")
+            url = urlsplit(json.loads(server.stdout.readline())["url"])
+            cookie = {"Cookie": f"holdfast-{url.port}={url.query.partition('=')[2]}"}
+            missed = 0
+            for name, limit in PAGES.items():
+                path = limit.path
+                times = [_first_byte(url.netloc, path, cookie) for _ in range(rounds)]
+                median, worst = statistics.median(times), max(times)
+                is_missed = limit.most is not None and median > limit.most
+                missed += is_missed
+                said = "" if limit.most is None else f"under {limit.most:.0f} ms: {'MISSED' if is_missed else 'held'}"
+                print(f"  {name:32} {median:8.1f} ms median {worst:8.1f} ms worst   {said}")
+            memory = _memory(server.pid)
+            is_missed = memory > MEMORY_MOST
+            said = f"under {MEMORY_MOST:.0f} MB: {'MISSED' if is_missed else 'held'}"
+            print(f"  {'memory of the server':32} {memory:8.1f} MB   {said}")
+            return 1 if missed or is_missed else 0
+        finally:
+            server.terminate()
+
+
+def _first_byte(host: str, path: str, cookie: dict[str, str]) -> float:
+    """Milliseconds until the first byte of an answer is there; a redirect is followed."""
+    connection = http.client.HTTPConnection(host, timeout=60)
+    try:
+        began = time.perf_counter()
+        connection.request("GET", path, headers=cookie)
+        answer = connection.getresponse()
+        answer.read(1)
+        took = (time.perf_counter() - began) * 1000
+        answer.read()
+        if answer.status == http.client.SEE_OTHER:
+            return took + _first_byte(host, answer.headers["Location"], cookie)
+        if answer.status != http.client.OK:
+            raise SystemExit(f"{path} was answered with {answer.status}")
+        return took
+    finally:
+        connection.close()
+
+
+def _memory(pid: int) -> float:
+    """The most that a process had in memory, in MB."""
+    status = Path(f"/proc/{pid}/status").read_text("utf-8")
+    peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(peak.split()[1]) / 1000
+
+
+if __name__ == "__main__":
+    sys.exit(main())

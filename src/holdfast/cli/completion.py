@@ -1,0 +1,139 @@
+"""Write the completion script of a shell: verbs, their options, and names of threads.
+
+bash: add `eval "$(holdfast completion bash)"` to ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish: write it
+to ~/.config/fish/completions/holdfast.fish.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from contextlib import suppress
+from shlex import quote
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put_json
+from holdfast.cli.output import write
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.verbs import VERBS
+from holdfast.errors import HoldfastError
+
+_MOST = 100  # names of threads that are offered
+_SHELLS = ("bash", "zsh", "fish")
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("shell", metavar="SHELL", choices=(*_SHELLS, "threads"), help="bash, zsh or fish")
+    parser.add_argument(
+        "begun", metavar="TEXT", nargs="?", default="", help="for the scripts: `threads TEXT` lists names"
+    )
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write the script as the field of a JSON object")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    if arguments.shell == "threads":
+        names: list[str] = []
+        with suppress(HoldfastError):  # whoever presses a key does not want to hear what is wrong with a store
+            names = _threads(arguments)
+        if arguments.json:
+            put_json({"threads": names})
+        else:
+            write("".join(f"{name}\n" for name in names))
+        return Exit.OK
+    script = {"bash": _bash, "zsh": _zsh, "fish": _fish}[arguments.shell]()
+    if arguments.json:
+        put_json({"shell": arguments.shell, "script": script})
+    else:
+        write(script)
+    return Exit.OK
+
+
+def _threads(arguments: Namespace) -> list[str]:
+    with open_existing(arguments) as hf:
+        names = [info.name for info in hf.threads(prefix=arguments.begun, limit=_MOST)]
+    return [name for name in names if name.isprintable()]
+
+
+def _options() -> dict[str, list[str]]:
+    """The options of each verb, and those that take a thread."""
+    found: dict[str, list[str]] = {}
+    for name, verb in VERBS.items():
+        parser = ArgumentParser(add_help=True)
+        verb.load().declare(parser)
+        found[name] = sorted(option for option in parser._option_string_actions if option.startswith("--"))
+    return found
+
+
+def _bash() -> str:
+    cases = "\n".join(f'        {verb}) options="{" ".join(options)}" ;;' for verb, options in _options().items())
+    return f"""\
+# Names of threads are never expanded: they may hold what a shell would obey.
+_holdfast() {{
+    local word="${{COMP_WORDS[COMP_CWORD]}}" options="" name
+    COMPREPLY=()
+    if [ "$COMP_CWORD" -eq 1 ]; then
+        COMPREPLY=($(compgen -W "{" ".join(VERBS)}" -- "$word"))
+        return
+    fi
+    case "${{COMP_WORDS[1]}}" in
+{cases}
+    esac
+    case "$word" in
+        -*) COMPREPLY=($(compgen -W "$options" -- "$word")) ;;
+        *)
+            while IFS= read -r name; do
+                COMPREPLY+=("$(printf '%q' "$name")")
+            done < <(holdfast completion threads "$word" 2>/dev/null)
+            ;;
+    esac
+}}
+complete -o default -F _holdfast holdfast
+"""
+
+
+def _zsh() -> str:
+    verbs = "\n".join(f"        {quote(f'{name}:{verb.summary}')}" for name, verb in VERBS.items())
+    cases = "\n".join(f"        {verb}) options=({' '.join(options)}) ;;" for verb, options in _options().items())
+    return f"""\
+#compdef holdfast
+_holdfast() {{
+    local -a verbs options threads
+    verbs=(
+{verbs}
+    )
+    if (( CURRENT == 2 )); then
+        _describe verb verbs
+        return
+    fi
+    case "${{words[2]}}" in
+{cases}
+    esac
+    if [[ "${{words[CURRENT]}}" == -* ]]; then
+        compadd -- "${{options[@]}}"
+    else
+        threads=("${{(@f)$(holdfast completion threads "${{words[CURRENT]}}" 2>/dev/null)}}")
+        compadd -- "${{threads[@]}}"
+        _files
+    fi
+}}
+compdef _holdfast holdfast
+"""
+
+
+def _fish() -> str:
+    lines = [
+        f"complete -c holdfast -n __fish_use_subcommand -f -a {name} -d {quote(verb.summary)}"
+        for name, verb in VERBS.items()
+    ]
+    for verb, options in _options().items():
+        lines += [
+            f"complete -c holdfast -n '__fish_seen_subcommand_from {verb}' -l {option.removeprefix('--')}"
+            for option in options
+        ]
+    lines.append(
+        "complete -c holdfast -n 'not __fish_use_subcommand' -a '(holdfast completion threads (commandline -ct) "
+        "2>/dev/null)'"
+    )
+    return "\n".join(lines) + "\n"

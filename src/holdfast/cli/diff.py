@@ -1,0 +1,81 @@
+"""Show what changed between two checkpoints, of one thread or of two: what was added, removed, changed, and where.
+
+A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, it is what
+changed from the checkpoint before it.
+"""
+
+from __future__ import annotations
+
+import json
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put, put_json
+from holdfast.cli.paint import Colour, columns, cut, painted
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.errors import NotFound
+from holdfast.handle import Holdfast
+from holdfast.looking.data import data_of
+from holdfast.looking.printable import line
+from holdfast.looking.references import Found, find
+from holdfast.threads.diff import Change, diff
+from holdfast.threads.references import shown
+
+_MARKS: dict[str, tuple[str, Colour]] = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("a", metavar="A", help="a checkpoint: THREAD[@REF]")
+    parser.add_argument("b", metavar="B", nargs="?", help="another, or @REF for one of the same thread")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write the changes as JSON, whole")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf:
+        a, b = _both(hf, arguments.a, arguments.b)
+        found = diff(*(hf.thread(each.thread).load(each.checkpoint).state for each in (a, b)))
+    if arguments.json:
+        ends = {name: {"thread": each.thread, "id": each.checkpoint.id} for name, each in (("a", a), ("b", b))}
+        put_json({**ends, "changes": [data_of(change) for change in found.changes]})
+        return Exit.OK
+    for change in found.changes:
+        put(_line(change))
+    if not found:
+        say("nothing differs")
+    return Exit.OK
+
+
+def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
+    first = find(hf, a)
+    if b is None:
+        if first.checkpoint.parent is None:
+            raise NotFound(f"{shown(a)} is the first checkpoint of its thread; name another to compare it with")
+        name, id = first.thread, first.checkpoint.parent
+        try:
+            return find(hf, f"{name}@{id}"), first
+        except NotFound:
+            raise NotFound(
+                f"the checkpoint before {shown(a)} is not in this thread any more; name another to compare it with"
+            ) from None
+    return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
+
+
+def _line(change: Change) -> str:
+    mark, colour = _MARKS[change.kind]
+    path = line(change.path)
+    room = max(columns() - len(path) - 4, 24)
+    if change.kind == "changed":
+        half = (room - 3) // 2
+        text = f"{cut(_text(change.before), half)} → {cut(_text(change.after), half)}"
+    else:
+        text = cut(_text(change.after if change.kind == "added" else change.before), room)
+    return f"{painted(f'{mark} {path}', colour)}  {text}"
+
+
+def _text(value: Any) -> str:
+    return line(json.dumps(data_of(value), ensure_ascii=False))

@@ -1,0 +1,54 @@
+"""Delete whole threads, with their runs and journals. What would go is shown first.
+
+Their forks keep what they share with them. A thread that is being run is refused. What was in the files may be there
+still: `holdfast erase` removes that, too.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.asking import add_yes, may_go_on, refused
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.store import add_store, open_existing
+from holdfast.errors import LeaseHeld
+from holdfast.looking.nearest import existing
+from holdfast.threads.references import shown
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("threads", metavar="THREAD", nargs="+", help="which ones")
+    add_yes(parser)
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write the plan, and whether it was done, as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    names = list(dict.fromkeys(arguments.threads))
+    with open_existing(arguments) as hf:
+        store = hf._session.store
+        rows = [existing(hf, name) for name in names]
+        effects = [store.last_effect(row.position.thread) for row in rows]
+        if not arguments.json:
+            for row, entries in zip(rows, effects, strict=True):
+                journal = f", a journal of {entries}" if entries else ""
+                put(f"{shown(row.name)}: {counted(row.count, 'checkpoint')}{journal}, {row.summary.status}")
+        is_done = may_go_on(arguments)
+        if is_done:
+            for done, name in enumerate(names):
+                try:
+                    hf.thread(name).drop()
+                except LeaseHeld as error:
+                    raise LeaseHeld(f"{shown(name)}: {error}; dropped before it: {done} of {len(names)}") from error
+    if arguments.json:
+        gone = [
+            {"thread": row.name, "checkpoints": row.count, "entries": entries, "status": row.summary.status}
+            for row, entries in zip(rows, effects, strict=True)
+        ]
+        put_json({"done": is_done, "threads": gone})
+    elif is_done:
+        put(f"{counted(len(names), 'thread')} dropped")
+    return Exit.OK if is_done else refused(arguments)

@@ -1,0 +1,94 @@
+"""Remove all about a thread, or about every thread with a checkpoint that has some metadata, from the files, too.
+
+Children go with it, forks only with --forks. What would go is shown first; what is left, and where something of it may
+still be, is told. Ends with 1 if a reader keeps it in the files: give the command again when that has ended.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from typing import Any
+
+from holdfast.cli.asking import add_yes, may_go_on, refused
+from holdfast.cli.bar import bar
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.cli.values import given
+from holdfast.errors import ErasePending, InvalidArgument
+from holdfast.looking.nearest import existing
+from holdfast.looking.printable import line
+from holdfast.records import Erased
+from holdfast.threads import erasing
+from holdfast.threads.references import shown
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("thread", metavar="THREAD", nargs="?", help="which one")
+    parser.add_argument(
+        "--metadata", metavar="NAME=JSON", action="append", help="threads with this in a checkpoint; may be repeated"
+    )
+    parser.add_argument("--forks", action="store_true", help="what was forked from them goes, too")
+    add_yes(parser)
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write the plan, and whether it was done, as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    if (arguments.thread is None) == (arguments.metadata is None):
+        raise InvalidArgument("name a thread, or give --metadata, and not both")
+    metadata = None if arguments.metadata is None else dict(map(_entry, arguments.metadata))
+    is_pending = is_done = False
+    with open_existing(arguments) as hf:
+        if arguments.thread is not None and not arguments.yes:
+            existing(hf, arguments.thread)  # with --yes: a call that was cut off is given again, and has to go on
+        with bar("looking"):
+            told = erasing.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
+        if not arguments.json:
+            for name in told.threads:
+                put(f"{shown(name)} would be erased")
+            _tell(told)
+        if may_go_on(arguments):
+            try:
+                with bar("erasing"):
+                    told = hf.erase(arguments.thread, metadata=metadata, forks=arguments.forks)
+                is_done = True
+            except ErasePending as pending:
+                is_pending, told = True, pending.erased or told
+                say(f"holdfast erase: {pending}")
+    if arguments.json:
+        put_json({"done": is_done, "pending": is_pending, **_data(told)})
+    elif is_done:
+        _tell(told)
+        put(f"{counted(len(told.threads), 'thread')} erased")
+    if is_pending:
+        return Exit.ERROR
+    return Exit.OK if is_done else refused(arguments)
+
+
+def _tell(told: Erased) -> None:
+    for name in told.forks_left:
+        put(f"left: {shown(name)}, a fork; --forks takes it along")
+    if told.values_kept:
+        put(f"left: {counted(len(told.values_kept), 'large value')} that others use, too")
+    for what in told.beyond:
+        put(f"beyond: {line(what)}")
+
+
+def _data(told: Erased) -> dict[str, Any]:
+    return {
+        "threads": list(told.threads),
+        "forks_left": list(told.forks_left),
+        "values_kept": list(told.values_kept),
+        "beyond": list(told.beyond),
+    }
+
+
+def _entry(text: str) -> tuple[str, Any]:
+    name, separator, value = text.partition("=")
+    if not separator or not name:
+        raise InvalidArgument(f'{text!r} is not NAME=JSON, like user="ann"')
+    return name, given(value, f"metadata {name!r}")

@@ -1,0 +1,97 @@
+"""Bring the threads of another system over, every checkpoint of them, and check that each reads back equal.
+
+SOURCE is only read. Started again after it was stopped, the import goes on; what is there is not stored twice. What
+cannot be moved is skipped and told, with the reason, and the rest goes on; then the exit code is 1.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.bar import bar
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, lines, put, put_json
+from holdfast.cli.store import add_store, open_existing, open_store
+from holdfast.cli.talk import nearest
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.importers import FORMATS, Finding, Report, import_from
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    formats = "; ".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items())
+    parser.add_argument("format", metavar="FORMAT", help=formats)
+    parser.add_argument("source", metavar="SOURCE", help="what to import from, as the format has it")
+    add_store(parser)
+    parser.add_argument("--dry-run", action="store_true", help="store nothing; tell what would be imported")
+    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    if arguments.format not in FORMATS:
+        known = nearest(arguments.format, FORMATS) or f"; there is {', '.join(FORMATS)}"
+        raise InvalidArgument(f"there is no format {arguments.format!r}{known}")
+    report = _rehearsed(arguments) if arguments.dry_run else _imported(arguments)
+    if arguments.json:
+        put_json(_data(report))
+    else:
+        _tell(report)
+    return Exit.OK if report.ok else Exit.ERROR
+
+
+def _imported(arguments: Namespace) -> Report:
+    FORMATS[arguments.format].open(arguments.source, None).close()  # what is no source must not leave an empty store
+    with bar("importing") as show, open_store(arguments) as hf:
+        return import_from(hf, arguments.format, arguments.source, progress=show)
+
+
+def _rehearsed(arguments: Namespace) -> Report:
+    with bar("reading") as show:
+        try:
+            opened = open_existing(arguments)
+        except NotFound:
+            return import_from(None, arguments.format, arguments.source, dry_run=True, progress=show)
+        with opened as hf:
+            return import_from(hf, arguments.format, arguments.source, dry_run=True, progress=show)
+
+
+def _tell(report: Report) -> None:
+    for heading, found in (
+        ("skipped", report.skipped),
+        ("differs", report.differing),
+        ("remark", report.remarks),
+    ):
+        for line in lines(found):
+            put(f"{heading}: {line}")
+    if report.untold:
+        put(f"and {report.untold} more")
+    would = "would be imported" if report.dry_run else "imported"
+    moved = f"{counted(report.checkpoints, 'checkpoint')} and {counted(report.writes, 'write')} {would}"
+    put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} there already, {_checked(report)}")
+
+
+def _checked(report: Report) -> str:
+    if report.dry_run:
+        return "nothing was stored"
+    sound = "" if report.ok else f", {len(report.skipped)} skipped, {len(report.differing)} differ"
+    return f"{report.checked} read back and compared{sound}"
+
+
+def _data(report: Report) -> dict[str, object]:
+    def findings(found: tuple[Finding, ...]) -> list[dict[str, str | None]]:
+        return [{"thread": each.thread, "item": each.item, "reason": each.reason} for each in found]
+
+    return {
+        "ok": report.ok,
+        "dry_run": report.dry_run,
+        "threads": report.threads,
+        "checkpoints": report.checkpoints,
+        "writes": report.writes,
+        "present": report.present,
+        "checked": report.checked,
+        "skipped": findings(report.skipped),
+        "differing": findings(report.differing),
+        "remarks": findings(report.remarks),
+        "untold": report.untold,
+    }

@@ -1,0 +1,32 @@
+"""Merge small segments, drop what nothing names any more, and give space back to the file system.
+
+Readers and writers go on meanwhile. Ends with 1 if something damaged had to be left as it is: `holdfast verify` says
+what.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.bar import bar
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.store import add_store, open_existing
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf, bar("merging"):
+        done = hf.optimize()
+    if arguments.json:
+        put_json({"merged": done.merged, "damaged": done.damaged})
+    else:
+        left = f", {done.damaged} damaged ones left as they are" if done.damaged else ""
+        put(f"{counted(done.merged, 'segment')} merged{left}")
+    return Exit.ERROR if done.damaged else Exit.OK

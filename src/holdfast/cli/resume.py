@@ -1,0 +1,152 @@
+"""Go on with the run of one thread, as a worker would: what it did is answered from the journal, nothing is repeated.
+
+APP names the handlers, as for `holdfast worker`. A run that was submitted is resumed by its own handler; one that a
+program began by itself by the only one there is, or by --handler. Ends with 0 if it is completed or waits for an
+answer, 1 if the handler raised, 4 if somebody else runs it, 5 if it waits for somebody to settle a call in doubt.
+"""
+
+from __future__ import annotations
+
+import traceback
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable
+from typing import Any
+
+from holdfast.cli.application import load_application, load_tools
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put, put_json
+from holdfast.cli.store import add_store, existing, open_store
+from holdfast.cli.talk import nearest, say
+from holdfast.cli.worker import _lease, _told
+from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.looking.data import data_of
+from holdfast.looking.nearest import existing as existing_thread
+from holdfast.records import Question
+from holdfast.runs.handlers import guards_of
+from holdfast.runs.invoking import is_async
+from holdfast.stores.running import RunRow
+from holdfast.threads.references import shown
+
+Handlers = dict[str, Callable[[Any], Any]]
+
+_NAME = "holdfast resume"
+_ASKED = ("name", "about", "effect", "step")
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("app", metavar="APP", help="the handlers, as module:attribute")
+    parser.add_argument("thread", metavar="THREAD", help="whose run is to go on")
+    parser.add_argument("--handler", metavar="NAME", help="which of the handlers, for a run that names none")
+    parser.add_argument("--tools", metavar="APP", help="tools that the run calls by name: a list of functions")
+    parser.add_argument("--lease", metavar="SECONDS", type=_lease, default=30.0, help="as for `holdfast worker` (30)")
+    parser.add_argument("--traceback", action="store_true", help="show all of what the handler raised")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write how it ended as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    existing(arguments)
+    application = load_application(arguments.app)
+    tools = [] if arguments.tools is None else load_tools(arguments.tools)
+    with open_store(arguments, tools=tools) as hf:
+        thread = existing_thread(hf, arguments.thread)
+        row = hf._session.store.run(thread.position.thread)
+        if row is None:
+            raise NotFound(f"thread {shown(thread.name)} has no run, so there is nothing to resume")
+        if row.parent is not None:
+            raise Conflict(f"{shown(thread.name)} is a child, resumed by its parent: resume {shown(row.parent)}")
+        failure: BaseException | None = None
+        if row.status != "completed":
+            handler = _handler(arguments, row, application(hf))
+            failure = _Resuming(hf, arguments, row, handler).run()
+        after = hf._session.store.run(thread.position.thread) or row
+        question = next((each for each in hf.waiting() if each.thread == thread.name), None)
+        result = None
+        if after.status == "completed":
+            with hf.run(thread.name, version=after.version) as ended:
+                result = ended.result
+    return _tell(arguments, after, question, result, failure)
+
+
+def _handler(arguments: Namespace, row: RunRow, handlers: Handlers) -> Callable[[Any], Any]:
+    name = arguments.handler or row.handler or (next(iter(handlers)) if len(handlers) == 1 else None)
+    if name is None:
+        raise InvalidArgument(f"the run names no handler; say --handler, one of {', '.join(handlers)}")
+    if row.handler is not None and name != row.handler:
+        raise InvalidArgument(f"the run was submitted for {shown(row.handler)}, not for {shown(name)}")
+    if name not in handlers:
+        known = nearest(name, handlers) or f"; there is {', '.join(handlers)}"
+        raise InvalidArgument(f"{arguments.app} has no handler {name!r}{known}")
+    return handlers[name]
+
+
+class _Resuming:
+    """One run, with its handler."""
+
+    def __init__(self, hf: Holdfast, arguments: Namespace, row: RunRow, handler: Callable[[Any], Any]) -> None:
+        self._hf = hf
+        self._handler = handler
+        self._is_claimed = False
+        self._thread = arguments.thread
+        self._how: dict[str, Any] = {
+            "version": row.version,
+            "turn": row.turn,
+            "lease": arguments.lease,
+            "guards": guards_of(handler, ()),
+        }
+
+    def run(self) -> BaseException | None:
+        """Let the handler go on; what it raised. What keeps the run from being claimed is raised."""
+        try:
+            if is_async(self._handler):
+                import asyncio  # noqa: PLC0415 - slow to import, and most handlers are sync
+
+                asyncio.run(self._serve_async())
+            else:
+                self._serve()
+        except (Exception, SystemExit) as error:
+            if not self._is_claimed:
+                raise
+            return error
+        return None
+
+    def _serve(self) -> None:
+        with self._hf.run(self._thread, **self._how) as run:
+            self._is_claimed = True
+            result = self._handler(run)
+            if run.status == "running":
+                run.finish(result)
+
+    async def _serve_async(self) -> None:
+        async with self._hf.aio.run(self._thread, **self._how) as run:
+            self._is_claimed = True
+            result = await self._handler(run)
+            if run.status == "running":
+                await run.finish(result)
+
+
+def _tell(
+    arguments: Namespace, run: RunRow, question: Question | None, result: Any, failure: BaseException | None
+) -> Exit:
+    is_in_doubt = question is not None and question.about == "in doubt"
+    if failure is not None:
+        if arguments.traceback:
+            say("".join(traceback.format_exception(failure)).rstrip())
+        told = _told(failure, is_shown=arguments.traceback)
+        say(f"{_NAME}: the handler failed on thread {shown(arguments.thread)}: {told}")
+    if arguments.json:
+        ended = {"thread": arguments.thread, "status": run.status, "attempt": run.attempt, "result": data_of(result)}
+        asked = None if question is None else {key: data_of(getattr(question, key)) for key in _ASKED}
+        put_json({**ended, "waits_for": asked})
+    else:
+        waits = ""
+        if question is not None:
+            command = f"settle {arguments.thread} {question.effect}" if is_in_doubt else f"answer {arguments.thread}"
+            waits = f" for {shown(question.name)}: holdfast {command} …"
+        put(f"{shown(arguments.thread)} is {run.status}{waits}")
+    if is_in_doubt:
+        return Exit.IN_DOUBT
+    return Exit.OK if failure is None and run.status not in ("failed", "dead") else Exit.ERROR

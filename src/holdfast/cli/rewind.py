@@ -1,0 +1,64 @@
+"""Make an earlier checkpoint the head of its thread. Nothing is deleted: what came after it stays, as a branch.
+
+The world does not rewind with the thread. What runs did after that checkpoint is listed; where some of it cannot be
+taken back, nothing is changed unless --past-effects says that this is known.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.naming import checkpoint_data, described
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.errors import EffectsAhead, InvalidArgument
+from holdfast.looking.ahead import Ahead, effects_ahead
+from holdfast.looking.data import data_of
+from holdfast.looking.printable import line
+from holdfast.looking.references import find
+from holdfast.threads.references import shown
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("reference", metavar="THREAD@REF", help="what to go back to: thread@-2, thread@label, …")
+    parser.add_argument("--past-effects", action="store_true", help="go back past what cannot be taken back")
+    parser.add_argument("--dry-run", action="store_true", help="show what it would go back past, and do nothing")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf:
+        found = find(hf, arguments.reference)
+        if found.is_head and found.thread == arguments.reference:
+            raise InvalidArgument(f"say what to go back to, like {found.thread}@-2")
+        passed = effects_ahead(hf, found.thread, found.checkpoint)
+        refused: EffectsAhead | None = None
+        if not arguments.dry_run:
+            try:
+                hf.thread(found.thread).rewind(found.checkpoint, past_effects=arguments.past_effects)
+            except EffectsAhead as error:
+                refused = error
+    is_done = refused is None and not arguments.dry_run
+    if arguments.json:
+        put_json({**checkpoint_data(found.checkpoint), "done": is_done, "passed": data_of(passed)})
+    else:
+        for each in passed:
+            put(_line(each))
+        if is_done:
+            past = f", past {counted(len(passed), 'effect')}" if passed else ""
+            put(f"{shown(found.thread)} goes on from {described(found.checkpoint)}{past}")
+    if refused is not None:
+        say(f"holdfast rewind: {refused}")
+        return Exit.CONFLICT
+    return Exit.OK
+
+
+def _line(effect: Ahead) -> str:
+    mark = "!" if effect.must_confirm else " "
+    what = f"{line(effect.name)} ({effect.effect}, {effect.status.replace('_', ' ')})"
+    return f"{mark} step {effect.step}  effect {effect.number}  {what}  {shown(effect.thread)}"

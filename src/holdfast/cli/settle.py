@@ -1,0 +1,48 @@
+"""Say what became of a call in doubt, so that its run can go on: whether it happened is for somebody who can look.
+
+EFFECT is its number, as `holdfast effects THREAD` and `holdfast waiting` show it. --happened gives the run what the
+call returned; after --not-done it is called; after --give-up the model is told that nobody knows.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put, put_json
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.values import FORM, given
+from holdfast.looking.nearest import existing
+from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
+from holdfast.threads.references import shown
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("thread", metavar="THREAD", help="whose run made the call")
+    parser.add_argument("effect", metavar="EFFECT", type=int, help="the number of the call in the journal")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--happened", metavar="RESULT", help=f"it did, and returned this: {FORM}")
+    what.add_argument("--not-done", action="store_true", help="it did not")
+    what.add_argument("--give-up", action="store_true", help="nobody can tell")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    outcome: Outcome
+    if arguments.happened is not None:
+        outcome, word = Happened(given(arguments.happened, "the result")), "done"
+    elif arguments.not_done:
+        outcome, word = NotDone(), "not_done"
+    else:
+        outcome, word = GiveUp(), "given_up"
+    with open_existing(arguments) as hf:
+        existing(hf, arguments.thread)
+        hf.settle(arguments.thread, arguments.effect, outcome)
+    if arguments.json:
+        put_json({"thread": arguments.thread, "effect": arguments.effect, "status": word})
+    else:
+        put(f"effect {arguments.effect} of {shown(arguments.thread)} is {word.replace('_', ' ')}")
+    return Exit.OK

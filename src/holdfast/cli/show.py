@@ -1,0 +1,111 @@
+"""Show a checkpoint of a thread, by default its head: what it is, and its messages as a chat, or its state as a tree.
+
+A reference is THREAD, THREAD@-2 (the one before the head), THREAD@12 (step 12), THREAD@label, THREAD@id (enough of its
+end), or THREAD@2026-11-15T10:00 (as it was then, in UTC). --raw writes the state as JSON. Tool calls stand beside their
+results. What a terminal would obey instead of showing it is spelled out.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Iterator
+
+from holdfast.cli.amounts import age, grouped, money, sized, stamp
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.numbers import count
+from holdfast.cli.paint import STANDINGS, painted
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.cli.talks import chat_lines, tree_lines
+from holdfast.handle import Holdfast
+from holdfast.looking.chat import chat_of
+from holdfast.looking.data import data_of
+from holdfast.looking.nearest import existing
+from holdfast.looking.printable import line
+from holdfast.looking.recovery import Recovery, recovery
+from holdfast.looking.references import Found, find, state_of
+from holdfast.records import Checkpoint, Effect
+from holdfast.runs.journal import open_entries
+from holdfast.runs.recovery import effect_of
+from holdfast.threads.line import branch_of
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("reference", metavar="THREAD[@REF]", help="the checkpoint: see above")
+    how = parser.add_mutually_exclusive_group()
+    how.add_argument("--chat", action="store_true", help="the messages; this is what is shown where there are some")
+    how.add_argument("--tree", action="store_true", help="the state as a tree")
+    how.add_argument("--raw", action="store_true", help="nothing but the state, whole, as JSON")
+    parser.add_argument("--last", metavar="N", type=count, default=20, help="so many messages (20); 0: all")
+    parser.add_argument("--depth", metavar="N", type=count, default=4, help="so many levels of the tree (4)")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write all that is known of the checkpoint as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf:
+        found = find(hf, arguments.reference)
+        loaded = state_of(hf, found)
+        resume = recovery(hf, found.thread) if found.is_head else None
+        journal = _open(hf, found) if resume is not None else []
+    chat = chat_of(loaded.state, start=-arguments.last if arguments.last else 0, journal=journal)
+    if arguments.raw:
+        put_json(data_of(loaded.state))
+    elif arguments.json:
+        put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(resume)})
+    else:
+        for each in _about(loaded, found, resume):
+            put(each)
+        put("")
+        if chat is None or arguments.tree:
+            if arguments.chat:
+                say("there are no messages in this state")
+            for each in tree_lines(loaded.state, depth=arguments.depth, most=100):
+                put(each)
+        else:
+            if chat.start:
+                put(painted(f"… {counted(chat.start, 'message')} before; --last 0 shows all", "dim"))
+            for each in chat_lines(chat):
+                put(each)
+    for lost in loaded.lost:
+        say(f"{line(lost.path)} is lost: {line(lost.why)}")
+    return Exit.ERROR if loaded.lost else Exit.OK
+
+
+def _open(hf: Holdfast, found: Found) -> list[Effect]:
+    """The calls of the open step: what became of those that have no result in the state."""
+    row = existing(hf, found.thread)
+    store, number = hf._session.store, row.position.thread
+    run = store.run(number)
+    closed = 0 if run is None else run.closed
+    rows = open_entries(store, number, closed, store.last_effect(number), row.summary.step, branch_of(row.position))
+    return [effect_of(each) for each in rows]
+
+
+def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterator[str]:
+    head = " (head)" if found.is_head else ""
+    yield painted(f"{line(found.thread)}{head}", "bold")
+    status = loaded.status if resume is None else resume.standing
+    reason = loaded.reason if resume is None else resume.reason
+    yield f"  step {loaded.step}, checkpoint {loaded.seq}, {loaded.id}"
+    when = f"{stamp(loaded.created_at)} UTC ({age(loaded.created_at)} ago)"
+    yield f"  {when}, {sized(loaded.size)}, {line(loaded.trigger)}"
+    more = "" if reason is None else f": {line(reason.removeprefix(f'{status}: '))}"
+    yield f"  {painted(status, STANDINGS.get(status))}{more}"
+    if loaded.label is not None or loaded.tags:
+        label = "" if loaded.label is None else f"[{line(loaded.label)}] "
+        yield f"  {label}{' '.join(f'#{line(tag)}' for tag in loaded.tags)}".rstrip()
+    if loaded.usage is not None:
+        used = loaded.usage
+        cost = money(used.cost or None, used.currency)
+        yield f"  {grouped(used.total or used.input + used.output)} tokens{f', {cost}' if cost else ''}"
+    if loaded.agent is not None:
+        yield f"  agent {line(loaded.agent)}"
+    if resume is not None and resume.standing != "completed":
+        yield f"  resume: {line(resume.summary)}"
+        for planned in resume.calls:
+            if planned.command is not None:
+                yield f"    {line(planned.command)}"

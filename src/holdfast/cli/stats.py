@@ -1,0 +1,66 @@
+"""Say how large a store is, how it grew, and what it would take to keep a full copy of the state at each step.
+
+Looks at every checkpoint, of the namespace or of one thread, and at no state.
+"""
+
+from __future__ import annotations
+
+from argparse import ArgumentParser, Namespace
+from collections.abc import Callable, Iterator
+
+from holdfast.cli.amounts import grouped, sized
+from holdfast.cli.bar import Show, bar
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put, put_json
+from holdfast.cli.numbers import count
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.looking.data import data_of
+from holdfast.looking.printable import line
+from holdfast.looking.stats import Stats, stats
+
+_BAR = 20  # characters
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("thread", metavar="THREAD", nargs="?", help="only this thread")
+    parser.add_argument("--days", metavar="N", type=count, default=14, help="the last so many days (14)")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write the numbers as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf, bar("threads") as show:
+        found = stats(hf, arguments.thread, days=arguments.days, progress=None if show is None else _telling(show))
+    if arguments.json:
+        put_json(data_of(found))
+    else:
+        for each in _lines(found):
+            put(each)
+    for lost in found.lost:
+        say(f"cannot be read: {line(lost)}")
+    return Exit.ERROR if found.lost else Exit.OK
+
+
+def _telling(show: Show) -> Callable[[int], None]:
+    return lambda done: show("threads", done, None)
+
+
+def _lines(found: Stats) -> Iterator[str]:
+    yield f"threads      {grouped(found.threads)}"
+    yield f"checkpoints  {grouped(found.checkpoints)}"
+    for status, number in found.statuses.items():
+        yield f"  {status:<11}{grouped(number)}"
+    yield f"newest       {sized(found.newest)}  (the states of all heads)"
+    yield f"copies       {sized(found.copies)}  (a full copy of the state at each checkpoint)"
+    if found.stored is not None:
+        yield f"stored       {sized(found.stored)}  (what the store takes on disk, all namespaces)"
+    if found.saved is not None:
+        yield f"saved        {found.saved:g} times less than copies" if found.saved >= 1 else "saved        nothing yet"
+    if found.days:
+        most = max(day.checkpoints for day in found.days)
+        yield "day         checkpoints"
+        for day in found.days:
+            yield f"{day.day}  {grouped(day.checkpoints):>11}  {'#' * max(1, round(_BAR * day.checkpoints / most))}"

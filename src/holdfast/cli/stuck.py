@@ -1,0 +1,42 @@
+"""List the runs that have got nowhere for a while, those longest untouched first, and why, as far as can be told."""
+
+from __future__ import annotations
+
+import textwrap
+from argparse import ArgumentParser, Namespace
+
+from holdfast.cli.amounts import age
+from holdfast.cli.durations import seconds
+from holdfast.cli.exits import Exit
+from holdfast.cli.findings import put, put_json
+from holdfast.cli.paint import STANDINGS, columns, painted
+from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.talk import say
+from holdfast.looking.data import data_of
+from holdfast.looking.printable import line
+
+_WIDEST = 120
+
+
+def declare(parser: ArgumentParser) -> None:
+    """See `Program`."""
+    parser.add_argument("--older", metavar="AGE", type=seconds, default=300.0, help="for so long (5m)")
+    add_store(parser)
+    parser.add_argument("--json", action="store_true", help="write them as JSON")
+
+
+def run(arguments: Namespace) -> int:
+    """See `Program`."""
+    with open_existing(arguments) as hf:
+        found = list(hf.stuck(arguments.older))
+    if arguments.json:
+        put_json({"stuck": [data_of(each) for each in found]})
+    else:
+        for one in found:
+            status = painted(one.status, STANDINGS.get(one.status))
+            put(f"{painted(line(one.thread), 'bold')}  {status}, for {age(one.since)}")
+            for each in textwrap.wrap(line(one.why), max(min(columns(), _WIDEST) - 2, 20)):
+                put(f"  {each}")
+    if not found:
+        say("nothing is stuck")
+    return Exit.OK

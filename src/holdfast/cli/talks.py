@@ -1,0 +1,103 @@
+"""A chat and a tree as lines of text, safe for a terminal and as wide as it is."""
+
+from __future__ import annotations
+
+import json
+import textwrap
+from collections.abc import Iterator
+from typing import Any, Final
+
+from holdfast.cli.paint import Colour, columns, cut, painted
+from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall
+from holdfast.looking.data import data_of
+from holdfast.looking.printable import line, lines
+from holdfast.looking.tree import Node, node_of, nodes_in, value_at
+
+_WIDEST: Final = 120  # columns of a text that is wrapped
+_LONGEST: Final = 4000  # characters of one text; --raw has all
+_ROLES: Final[dict[str, Colour]] = {"user": "blue", "assistant": "green", "system": "magenta", "tool": "cyan"}
+_HOLDING: Final = ("dict", "list", "tuple", "set", "frozenset")
+
+
+def chat_lines(chat: Chat) -> Iterator[str]:
+    """Each message under its role, calls beside what came of them."""
+    for message in chat.messages:
+        yield from _message(message)
+
+
+def tree_lines(value: Any, *, depth: int, most: int) -> Iterator[str]:
+    """A value and what it holds, so many levels deep, and at most so many of each."""
+    yield from _node(value, node_of(value), "", depth, most)
+
+
+def _message(message: ChatMessage) -> Iterator[str]:
+    name = "" if message.name is None else f" {line(message.name)}"
+    role = line(message.role) or "message"
+    yield painted(f"[{message.index}] {role}{name}", _ROLES.get(message.role, "bold"))
+    for part in message.parts:
+        yield from _part(part, "    ")
+    for call in message.calls:
+        yield from _call(call)
+    yield ""
+
+
+def _part(part: Part, indent: str) -> Iterator[str]:
+    if part.kind == "data":
+        yield from _wrapped(_json(part.data), indent)
+    elif part.kind == "thought":
+        yield from (painted(each, "dim") for each in _wrapped(part.text, f"{indent}(thinks) "))
+    else:
+        yield from _wrapped(part.text, indent)
+
+
+def _call(call: ToolCall) -> Iterator[str]:
+    given = _json(call.arguments) if call.arguments is not None else ""
+    yield painted("  > ", "cyan") + cut(f"{line(call.name)}({given})", max(_width() - 4, 20))
+    if call.result is None:
+        status = call.status or "no result"
+        yield painted(f"  < {line(status)}", "yellow" if status == "in doubt" else "dim")
+        return
+    mark = "  < error: " if call.is_error else "  < "
+    texts = [each for part in call.result for each in _part(part, "")] or [""]
+    yield painted(mark, "red" if call.is_error else "cyan") + texts[0]
+    yield from (f"    {each}" for each in texts[1:])
+
+
+def _wrapped(text: str, indent: str) -> list[str]:
+    kept = text[:_LONGEST]
+    width = max(_width() - len(indent), 20)
+    blank = " " * len(indent)
+    shown: list[str] = []
+    for each in lines(kept):
+        shown += textwrap.wrap(each, width, drop_whitespace=False, replace_whitespace=False) or [""]
+    if len(text) > _LONGEST:
+        shown.append(f"… {len(text) - _LONGEST} more characters")
+    return [f"{indent if at == 0 else blank}{each}".rstrip() for at, each in enumerate(shown)]
+
+
+def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterator[str]:
+    key = painted(line(node.key), "cyan") + (": " if node.key else "")
+    if node.kind not in _HOLDING:
+        text = f'"{line(node.text)}"' if node.kind == "text" else line(node.text)
+        more = f" … {node.count} in all" if node.is_cut else ""
+        room = max(_width() - len(indent) - len(node.key) - 2 - len(more), 20)
+        yield f"{indent}{key}{cut(text, room)}{more}"
+        return
+    marks = {"dict": "{}", "list": "[]", "tuple": "()"}.get(node.kind, node.kind)
+    count = "" if not node.count else f" {node.count}"
+    yield f"{indent}{key}{painted(f'{marks}{count}', 'dim')}"
+    if depth <= 0:
+        return
+    page = nodes_in(value, limit=most)
+    for inside in page.nodes:
+        yield from _node(value_at(value, inside.at), inside, f"{indent}  ", depth - 1, most)
+    if page.total > len(page.nodes):
+        yield f"{indent}  … {page.total - len(page.nodes)} more"
+
+
+def _json(value: Any) -> str:
+    return line(json.dumps(data_of(value), ensure_ascii=False))
+
+
+def _width() -> int:
+    return min(columns(), _WIDEST)

@@ -1,0 +1,340 @@
+"""Threads as JSON lines, all that is stored of them: for another store, another machine, another program.
+
+Threads are written one by one, those whose cells others use first, and each is checked before it is written. Only what
+one thread needs is held: where the cells are that its deleted checkpoints have left.
+"""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from typing import IO, Final
+
+import msgspec
+
+from holdfast.errors import Damaged, HoldfastError, InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.runs.claiming import is_free
+from holdfast.runs.journal import now
+from holdfast.state.loading import read_skeleton
+from holdfast.state.reach import reachable
+from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, ThreadRow
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.running import RunRow
+from holdfast.stores.walking import walk
+from holdfast.threads import portable
+from holdfast.threads.copying import run_of
+from holdfast.threads.gathering import Gathered
+from holdfast.threads.references import shown
+from holdfast.threads.soundness import Examiner
+
+_PAGE: Final = 200
+_LOOKS_MAX: Final = 50  # at a thread that moves each time
+
+Progress = Callable[[str, int, int], None]
+Write = Callable[[bytes], object]
+
+
+class Exported(msgspec.Struct, frozen=True, kw_only=True):
+    """What was written, and what was left out because it is damaged."""
+
+    threads: int
+    checkpoints: int
+    entries: int
+    bytes: int
+    left_out: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.left_out
+
+
+def export_jsonl(
+    hf: Holdfast,
+    target: str | os.PathLike[str] | IO[bytes],
+    *,
+    threads: Sequence[str] | None = None,
+    prefix: str | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write threads, those named, those whose names begin with `prefix`, or all, to a new file or to an open one.
+
+    NotFound if a named thread is not there, InvalidArgument if the file is. A thread of which something is damaged is
+    left out and told: `hf.repair` copies what of it can be read. What is encrypted is written in clear.
+    """
+    if threads is not None and prefix is not None:
+        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+    hf._session.check_open()
+    exporting = _Exporting(hf, _selected(hf, threads, prefix), progress)
+    if not isinstance(target, str | os.PathLike):
+        return exporting.run(target.write)
+    with _created(target) as file:
+        try:
+            done = exporting.run(file.write)
+            file.flush()
+            os.fsync(file.fileno())
+        except BaseException:
+            # Half an export is worth nothing, and would be in the way of the next.
+            with suppress(OSError):
+                os.unlink(target)
+            raise
+    return done
+
+
+def _created(path: str | os.PathLike[str]) -> IO[bytes]:
+    try:
+        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    except FileExistsError:
+        raise InvalidArgument(f"{os.fspath(path)} is there already; name a new file. Nothing was written") from None
+    except OSError as error:
+        raise HoldfastError(f"cannot write {os.fspath(path)} ({error.strerror})") from error
+    return os.fdopen(number, "wb", buffering=1 << 20)
+
+
+def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -> dict[int, str]:
+    """The numbers and names of the threads to write."""
+    if threads is None:
+        store, after = hf._session.store, None
+        found: dict[int, str] = {}
+        while page := store.threads(prefix=prefix or "", after=after, limit=_PAGE):
+            found.update((row.position.thread, row.name) for row in page)
+            after = page[-1].name
+        return found
+    rows = {name: hf._session.store.thread(name) for name in threads}
+    missing = [name for name, row in rows.items() if row is None]
+    if missing:
+        raise NotFound(f"there is no thread {shown(missing[0])}; hf.threads() lists what there is")
+    return {row.position.thread: row.name for row in rows.values() if row is not None}
+
+
+class _Exporting:
+    """One export: what is to be written, what was, and what could not be."""
+
+    def __init__(self, hf: Holdfast, selected: dict[int, str], progress: Progress | None) -> None:
+        self._store: Store = hf._session.store
+        self._namespace = hf._session.namespace
+        self._selected = selected
+        self._progress = progress
+        self._users: defaultdict[int, set[int]] = defaultdict(set)
+        self._values: set[bytes] = set()
+        self._left_out: list[Problem] = []
+        self._threads = self._checkpoints = self._entries = self._bytes = self._lines = 0
+        self._write: Write = len
+
+    def run(self, write: Write) -> Exported:
+        self._write = write
+        store = self._store
+        self._put(
+            portable.Opening(
+                format=portable.FORMAT,
+                id=uuid.uuid4().hex,
+                made=now(),
+                namespace=portable.shown(self._namespace),
+                keyed=store.hashing is not PLAIN,
+            )
+        )
+        self._look_who_uses_whom()
+        order = list(self._ordered())
+        for done, number in enumerate(order):
+            self._tell("exporting", done, len(order))
+            self._thread(number)
+        self._put(portable.Closing(threads=self._threads, checkpoints=self._checkpoints))
+        self._tell("exporting", len(order), len(order))
+        return Exported(
+            threads=self._threads,
+            checkpoints=self._checkpoints,
+            entries=self._entries,
+            bytes=self._bytes,
+            left_out=tuple(self._left_out),
+        )
+
+    # -- which, and in which order -----------------------------------------------------------------------------------
+
+    def _look_who_uses_whom(self) -> None:
+        for done, (number, name) in enumerate(list(self._selected.items())):
+            self._tell("reading", done, len(self._selected))
+            try:
+                for span, _ in self._reached(number):
+                    if span.thread != number:
+                        self._users[span.thread].add(number)
+            except Damaged as damage:
+                self._leave_out(number, name, str(damage))
+
+    def _ordered(self) -> Iterator[int]:
+        """All that is to be written, whatever others use before them."""
+        uses: defaultdict[int, set[int]] = defaultdict(set)
+        for used, users in self._users.items():
+            for user in users:
+                uses[user].add(used)
+        done: set[int] = set()
+        for number in sorted({*self._selected, *self._users}):
+            waiting = [number]
+            while waiting:
+                at = waiting[-1]
+                first = [each for each in sorted(uses[at]) if each not in done and each not in waiting]
+                if first:
+                    waiting.append(first[0])
+                    continue
+                waiting.pop()
+                if at not in done:
+                    done.add(at)
+                    yield at
+
+    def _reached(self, number: int) -> Iterable[tuple[Span, object]]:
+        return reachable(self._store, number, self._roots(number), nodes_only=True)
+
+    def _roots(self, number: int) -> Iterator[Refs]:
+        after = 0
+        while page := self._store.refs(number, after=after, limit=_PAGE):
+            yield from (row.refs for row in page)
+            after = page[-1].seq
+
+    # -- a thread ----------------------------------------------------------------------------------------------------
+
+    def _thread(self, number: int) -> None:
+        gathered = Gathered()
+        name = self._selected.get(number)
+        stand = None if name is None else self._stand(number, name)
+        if name is not None and stand is not None and not self._examine(number, name, stand[0], gathered):
+            stand, gathered = None, Gathered()
+        for user in self._users.get(number, ()):
+            if user in self._selected:
+                for span, _ in self._reached(user):
+                    if span.thread == number:
+                        gathered.names(span)
+        strays: defaultdict[int, list[Span]] = defaultdict(list)
+        for seq, span in gathered.strays(number):
+            strays[seq if stand is None else min(seq, stand[0].position.last)].append(span)
+        if stand is not None:
+            self._whole(*stand, strays)
+        elif strays:
+            self._cells_only(number, strays)
+
+    def _stand(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
+        """The thread, its run and its last journal entry, all of one moment."""
+        try:
+            for _ in range(_LOOKS_MAX):
+                thread = self._store.thread(name)
+                run = self._store.run(number)
+                entries = self._store.last_effect(number)
+                if thread is None or thread.position.thread != number:
+                    raise NotFound(f"thread {shown(name)} was dropped while it was being exported")
+                again = self._store.thread(name)
+                if again is not None and again.position == thread.position and _is_same(self._store.run(number), run):
+                    return thread, run, entries
+        except Damaged as damage:
+            self._leave_out(number, name, str(damage))
+            return None
+        raise HoldfastError(f"thread {shown(name)} moved {_LOOKS_MAX} times while it was looked at; export it later")
+
+    def _examine(self, number: int, name: str, thread: ThreadRow, gathered: Gathered) -> bool:
+        """Whether a thread is sound; and which cells it has and needs."""
+        named: list[Span] = []
+        try:
+            with Examiner(self._store, names=named.append) as examiner:
+                for examined in examiner.thread(number):
+                    if examined.seq > thread.position.last:
+                        break
+                    if examined.problems and (examined.is_chained or len(examined.problems) > 1):
+                        raise Damaged(f"checkpoint {examined.seq}: {'; '.join(examined.problems)}")
+                    if examined.row is not None and not examined.row.deleted:
+                        gathered.wrote(number, examined.seq, read_skeleton(examined.row).wrote)
+                    for span in named:
+                        if span.thread == number:
+                            gathered.names(span)
+                    named.clear()
+            after = 0
+            while page := self._store.effects(number, after=after, limit=_PAGE):
+                after = page[-1].number
+        except Damaged as damage:
+            self._leave_out(number, name, str(damage))
+            return False
+        return True
+
+    def _leave_out(self, number: int, name: str, why: str) -> None:
+        self._selected.pop(number, None)
+        self._left_out.append(Problem(name, (), f"{why}; all of the thread was left out"))
+
+    def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
+        number, position = thread.position.thread, thread.position
+        self._put(
+            portable.ThreadLine(
+                number=number,
+                name=portable.shown(thread.name),
+                last=position.last,
+                head=position.head,
+                move=position.move,
+                summary=portable.shown(msgspec.to_builtins(thread.summary)),
+            )
+        )
+        begun = self._lines
+        for row in self._rows(number, position.last):
+            self._cells(number, row.seq, row, strays.get(row.seq, ()))
+            self._put(portable.checkpoint_line(row))
+            self._checkpoints += not row.deleted
+        after = 0
+        while after < entries:
+            for entry in self._store.effects(number, after=after, limit=min(_PAGE, entries - after)):
+                self._put(portable.entry_line(entry))
+                after = entry.number
+                self._entries += 1
+        if run is not None:
+            self._put(portable.run_line(run, held=run.status == "running" and not is_free(self._store, run)))
+        self._put(portable.DoneLine(number=number, lines=self._lines - begun))
+        self._threads += 1
+
+    def _rows(self, number: int, last: int) -> Iterator[CheckpointRow]:
+        after = 0
+        while after < last:
+            for row in walk(self._store, number, after=after, limit=min(_PAGE, last - after)):
+                if isinstance(row, Damaged):
+                    raise row
+                yield row
+                after = row.seq
+
+    def _cells_only(self, number: int, strays: dict[int, list[Span]]) -> None:
+        """A thread that is not to be written, was dropped, or is damaged: others use cells of it."""
+        name = portable.shown(f"cells of thread {number}")
+        self._put(portable.ThreadLine(number=number, name=name, last=max(strays), gone=True))
+        begun = self._lines
+        for seq in sorted(strays):
+            self._cells(number, seq, None, strays[seq])
+        self._put(portable.DoneLine(number=number, lines=self._lines - begun))
+
+    def _cells(self, number: int, seq: int, row: CheckpointRow | None, strays: Sequence[Span]) -> None:
+        """What comes with a commit, shared values first."""
+        spans = list(strays)
+        named: list[Refs] = []
+        if row is not None and not row.deleted:
+            spans += [Span(number, *wrote, seq, seq) for wrote in read_skeleton(row).wrote]
+            named.append(row.refs)
+        runs = [run_of(self._store, span) for span in sorted(spans, key=lambda span: (span.log, span.start))]
+        named += [refs for run in runs for refs in run.refs]
+        for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
+            if digest not in self._values:
+                for line in portable.value_lines(digest, self._store.value(digest)):
+                    self._put(line)
+                self._values.add(digest)
+        for run in runs:
+            for cell in portable.cell_lines(seq, run):
+                self._put(cell)
+
+    def _put(self, line: portable.AnyLine) -> None:
+        data = portable.written(line)
+        self._write(data)
+        self._bytes += len(data)
+        self._lines += 1
+
+    def _tell(self, what: str, done: int, of: int) -> None:
+        if self._progress is not None:
+            self._progress(what, done, of)
+
+
+def _is_same(one: RunRow | None, other: RunRow | None) -> bool:
+    """Whether nothing happened in a run but that its lease was renewed."""
+    if one is None or other is None:
+        return one is other
+    return (one.fence, one.status, one.closed, one.turn) == (other.fence, other.status, other.closed, other.turn)

@@ -1,0 +1,391 @@
+"""What `holdfast export` wrote, brought into a store: ids, times, order, moves, forks, journals and runs stay.
+
+The file is read once, line by line. A thread that is there is told by the ids of its checkpoints; what of it is missing
+is added behind them. Cells of threads that are not in the file as such are stored when a thread needs them, under a
+name that is dropped in the end, as that of any thread from which another was forked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.errors import Damaged, HoldfastError, InvalidArgument
+from holdfast.handle import Holdfast
+from holdfast.importers.frame import SourceThread, Tally, Unusable
+from holdfast.importers.jsonl_file import Reader, Values, opening_of
+from holdfast.state.loading import read_skeleton
+from holdfast.stores.contract import CheckpointRow, Refs, Run, SharedValue, Store, Summary, ThreadRow
+from holdfast.stores.hashing import PLAIN
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.threads import meta as metas
+from holdfast.threads import portable
+from holdfast.threads.replica import Replica
+from holdfast.threads.soundness import Examiner
+
+_CUT_OFF: Final = "the file ends before its end: what is in it was imported, export the rest again"
+_LINES_MISSING: Final = "lines of it, or of a thread whose cells it uses, are missing"
+_UNENDED: Final = "it is being imported"
+_HELD: Final = "somebody was running it when it was exported; resume it if that run has ended"
+_STUBS_MAX: Final = 50
+
+
+def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
+    """A file of ours. NotFound if there is none, InvalidArgument if it is another, NewerFormat if it is newer."""
+    reader = Reader(path)
+    try:
+        opening = opening_of(reader)
+        return JsonlSource(reader, opening, None if hf is None else hf._session.store)
+    except BaseException:
+        reader.close()
+        raise
+
+
+class JsonlSource:
+    """See `Source`."""
+
+    def __init__(self, reader: Reader, opening: portable.Opening, store: Store | None) -> None:
+        self.reader: Final = reader
+        self.opening: Final = opening
+        self.store: Final = store
+        self.values: Final = Values(store)
+        self.numbers: Final[dict[int, int]] = {}
+        self.is_storing = False
+        self._gone: dict[int, int] = {}
+
+    def size(self) -> int:
+        closing = self.reader.closing()
+        return 0 if closing is None else closing.checkpoints
+
+    def threads(self) -> Iterator[SourceThread]:
+        line: portable.AnyLine | None = None
+        threads = 0
+        while not isinstance(line, portable.Closing):
+            try:
+                line = self.reader.next()
+                if isinstance(line, portable.ValueLine):
+                    self.values.pass_by(self.reader, line)
+                elif isinstance(line, portable.ThreadLine) and line.gone:
+                    self._gone[line.number] = self.reader.offset
+                elif isinstance(line, portable.ThreadLine):
+                    threads += 1
+                    yield _FileThread(self, line, self.reader)
+                elif line is None:
+                    yield _Lost(self.reader.path, _CUT_OFF)
+                    break
+            except Damaged as damage:
+                yield _Lost(self.reader.path, f"{damage}; it and what belongs to it was left out")
+        if isinstance(line, portable.Closing) and line.threads != threads:
+            yield _Lost(self.reader.path, f"{line.threads} threads were exported, and {threads} can be found")
+        if self.is_storing:
+            self._drop_gone()
+
+    def close(self) -> None:
+        self.reader.close()
+
+    def need(self, named: Iterable[Refs]) -> None:
+        """Make sure that the threads whose cells are named have a number in the store."""
+        for thread in {span.thread for refs in named for span in refs.spans if span.thread}:
+            if thread in self.numbers:
+                continue
+            if thread not in self._gone:
+                raise Unusable("it was forked from a thread that was not imported")
+            self._bring_gone(thread)
+
+    def _bring_gone(self, number: int) -> None:
+        reader = Reader(self.reader.path, self._gone[number])
+        try:
+            line = reader.next()
+            if not isinstance(line, portable.ThreadLine):
+                raise Damaged("a thread is not where it was")
+            thread = _FileThread(self, replace(line, name=portable.shown(self._gone_name(number))), reader)
+            try:
+                thread.bring_cells()
+            except BaseException:
+                thread.give_up()
+                raise
+        finally:
+            reader.close()
+
+    def _drop_gone(self) -> None:
+        """Their names; the cells stay as long as others use them. Also what an import left that was stopped."""
+        for number in self._gone:
+            found = None if self.store is None else self.store.thread(self._gone_name(number))
+            if self.store is not None and found is not None:
+                self.store.drop(found.position.thread)
+
+    def _gone_name(self, number: int) -> str:
+        return f"cells of thread {number} of export {self.opening.id}"
+
+
+class _Lost:
+    """What stands for a part of the file that cannot be read."""
+
+    def __init__(self, path: str, why: str) -> None:
+        self.name = path
+        self._why = why
+
+    def move(self, tally: Tally) -> None:
+        raise Unusable(self._why)
+
+    def check(self, tally: Tally) -> None:
+        raise Unusable(self._why)
+
+
+class _FileThread:
+    """A thread of the file, whose lines come next."""
+
+    def __init__(self, source: JsonlSource, line: portable.ThreadLine, reader: Reader) -> None:
+        self.name = portable.thread_name(line)
+        self._source = source
+        self._reader = reader
+        self._line = line
+        self._cells: list[portable.CellLine] = []
+        self._last: tuple[CheckpointRow, list[portable.CellLine]] | None = None
+        self._digests: dict[int, bytes] = {}
+        self._brought: set[bytes] = set()
+        self._stubs: list[int] = []
+        self._known: ThreadRow | None = None
+        self._replica: Replica | None = None
+
+    def move(self, tally: Tally) -> None:
+        """See `SourceThread`."""
+        try:
+            self._move(tally)
+        except (Damaged, InvalidArgument, Unusable):
+            self.give_up()
+            raise
+        except HoldfastError:
+            # What is there of it is not all: nothing may be built on it.
+            self._source.numbers.pop(self._line.number, None)
+            raise
+
+    def _move(self, tally: Tally) -> None:
+        is_stored = self._source.is_storing = not tally.dry_run and self._source.store is not None
+        self._begin()
+        entries: list[EffectRow] = []
+        run: portable.RunLine | None = None
+        lines = 0
+        while not isinstance(line := self._reader.next(), portable.DoneLine):
+            lines += 1
+            if isinstance(line, portable.CellLine):
+                self._cells.append(line)
+            elif isinstance(line, portable.ValueLine):
+                lines += line.of - 1
+                self._source.values.pass_by(self._reader, line)
+            elif isinstance(line, portable.CheckpointLine):
+                self._checkpoint(tally, portable.row_of(line), is_stored)
+            elif isinstance(line, portable.EntryLine):
+                entries.append(portable.entry_of(line))
+            elif isinstance(line, portable.RunLine):
+                run = line
+            else:
+                if line is not None:
+                    self._reader.give_back(line)
+                raise Unusable(_LINES_MISSING)
+        if (lines, self._line.number) != (line.lines, line.number):
+            raise Unusable(_LINES_MISSING)
+        self._end(tally, None if run is None else _released(run), entries, is_stored)
+
+    def check(self, tally: Tally) -> None:
+        """See `SourceThread`: all that is stored of it is read, and fits its digests."""
+        store, number = self._source.store, self._source.numbers.get(self._line.number)
+        if store is None or number is None:
+            return
+        with Examiner(store) as examiner:
+            for examined in examiner.thread(number):
+                if examined.problems and (examined.is_chained or len(examined.problems) > 1):
+                    tally.differ(f"checkpoint {examined.seq}", "; ".join(examined.problems))
+                if examined.row is not None and not examined.row.deleted:
+                    tally.checked()
+
+    def bring_cells(self) -> None:
+        """Store the cells of a thread that is gone, in commits of the numbers that name them."""
+        self._begin()
+        replica = self._made()
+        by_seq: dict[int, list[portable.CellLine]] = {}
+        lines = 0
+        while not isinstance(line := self._reader.next(), portable.DoneLine):
+            lines += 1
+            if isinstance(line, portable.CellLine):
+                by_seq.setdefault(line.seq, []).append(line)
+            elif isinstance(line, portable.ValueLine):
+                for _ in range(1, line.of):
+                    self._reader.next()
+                    lines += 1
+            else:
+                raise Unusable(_LINES_MISSING)
+        if (lines, self._line.number) != (line.lines, line.number):
+            raise Unusable(_LINES_MISSING)
+        for seq in range(1 if self._known is None else self._known.position.last + 1, self._line.last + 1):
+            runs = portable.runs_of(by_seq.get(seq, ()))
+            self._source.need(refs for run in runs for refs in run.refs)
+            replica.commit(seq, None, runs, wrote=None)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _begin(self) -> None:
+        store = self._source.store
+        self._known = None if store is None else store.thread(self.name)
+        if self._known is not None:
+            self._source.numbers[self._line.number] = self._known.position.thread
+
+    def _made(self) -> Replica:
+        store = self._source.store
+        if store is None:
+            raise HoldfastError("there is no store to import to")
+        if self._replica is None:
+            self._replica = Replica(
+                store,
+                self.name,
+                self._line.number,
+                self._source.numbers,
+                bring=self._bring,
+                addresses=self._source.values.addresses,
+                at=None if self._known is None else self._known.position,
+            )
+        return self._replica
+
+    def _checkpoint(self, tally: Tally, row: CheckpointRow, is_stored: bool) -> None:
+        cells, self._cells = self._cells, []
+        self._digests[row.seq] = row.digest
+        if self._is_there(row):
+            if row.deleted:
+                self._stubs.append(row.seq)
+            else:
+                tally.present()
+            return
+        self._check_digest(row, cells)
+        if row.seq == self._line.last:
+            self._last = row, cells  # with what comes with it
+            return
+        if not row.deleted:
+            tally.moved(0)
+        if is_stored:
+            self._commit(row, cells)
+
+    def _is_there(self, row: CheckpointRow) -> bool:
+        """Whether the store has a checkpoint already. `Unusable` if it has another in its place."""
+        known, store = self._known, self._source.store
+        if known is None or store is None or row.seq > known.position.last:
+            return False
+        there = store.checkpoint(known.position.thread, row.seq)
+        if there is None or there.id != row.id:
+            raise Unusable("there is another thread of that name; drop that one, or import to another store")
+        return True
+
+    def _check_digest(self, row: CheckpointRow, cells: list[portable.CellLine]) -> None:
+        if row.deleted:
+            return
+        wrote = _wrote(row, portable.runs_of(cells))
+        if self._source.opening.keyed:
+            return
+        meta = metas.decode(row)
+        parent = meta.parent_digest
+        if row.parent is not None and not row.parent[0] and not parent:
+            parent = self._digests.get(row.parent[1], b"")
+        if metas.digest_of(PLAIN, row, wrote, parent) != row.digest:
+            raise Unusable(f"checkpoint {row.seq} is not what was exported: lines of it are missing or were changed")
+
+    def _commit(
+        self,
+        row: CheckpointRow,
+        cells: list[portable.CellLine],
+        run: RunRow | None = None,
+        entries: Iterable[EffectRow] = (),
+        summary: Summary | None = None,
+    ) -> None:
+        replica = self._made()
+        known = self._known
+        if known is not None and row.seq == known.position.last + 1:
+            self._require_unmoved(known, row)
+        runs = portable.runs_of(cells)
+        self._source.need([row.refs, *(refs for each in runs for refs in each.refs)])
+        wrote = None if row.deleted else _wrote(row, runs)
+        if row.deleted:
+            self._stubs.append(row.seq)
+        replica.commit(row.seq, row, runs, wrote=wrote, summary=summary, run=run, entries=entries)
+        if not row.deleted or len(self._stubs) > _STUBS_MAX:
+            self._forget()
+
+    def _forget(self) -> None:
+        """Make tombstones of what stands for deleted checkpoints: nobody is to take it for a state."""
+        replica = self._made()
+        replica.forget([seq for seq in self._stubs if seq != replica.at.head])
+        self._stubs = [seq for seq in self._stubs if seq == replica.at.head]
+
+    def give_up(self) -> None:
+        """Part of a thread would look like an older state of it: what this import has begun is dropped again."""
+        number = self._source.numbers.pop(self._line.number, None)
+        if self._source.store is not None and self._replica is not None and self._known is None and number is not None:
+            self._source.store.drop(number)
+
+    def _require_unmoved(self, known: ThreadRow, row: CheckpointRow) -> None:
+        store = self._source.store
+        has_run = store is not None and store.run(known.position.thread) is not None
+        if has_run or known.position.move >= row.move:
+            raise Unusable("an older copy of it is there; drop that one, and import again")
+
+    def _bring(self, named: Iterable[Refs]) -> tuple[SharedValue, ...]:
+        """The values that this thread has not brought. What others brought may be gone with them by now."""
+        new = [digest for refs in named for digest in refs.values if digest not in self._brought]
+        values = [self._source.values.read(self._reader.path, digest) for digest in dict.fromkeys(new)]
+        self._brought.update(new)
+        return tuple(values)
+
+    def _end(self, tally: Tally, run: RunRow | None, entries: list[EffectRow], is_stored: bool) -> None:
+        """The last checkpoint, with the run and its journal; then the moves that no checkpoint followed."""
+        line, known = self._line, self._known
+        if self._last is not None:
+            row, cells = self._last
+            if not row.deleted:
+                tally.moved(len(entries))
+            if not is_stored:
+                return
+            summary = portable.meant_record(line.summary, Summary)
+            moves_on = run is not None and line.move > row.move and run.status in ("queued", "running", "waiting")
+            if run is not None and run.reason == _HELD:
+                summary = replace(summary, status=run.status)
+            stored = _unended(run) if run is not None and moves_on else run
+            self._commit(row, cells, stored, entries, summary)
+        elif not is_stored or known is None or known.position.last != line.last:
+            return  # nothing is missing, or it went on by itself
+        self._settle(run)
+
+    def _settle(self, run: RunRow | None) -> None:
+        replica, line = self._made(), self._line
+        store = self._source.store
+        if replica.at.move < line.move:
+            replica.lead_to(line.head, line.move, portable.meant_record(line.summary, Summary))
+        self._forget()
+        stored = None if store is None else store.run(replica.at.thread)
+        if store is not None and run is not None and stored is not None and stored.reason == _UNENDED:
+            store.claim(stored, replace(run, thread=stored.thread, fence=stored.fence + 1))
+
+
+def _wrote(row: CheckpointRow, runs: list[Run]) -> list[Run]:
+    """Those of the cells which came with a commit that it wrote, as it wrote them."""
+    wrote: list[Run] = []
+    for log, start, count in read_skeleton(row).wrote:
+        end = start + count
+        held = (run for run in runs if run.log == log and run.start <= start and end <= run.start + len(run.cells))
+        run = next(held, None)
+        if run is None:
+            raise Unusable(f"checkpoint {row.seq}: cells of it are missing")
+        wrote.append(Run(log, start, run.cells[start - run.start :][:count], run.refs[start - run.start :][:count]))
+    return wrote
+
+
+def _released(line: portable.RunLine) -> RunRow:
+    """The record of a run in its new store: nobody holds it. One that somebody was running may still be: it waits."""
+    run = replace(portable.run_of(line), thread=0, lease_until=0, lease_first=0)
+    if line.held:
+        return replace(run, status="halted", reason=_HELD, owner=None)
+    return run if run.status == "running" else replace(run, owner=None)
+
+
+def _unended(run: RunRow) -> RunRow:
+    """The record while rewinds are still to be made: no worker takes it."""
+    return replace(run, status="halted", reason=_UNENDED, owner=None)

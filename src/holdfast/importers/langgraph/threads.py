@@ -1,0 +1,256 @@
+"""The namespaces of LangGraph's threads, each moved to a thread of its own, as `HoldfastSaver` keeps them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Iterator
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.adapters.langgraph.carrying import (
+    Foreign,
+    carry,
+    carry_writes,
+    differences,
+    early_writes,
+    stored_writes,
+    unlike,
+)
+from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.naming import track_name
+from holdfast.adapters.langgraph.notes import Note, note_of
+from holdfast.adapters.langgraph.recent import Recent
+from holdfast.adapters.langgraph.track import Track, View
+from holdfast.adapters.langgraph.writing import Write
+from holdfast.errors import InvalidArgument
+from holdfast.handle import Holdfast
+from holdfast.importers.frame import SourceThread, Tally, Unusable
+from holdfast.importers.langgraph.database import Database
+from holdfast.stores.contract import Store
+
+_REINDEX: Final = 1000  # rows, after which a track forgets what it listed
+
+
+class LangGraphSource:
+    """A database of LangGraph's, and the store its threads go to."""
+
+    def __init__(self, database: Database, hf: Holdfast | None) -> None:
+        self._database = database
+        self._core = None if hf is None else Core(hf)
+        self._tracks: Generator[tuple[object, object]] | None = None
+
+    def size(self) -> int:
+        return self._database.size()
+
+    def threads(self) -> Iterator[SourceThread]:
+        self._tracks = self._database.tracks()
+        for thread_id, namespace in self._tracks:
+            texts = (thread_id, namespace) if isinstance(thread_id, str) and isinstance(namespace, str) else ("", "")
+            yield LangGraphThread(self._database, self._core, *texts)
+
+    def close(self) -> None:
+        # What lists them has a cursor open, also if the import ends before it does.
+        if self._tracks is not None:
+            self._tracks.close()
+        self._database.close()
+
+
+class LangGraphThread:
+    """One namespace of a thread.
+
+    Checkpoints are told apart by their ids: one that is there is not stored again. A thread that went on here, after
+    it was imported, is left as it is.
+    """
+
+    def __init__(self, database: Database, core: Core | None, thread_id: str, namespace: str) -> None:
+        self._database = database
+        self._core = core
+        self._thread_id = thread_id
+        self._namespace = namespace
+        self._ids: dict[str, str | None] = {}
+        self._skipped: set[str] = set()
+        # Not the core's: what a track knows of its rows is forgotten with the thread.
+        self._track = None if core is None else Track(core.session, thread_id, namespace)
+
+    @property
+    def name(self) -> str:
+        return track_name(self._thread_id, self._namespace)
+
+    # -- moving -----------------------------------------------------------------------------------------------------
+
+    def move(self, tally: Tally) -> None:
+        if not self._thread_id:
+            raise Unusable("its thread id is empty, or no text")
+        self._ids = self._database.ids(self._thread_id, self._namespace)
+        stored = self._stored_ids()
+        went_on = bool(stored - self._ids.keys())
+        for number, id in enumerate(parents_first(self._ids), 1):
+            if id in stored:
+                tally.present()
+                continue
+            if went_on:
+                self._skip(tally, id, "the thread has gone on here since it was imported; it is not mixed with it")
+                continue
+            try:
+                self._move(tally, id)
+            except (Unusable, InvalidArgument) as error:
+                self._skip(tally, id, str(error))
+            if self._track is not None and number % _REINDEX == 0:
+                self._track.reindex()
+        if not went_on:
+            self._point(tally)
+            self._move_early(tally)  # to the head
+
+    def _move(self, tally: Tally, id: str) -> None:
+        foreign = self._read(tally, id)
+        if foreign.parent is not None and foreign.parent not in self._ids:
+            tally.remark(f"checkpoint {id}", f"its parent {foreign.parent} is not in the source")
+        count = len(foreign.writes)
+        if self._core is not None and self._track is not None and not tally.dry_run:
+            carry(self._track, foreign)
+        tally.moved(count)
+
+    def _skip(self, tally: Tally, id: str, reason: str) -> None:
+        self._skipped.add(id)
+        tally.skip_checkpoint(id, reason)
+
+    def _read(self, tally: Tally | None, id: str) -> Foreign:
+        """A checkpoint with its writes; what is bad among them is told if there is a tally."""
+        foreign = self._database.checkpoint(self._thread_id, self._namespace, id)
+        return replace(foreign, writes=self._writes(tally, id))
+
+    def _writes(self, tally: Tally | None, id: str) -> list[Write]:
+        writes, bad = self._database.writes(self._thread_id, self._namespace, id)
+        if tally is not None:
+            for which, reason in bad:
+                tally.skip(f"checkpoint {id}, write {which}", reason)
+        return writes
+
+    def _move_early(self, tally: Tally) -> None:
+        """Writes whose checkpoint is not in the source: a run was saving it, or it was deleted."""
+        early = self._early()
+        for id in self._orphans():
+            writes = self._writes(tally, id)
+            if self._track is not None:
+                writes = unlike(early.get(id, []), writes, self._track.placer.session.redaction)
+            if writes:
+                tally.moved_writes(len(writes))
+                if self._core is not None and self._track is not None and not tally.dry_run:
+                    carry_writes(self._core, self._track, id, writes)
+
+    def _orphans(self) -> list[str]:
+        return sorted(self._database.owners(self._thread_id, self._namespace) - self._ids.keys())
+
+    def _point(self, tally: Tally) -> None:
+        """Make the latest checkpoint the head. It is not if a child has a smaller id than its parent."""
+        track = self._track
+        if track is None or tally.dry_run:
+            return
+        with track.line:
+            view = track.look()
+            row = None if view.tip is None else track.row_of(view, view.tip)
+            if row is not None and view.is_newest and view.note is not None and view.note.id != view.tip:
+                track.point(row)
+
+    # -- checking ---------------------------------------------------------------------------------------------------
+
+    def check(self, tally: Tally) -> None:
+        core, track = self._core, self._track
+        if core is None or track is None:
+            return
+        seen: set[str] = set()
+        recent: Any = Recent(track.store)
+        went_on = bool(self._stored_ids() - self._ids.keys())
+        for note in self._notes():
+            if note.id is None or note.id in seen:
+                continue
+            seen.add(note.id)
+            if note.id in self._ids and note.id not in self._skipped:
+                self._check(core, track, note, recent, tally, went_on=went_on)
+                tally.checked()
+        for id in self._ids.keys() - seen - self._skipped:
+            tally.differ(f"checkpoint {id}", "it is not there")
+        if not went_on:
+            early = self._early()
+            for id in self._orphans():
+                if unlike(early.get(id, []), self._writes(None, id), track.placer.session.redaction):
+                    tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+
+    def _check(self, core: Core, track: Track, note: Note, recent: Store, tally: Tally, *, went_on: bool) -> None:
+        id, redaction = note.id or "", track.placer.session.redaction
+        try:
+            foreign = self._read(None, id)
+        except Unusable as error:
+            tally.skip(f"checkpoint {id}", f"{error}; it is stored, and was not checked")
+            return
+        with track.line:
+            view = track.view()
+            row = None if view.position is None else track.placer.row(view.position.thread, note.seq)
+            held = None if row is None else track.hold(view, row, recent)
+        if held is None:
+            tally.differ(f"checkpoint {id}", "it is not there")
+            return
+        for what in differences(held, foreign, redaction):
+            tally.differ(f"checkpoint {id}", f"stored otherwise: {what}")
+        stored = stored_writes(held)
+        missing = unlike(stored, foreign.writes, redaction)
+        if not missing:
+            return
+        places = {(write[0], write[2]) for write in foreign.writes}
+        if went_on or any((write[0], write[2]) not in places for write in stored):
+            # Answers and errors of its own came since; what a node wrote is written once.
+            missing = [write for write in missing if write[2] >= 0]
+            if missing:
+                tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+            return
+        # Since it was imported, the source went on within this checkpoint.
+        known = {(write[0], write[2]) for write in stored}
+        added = [write for write in missing if write[2] < 0 or (write[0], write[2]) not in known]
+        if len(added) < len(missing):
+            tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+        if added:
+            tally.moved_writes(len(added))
+            carry_writes(core, track, id, added)
+
+    # -- what is there ----------------------------------------------------------------------------------------------
+
+    def _view(self) -> View | None:
+        """Where the thread stands. InvalidArgument if it is not LangGraph's."""
+        if self._track is None:
+            return None
+        with self._track.line:
+            return self._track.look()
+
+    def _notes(self) -> Iterator[Note]:
+        """The notes of all rows, newest first."""
+        view, track = self._view(), self._track
+        if track is None or view is None or view.position is None:
+            return
+        for row in track.placer.rows(view.position.thread, 0):
+            note = note_of(row)
+            if note is not None:
+                yield note
+
+    def _stored_ids(self) -> set[str]:
+        return {note.id for note in self._notes() if note.id is not None}
+
+    def _early(self) -> dict[str, list[Write]]:
+        view, track = self._view(), self._track
+        if track is None or view is None or view.row is None:
+            return {}
+        with track.line:
+            return early_writes(track.hold(view, view.row))
+
+
+def parents_first(ids: dict[str, str | None]) -> Iterator[str]:
+    """Checkpoints by id, but each behind its parent: clocks of two hosts may disagree."""
+    done: set[str] = set()
+    for id in sorted(ids):
+        waiting: list[str] = []
+        each: str | None = id
+        # A circle of parents is cut where it was entered.
+        while each is not None and each in ids and each not in done:
+            done.add(each)
+            waiting.append(each)
+            each = ids[each]
+        yield from reversed(waiting)

@@ -1,0 +1,136 @@
+"""Accounts: what it took to get runs where they are. Crashes, resumes, calls made and spared, doubts and their ends."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import Damaged
+from holdfast.handle import Holdfast
+from holdfast.looking.calls import DOUBTFUL
+from holdfast.looking.nearest import existing
+from holdfast.runs.claiming import is_free
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow
+
+_PAGE: Final = 500
+_TOOLS: Final = ("read", "idempotent", "irreversible")
+
+
+class Done(msgspec.Struct, frozen=True, kw_only=True):
+    """The effects of one tool that are recorded as done; `settled` of them were found out afterwards."""
+
+    tool: str
+    kind: str
+    count: int
+    settled: int
+
+
+class Settled(msgspec.Struct, frozen=True, kw_only=True):
+    """How calls of one tool that were in doubt were decided: `how` is "probe", "person", "rerun" or "give_up".
+
+    `happened` says what was found: that they had, or that they had not.
+    """
+
+    tool: str
+    how: str
+    happened: bool
+    count: int
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """What some runs took. `threads` is how many were looked at.
+
+    `crashed` are processes that were gone without giving a run back, `resumed` how often one was gone on with.
+    `models` and `tools` are calls whose outcome is recorded, `models_known` and `tools_known` those that were answered
+    from the journal instead of being made again. `in_doubt` are calls that nobody knows the end of.
+    """
+
+    threads: int = 0
+    crashed: int = 0
+    resumed: int = 0
+    models: int = 0
+    models_known: int = 0
+    tools: int = 0
+    tools_known: int = 0
+    in_doubt: int = 0
+    done: tuple[Done, ...] = ()
+    settled: tuple[Settled, ...] = ()
+    entries: int = 0
+
+
+def account(hf: Holdfast, threads: Iterable[str]) -> Account:
+    """The account of some threads together. NotFound if one is not there."""
+    counting = _Counting(hf._session.store)
+    for name in threads:
+        counting.add(existing(hf, name).position.thread)
+    return counting.account()
+
+
+def weight(hf: Holdfast, thread: str) -> int:
+    """How many entries the journal of a thread has: what an account of it has to read."""
+    return hf._session.store.last_effect(existing(hf, thread).position.thread)
+
+
+class _Counting:
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._counts: Counter[str] = Counter()
+        self._done: Counter[tuple[str, str]] = Counter()
+        self._found: Counter[tuple[str, str]] = Counter()
+        self._settled: Counter[tuple[str, str, bool]] = Counter()
+
+    def add(self, thread: int) -> None:
+        self._counts["threads"] += 1
+        run = self._store.run(thread)
+        if run is None:
+            return
+        is_gone = run.status == "running" and is_free(self._store, run)
+        self._counts["crashed"] += run.crashed + is_gone
+        self._counts["resumed"] += run.resumed
+        self._know(run.known)
+        after = 0
+        try:
+            while page := self._store.effects(thread, after=after, limit=_PAGE):
+                for row in page:
+                    self._entry(row)
+                after = page[-1].number
+        except Damaged:
+            return  # what can be counted is; `verify` tells what is hurt
+
+    def _know(self, known: tuple[int, int]) -> None:
+        self._counts["models_known"] += known[0]
+        self._counts["tools_known"] += known[1]
+
+    def _entry(self, row: EffectRow) -> None:
+        self._counts["entries"] += 1
+        self._know(row.known)
+        if row.kind == "model":
+            self._counts["models"] += row.status == "done"
+            return
+        if row.kind not in _TOOLS or row.status == "late":
+            return
+        self._counts["in_doubt"] += row.status in DOUBTFUL
+        was_found = row.settled in ("probe", "person") and row.status == "done"
+        if row.status == "done":
+            self._done[row.name, row.kind] += 1
+            self._found[row.name, row.kind] += was_found
+            self._counts["tools"] += not was_found
+        elif row.status == "failed":
+            self._counts["tools"] += 1
+        if row.settled is not None and row.status not in DOUBTFUL:
+            self._settled[row.name, row.settled, row.status == "done"] += 1
+
+    def account(self) -> Account:
+        done = [
+            Done(tool=tool, kind=kind, count=count, settled=self._found[tool, kind])
+            for (tool, kind), count in sorted(self._done.items())
+        ]
+        settled = [
+            Settled(tool=tool, how=how, happened=happened, count=count)
+            for (tool, how, happened), count in sorted(self._settled.items())
+        ]
+        return Account(**self._counts, done=tuple(done), settled=tuple(settled))

@@ -1,0 +1,124 @@
+"""The calls of a thread's steps: the journal without what was asked and answered in it, read where it is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Final
+
+import msgspec
+
+from holdfast.codec import packed
+from holdfast.errors import HoldfastError
+from holdfast.records import Effect, Usage
+from holdfast.runs.recovery import effect_of
+from holdfast.runs.usage import counted
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow
+from holdfast.threads.meta import moment
+
+_PAGE: Final = 500
+_PROBED: Final = 16  # entries that are looked at to find one that tells of which step it is
+_NO_CALLS: Final = ("answer", "cancel", "turn")
+DOUBTFUL: Final = ("begun", "in_doubt", "unstored")
+
+
+class Call(msgspec.Struct, frozen=True, kw_only=True):
+    """One journaled call, without its arguments and its result. `kind` is its effect class, or "wait", "child", "undo".
+
+    `seconds` is how long it took, None where it has not ended. `attempt` is the fence of the claim that made it: calls
+    of one step with different ones were made by different processes. `given_back` says that it was not made but
+    answered by what an abandoned branch had done. `usage` is what a model's reply says that it cost.
+    """
+
+    number: int
+    branch: int
+    step: int
+    key: str
+    name: str
+    kind: str
+    status: str
+    begun_at: datetime
+    seconds: float | None
+    attempt: int
+    error: str | None
+    by: str | None
+    given_back: bool
+    usage: Usage | None
+
+
+def call_of(row: EffectRow) -> Call:
+    """An entry of the journal as a call."""
+    return Call(
+        number=row.number,
+        branch=row.branch,
+        step=row.step,
+        key=row.key,
+        name=row.name,
+        kind=row.kind,
+        status=row.status,
+        begun_at=moment(row.begun_at),
+        seconds=None if row.ended_at is None else max(row.ended_at - row.begun_at, 0) / 1_000_000,
+        attempt=row.fence,
+        error=row.error,
+        by=row.by,
+        given_back=bool(row.matches) and row.kind in ("idempotent", "irreversible"),
+        usage=usage_of(row),
+    )
+
+
+def usage_of(row: EffectRow) -> Usage | None:
+    """What a model's reply says that it cost."""
+    if row.kind != "model" or row.usage is not None or row.result is None:
+        return row.usage
+    try:
+        return counted(packed.decode(row.result))
+    except HoldfastError:
+        return None  # it is listed all the same; who loads it hears why
+
+
+def effects(store: Store, thread: int, *, after: int = 0, limit: int = _PAGE) -> list[Effect]:
+    """A page of a thread's journal, oldest first, with arguments and results."""
+    return [effect_of(row) for row in store.effects(thread, after=after, limit=limit)]
+
+
+def rows_between(store: Store, thread: int, low: tuple[int, int], high: tuple[int, int]) -> Iterator[EffectRow]:
+    """The calls above (branch, step) `low` up to `high`, oldest first. What lies outside costs a few reads only."""
+    last = store.last_effect(thread)
+    after = _first_above(store, thread, last, low) - 1
+    while after < last:
+        page = store.effects(thread, after=after, limit=_PAGE)
+        if not page:
+            return
+        for row in page:
+            if row.kind in _NO_CALLS or row.status == "late":
+                continue
+            place = (row.branch, row.step)
+            if place > high:
+                return
+            if place > low:
+                yield row
+        after = page[-1].number
+
+
+def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> int:
+    """The number of the first entry above a place. Branches and steps only grow along a journal."""
+    below, above = 0, last + 1
+    while above - below > 1:
+        middle = (below + above) // 2
+        place = _place(store, thread, middle, above)
+        if place is None or place > low:
+            above = middle
+        else:
+            below = middle
+    return above
+
+
+def _place(store: Store, thread: int, number: int, above: int) -> tuple[int, int] | None:
+    """The place of the first entry from a number on that tells one; None if there is none below `above`."""
+    for row in store.effects(thread, after=number - 1, limit=_PROBED):
+        if row.number >= above:
+            break
+        if row.kind not in _NO_CALLS and row.status != "late" and row.kind != "undo":
+            return (row.branch, row.step)
+    return None

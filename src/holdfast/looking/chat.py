@@ -1,0 +1,186 @@
+"""The messages of a state as a chat, whichever framework wrote them. What they say is never interpreted.
+
+Understood are the shapes of OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and
+plain ones with a `role`. What is not understood is shown as data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any, Final, Literal
+
+import msgspec
+
+from holdfast.looking.dialects import Said, said_by, unwrapped
+from holdfast.records import Effect
+
+_KEY: Final = "messages"
+_IDS: Final = "$ids:"
+_APART: Final = "$values"
+
+
+class Part(msgspec.Struct, frozen=True, kw_only=True):
+    """A piece of what was said: a text, what a model thought, or other content (an image, say) as plain data."""
+
+    kind: Literal["text", "thought", "data"]
+    text: str = ""
+    data: Any = None
+
+
+class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
+    """What a model asked for, beside what came of it.
+
+    `result` is None as long as no message holds one; `status` is then what the journal says of the call, if anything:
+    "in doubt" or "under way" among it. `answered_at` is the index of the message with the result.
+    """
+
+    id: str | None
+    name: str
+    arguments: Any
+    result: tuple[Part, ...] | None = None
+    is_error: bool = False
+    status: str | None = None
+    answered_at: int | None = None
+
+
+class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
+    """One message: `index` counts in the list it stands in. `role` is as it was written, or what its class means."""
+
+    index: int
+    role: str
+    name: str | None
+    id: str | None
+    parts: tuple[Part, ...]
+    calls: tuple[ToolCall, ...]
+
+
+class Chat(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of the messages of a state. `path` says where they stand, `total` how many messages there are.
+
+    Results stand beside their calls, and are not messages of their own, unless nobody asked for them.
+    """
+
+    path: str
+    total: int
+    start: int
+    messages: tuple[ChatMessage, ...]
+
+
+def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: Iterable[Effect] = ()) -> Chat | None:
+    """The messages of a state, from the index `start` on; None if it holds none.
+
+    `journal` says what became of calls that have no result yet. A negative `start` counts from the end.
+    """
+    found = _messages_of(state)
+    if found is None:
+        return None
+    path, items, ids = found
+    total = len(items)
+    begin = max(total + start, 0) if start < 0 else min(start, total)
+    end = total if limit is None else min(begin + limit, total)
+    talk = _Talk(journal)
+    # Ids may come again at every turn, so a result belongs to the last call before it that has none.
+    for index, item in enumerate(items):
+        talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
+    messages = tuple(message for message in talk.messages() if begin <= message.index < end)
+    return Chat(path=path, total=total, start=begin, messages=messages)
+
+
+class _Asked:
+    """A call, until its result is found."""
+
+    __slots__ = ("at", "call")
+
+    def __init__(self, call: ToolCall) -> None:
+        self.call = call
+        self.at: int | None = None
+
+
+class _Talk:
+    """Puts results beside their calls."""
+
+    def __init__(self, journal: Iterable[Effect]) -> None:
+        self._heard: list[tuple[int, Said, list[_Asked]]] = []
+        self._open: dict[str, list[_Asked]] = {}
+        self._journal = {effect.key: effect for effect in journal}
+
+    def hear(self, index: int, said: Said) -> None:
+        left = [result for result in said.results if not self._answer(index, result)]
+        asked = [_Asked(ToolCall(id=id, name=name, arguments=given)) for id, name, given in said.calls]
+        for each in asked:
+            self._open.setdefault(each.call.id or each.call.name, []).append(each)
+        parts = [*said.parts, *(part for _, _, parts, _ in left for part in parts)]
+        if parts or asked or not said.results:
+            self._heard.append((index, msgspec.structs.replace(said, parts=tuple(parts)), asked))
+
+    def _answer(self, index: int, result: tuple[str | None, str | None, tuple[Any, ...], bool]) -> bool:
+        id, name, parts, is_error = result
+        for key in (id, name):
+            waiting = self._open.get(key or "", [])
+            if waiting:
+                asked = waiting.pop()
+                asked.call = msgspec.structs.replace(
+                    asked.call, result=_parts(parts), is_error=is_error, answered_at=index
+                )
+                return True
+        return False
+
+    def messages(self) -> Iterable[ChatMessage]:
+        for index, said, asked in self._heard:
+            calls = tuple(self._with_status(each.call) for each in asked)
+            yield ChatMessage(
+                index=index, role=said.role, name=said.name, id=said.id, parts=_parts(said.parts), calls=calls
+            )
+
+    def _with_status(self, call: ToolCall) -> ToolCall:
+        if call.result is not None or not self._journal:
+            return call
+        effect = self._journal.get(f"{call.name}/{call.id}")
+        if effect is None:
+            return call
+        status = {"in_doubt": "in doubt", "begun": "under way"}.get(effect.status, effect.status)
+        return msgspec.structs.replace(call, status=status)
+
+
+def _parts(said: Iterable[Any]) -> tuple[Part, ...]:
+    parts: list[Part] = []
+    for kind, value in said:
+        if kind == "data":
+            parts.append(Part(kind="data", data=value))
+        elif value != "":
+            parts.append(Part(kind=kind, text=value))
+    return tuple(parts)
+
+
+def _messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
+    """Where the messages of a state are, they, and their ids where these stand beside them."""
+    if type(state) is list and _is_talk(state):
+        return "$", state, None
+    if type(state) is not dict:
+        return None
+    for around, path in ((state, "$"), (state.get(_APART), f"$.{_APART}")):
+        if type(around) is not dict:
+            continue
+        ids = around.get(_IDS + _KEY)
+        found = around.get(_KEY)
+        if type(found) is list:
+            return f"{path}.{_KEY}", found, ids if type(ids) is list else None
+        for key, value in around.items():
+            if type(key) is str and type(value) is list and not key.startswith("$") and _is_talk(value):
+                ids = around.get(_IDS + key)
+                return f"{path}.{key}", value, ids if type(ids) is list else None
+    return None
+
+
+def _is_talk(items: list[Any]) -> bool:
+    """Whether a list holds messages: told by its first and its last."""
+    return bool(items) and all(_is_message(item) for item in (items[0], items[-1]))
+
+
+def _is_message(item: Any) -> bool:
+    inside = unwrapped(item)
+    return type(inside) is dict and (
+        type(inside.get("role")) is str
+        or inside.get("kind") in ("request", "response")
+        or inside.get("type") in ("function_call", "function_call_output", "message", "human", "ai", "tool", "system")
+    )

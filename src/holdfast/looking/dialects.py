@@ -1,0 +1,214 @@
+"""What a message says, in the words of the frameworks that write them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+_EXT: Final = "$ext"
+_PAYLOAD: Final = "payload"
+_CLASSES: Final = {
+    "HumanMessage": "user",
+    "AIMessage": "assistant",
+    "AIMessageChunk": "assistant",
+    "SystemMessage": "system",
+    "ToolMessage": "tool",
+    "FunctionMessage": "tool",
+    "RemoveMessage": "removed",
+    "HumanMessageChunk": "user",
+    "SystemMessageChunk": "system",
+    "ToolMessageChunk": "tool",
+}
+_ROLES: Final = {
+    "human": "user",
+    "ai": "assistant",
+    "model": "assistant",
+    "request": "user",
+    "response": "assistant",
+    "function_call": "assistant",
+    "function_call_output": "tool",
+    "reasoning": "assistant",
+}
+_TEXTS: Final = frozenset(
+    ("text", "input_text", "output_text", "refusal", "user-prompt", "system-prompt", "retry-prompt")
+)
+_THOUGHTS: Final = frozenset(("thinking", "reasoning", "reasoning_text", "summary_text", "redacted_thinking"))
+
+Piece = tuple[str, Any]  # "text", "thought" or "data", and that
+Asked = tuple[str | None, str, Any]  # id, name, arguments
+Answered = tuple[str | None, str | None, tuple[Piece, ...], bool]  # id, name, what, whether it is an error
+
+
+class Said(msgspec.Struct, frozen=True, kw_only=True):
+    """A message, taken apart."""
+
+    role: str
+    name: str | None = None
+    id: str | None = None
+    parts: tuple[Piece, ...] = ()
+    calls: tuple[Asked, ...] = ()
+    results: tuple[Answered, ...] = ()
+
+
+def unwrapped(item: Any) -> Any:
+    """The fields of a message that LangGraph stored as its class and fields; anything else as it is."""
+    if type(item) is dict and _EXT in item:
+        payload = item.get(_PAYLOAD)
+        if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
+            fields: dict[Any, Any] = payload[2]
+            return {"role": _CLASSES.get(payload[1], str(fields.get("type", payload[1]))), **fields}
+    return item
+
+
+def said_by(item: Any, id: Any = None) -> Said:
+    """What a message says. What is not understood is a part of its own, as data."""
+    message = unwrapped(item)
+    if type(message) is str:
+        return Said(role="", parts=(("text", message),))
+    if type(message) is not dict:
+        return Said(role="", parts=(("data", item),))
+    role = _text(message.get("role")) or _text(message.get("kind")) or _text(message.get("type"))
+    role = _ROLES.get(role, role)
+    pieces = _Pieces()
+    _top(message, pieces)
+    if role == "tool" and not pieces.results:
+        pieces.results.append((_id(message), _text(message.get("name")) or None, tuple(pieces.parts), _failed(message)))
+        pieces.parts.clear()
+    given = _text(id) or (_text(message.get("id")) if role != "tool" else "")
+    return Said(
+        role=role,
+        name=_text(message.get("name")) or None,
+        id=given or None,
+        parts=tuple(pieces.parts),
+        calls=tuple(pieces.calls),
+        results=tuple(pieces.results),
+    )
+
+
+class _Pieces:
+    """What is found in a message."""
+
+    def __init__(self) -> None:
+        self.parts: list[Piece] = []
+        self.calls: list[Asked] = []
+        self.results: list[Answered] = []
+
+    def add_call(self, call: Asked) -> None:
+        # LangChain keeps Anthropic's blocks in the content, and the same calls beside it.
+        if call[0] is None or all(known[0] != call[0] for known in self.calls):
+            self.calls.append(call)
+
+
+def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
+    kind = message.get("type")
+    if kind == "function_call":
+        pieces.add_call(
+            (_text(message.get("call_id")) or None, _text(message.get("name")), _parsed(message.get("arguments")))
+        )
+        return
+    if kind == "function_call_output":
+        output = tuple(_content(message.get("output")))
+        pieces.results.append((_text(message.get("call_id")) or None, None, output, False))
+        return
+    if kind == "reasoning":
+        pieces.parts += [("thought", text) for _, text in _content(message.get("summary")) if type(text) is str]
+        return
+    known = False
+    for field in ("content", "parts"):
+        if field in message:
+            known = True
+            for block in _blocks(message[field]):
+                _block(block, pieces)
+    for field in ("tool_calls", "calls"):
+        calls = message.get(field)
+        if type(calls) is list:
+            known = True
+            for call in calls:
+                asked = _asked(call)
+                if asked is not None:
+                    pieces.add_call(asked)
+    if not known:
+        pieces.parts.append(("data", {key: value for key, value in message.items() if key != "role"}))
+
+
+def _block(block: Any, pieces: _Pieces) -> None:
+    match block:
+        case {"type": "tool_use", "name": str(name)}:
+            pieces.add_call((_text(block.get("id")) or None, name, block.get("input")))
+        case {"type": "tool_result"}:
+            content = tuple(_content(block.get("content")))
+            pieces.results.append((_text(block.get("tool_use_id")) or None, None, content, bool(block.get("is_error"))))
+        case {"part_kind": "tool-call", "tool_name": str(name)}:
+            pieces.add_call((_text(block.get("tool_call_id")) or None, name, _parsed(block.get("args"))))
+        case {"part_kind": "tool-return"}:
+            result = tuple(_content(block.get("content")))
+            of = _text(block.get("tool_name")) or None
+            pieces.results.append((_text(block.get("tool_call_id")) or None, of, result, False))
+        case {"functionCall": {"name": str(name), **call}} | {"function_call": {"name": str(name), **call}}:
+            pieces.add_call((_text(call.get("id")) or None, name, call.get("args")))
+        case {"functionResponse": {"name": str(name), **call}} | {"function_response": {"name": str(name), **call}}:
+            pieces.results.append((_text(call.get("id")) or None, name, (("data", call.get("response")),), False))
+        case _:
+            pieces.parts += _content(block)
+
+
+def _blocks(content: Any) -> list[Any]:
+    return list(content) if type(content) in (list, tuple) else [content]
+
+
+def _content(content: Any) -> Iterator[Piece]:
+    for block in _blocks(content):
+        if block is None:
+            continue
+        if type(block) is str:
+            yield "text", block
+            continue
+        kind = _text(block.get("type") or block.get("part_kind")) if type(block) is dict else ""
+        text = (
+            next((block[key] for key in ("text", "content", "refusal") if type(block.get(key)) is str), None)
+            if (type(block) is dict)
+            else None
+        )
+        thought = block.get("thinking", block.get("reasoning", text)) if type(block) is dict else None
+        if kind in _THOUGHTS and type(thought) is str:
+            yield "thought", thought
+        elif text is not None and (kind in _TEXTS or not kind or set(block) <= {"type", "text", "index", "id"}):
+            yield "text", text
+        else:
+            yield "data", block
+
+
+def _asked(call: Any) -> Asked | None:
+    match call:
+        case {"function": {"name": str(name), **function}}:
+            return _text(call.get("id")) or None, name, _parsed(function.get("arguments"))
+        case {"name": str(name)}:
+            given = next((call[key] for key in ("args", "arguments", "input") if key in call), None)
+            return _text(call.get("id")) or None, name, _parsed(given)
+        case _:
+            return None
+
+
+def _id(message: dict[Any, Any]) -> str | None:
+    return next((_text(message[key]) for key in ("tool_call_id", "call_id", "id") if _text(message.get(key))), None)
+
+
+def _failed(message: dict[Any, Any]) -> bool:
+    return message.get("status") == "error" or bool(message.get("is_error"))
+
+
+def _parsed(arguments: Any) -> Any:
+    """Arguments as data: OpenAI has them as JSON in a text."""
+    if type(arguments) is not str:
+        return arguments
+    try:
+        return json.loads(arguments)
+    except (ValueError, RecursionError):
+        return arguments
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""

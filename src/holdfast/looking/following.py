@@ -1,0 +1,93 @@
+"""Following a thread: what is new about it since the last look."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Final
+
+import msgspec
+
+from holdfast.handle import Holdfast
+from holdfast.looking.calls import Call, call_of
+from holdfast.looking.nearest import existing
+from holdfast.looking.threads import Standing, thread_line
+from holdfast.records import Checkpoint
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.threads.meta import checkpoint_of
+
+_PAGE: Final = 200
+_OPEN: Final = ("begun", "asked")
+_NO_CALLS: Final = ("turn",)
+
+
+class Event(msgspec.Struct, frozen=True, kw_only=True):
+    """Something happened: a checkpoint was written, a call was recorded or decided, or the thread stands otherwise."""
+
+    checkpoint: Checkpoint | None = None
+    call: Call | None = None
+    standing: Standing | None = None
+    reason: str | None = None
+
+
+class Follower:
+    """Looks at a thread again and again. NotFound if there is none. The first look tells how it stands now."""
+
+    def __init__(self, hf: Holdfast, thread: str) -> None:
+        self._hf = hf
+        row = existing(hf, thread)
+        store = hf._session.store
+        self._name = row.name
+        self._number = row.position.thread
+        self._seq = row.position.last
+        self._last = store.last_effect(self._number)
+        self._open: dict[int, str] = {}
+        self.standing: Standing | None = None
+        self.has_run = store.run(self._number) is not None
+
+    def look(self) -> Iterator[Event]:
+        """What is new, in order. NotFound if the thread was dropped."""
+        row = existing(self._hf, self._name)
+        store = self._hf._session.store
+        if row.position.thread != self._number:
+            # Another of this name was begun since.
+            self._number, self._seq, self._last, self._open = row.position.thread, 0, 0, {}
+        self.has_run = store.run(self._number) is not None
+        yield from self._calls(store)
+        yield from self._checkpoints(store, row)
+        line = thread_line(self._hf, row)
+        if line.standing != self.standing:
+            self.standing = line.standing
+            yield Event(standing=line.standing, reason=line.reason)
+
+    def _calls(self, store: Store) -> Iterator[Event]:
+        for number, status in list(self._open.items()):
+            for entry in store.effects(self._number, after=number - 1, limit=1):
+                if entry.number == number and entry.status != status:
+                    self._note(number, entry.status)
+                    yield Event(call=call_of(entry))
+        while page := store.effects(self._number, after=self._last, limit=_PAGE):
+            self._last = page[-1].number
+            for entry in page:
+                self._note(entry.number, entry.status)
+                if entry.kind not in _NO_CALLS:
+                    yield Event(call=call_of(entry))
+
+    def _note(self, number: int, status: str) -> None:
+        if status in _OPEN or status == "in_doubt":
+            self._open[number] = status
+        else:
+            self._open.pop(number, None)
+
+    def _checkpoints(self, store: Store, row: ThreadRow) -> Iterator[Event]:
+        found: list[Checkpoint] = []
+        before: int | None = None
+        while self._seq < row.position.last:
+            page = store.checkpoints(self._number, before=before, limit=_PAGE)
+            new = [each for each in page if self._seq < each.seq <= row.position.last]
+            found += [checkpoint_of(self._name, each) for each in new]
+            if len(new) < len(page) or len(page) < _PAGE:
+                break
+            before = page[-1].seq
+        self._seq = max(self._seq, row.position.last)
+        for checkpoint in reversed(found):
+            yield Event(checkpoint=checkpoint)

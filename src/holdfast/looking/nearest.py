@@ -1,0 +1,50 @@
+"""Suggestions: what somebody may have meant who named what is not there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Final
+
+from holdfast.errors import NotFound
+from holdfast.handle import Holdfast
+from holdfast.stores.contract import ThreadRow
+from holdfast.threads.references import shown
+from holdfast.threads.thread import checked_name
+
+_LOOKED_AT: Final = 1000  # names; more would take longer than it takes to look again
+_CUT: Final = (1, 2, 3)  # characters at the end of a name; most mistakes are there, where names differ
+_PREFIXES: Final = (6, 3, 1, 0)
+
+
+def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
+    """The known words that are most like a word, the likest first; empty if none is near."""
+    import difflib  # noqa: PLC0415 - for those who mistyped
+
+    return difflib.get_close_matches(word, list(known), n=most)
+
+
+def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
+    """Names of threads that are like a name: looked for among those that begin alike."""
+    store = hf._session.store
+    for length in (*(len(name) - cut for cut in _CUT), *_PREFIXES):
+        if 0 <= length < len(name):
+            rows = store.threads(prefix=name[:length], after=None, limit=_LOOKED_AT)
+            found = nearest(name, (row.name for row in rows), most)
+            if found:
+                return found
+    return []
+
+
+def existing(hf: Holdfast, name: str) -> ThreadRow:
+    """A thread of this name. NotFound if there is none, with what may have been meant."""
+    hf._session.check_open()
+    checked_name(name)
+    row = hf._session.store.thread(name)
+    if row is None:
+        raise NotFound(f"there is no thread {shown(name)}{_did_you_mean(hf, name)}")
+    return row
+
+
+def _did_you_mean(hf: Holdfast, name: str) -> str:
+    found = nearest_threads(hf, name, most=1)
+    return f"; did you mean {shown(found[0])}?" if found else ""

@@ -1,0 +1,130 @@
+"""References as people write them: THREAD, THREAD@-2, THREAD@label, THREAD@12, THREAD@id, THREAD@2026-11-15T10:00."""
+
+from __future__ import annotations
+
+import re
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.identity import to_text
+from holdfast.looking.nearest import existing, nearest
+from holdfast.records import Checkpoint
+from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.threads.listing import listed
+from holdfast.threads.meta import checkpoint_of, decode, microseconds
+from holdfast.threads.references import find_row, shown
+
+_PAGE: Final = 500
+_HEAD: Final = "@-1"
+_SHORT: Final = re.compile(r"[0-9a-f][0-9a-f-]{3,35}", re.IGNORECASE)
+_ENDING: Final = re.compile(r"[0-9a-f]{8}", re.IGNORECASE)
+_DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """What a reference names: a thread and one of its checkpoints, without its state."""
+
+    thread: str
+    checkpoint: Checkpoint
+    is_head: bool
+
+
+def find(hf: Holdfast, text: str) -> Found:
+    """The checkpoint that a reference names; a thread alone means its head.
+
+    NotFound, with what may have been meant, if there is no such thread or checkpoint; Ambiguous for too short an id.
+    """
+    thread, ref = split(hf, text)
+    store = hf._session.store
+    row = _row(store, thread, ref)
+    checkpoint = checkpoint_of(thread.name, row)
+    return Found(thread=thread.name, checkpoint=checkpoint, is_head=row.seq == thread.position.head)
+
+
+def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
+    """The thread that a reference names, and what it says of the checkpoint, "@-1" if nothing.
+
+    A thread whose whole name the text is comes first: names may have an @ in them.
+    """
+    if type(text) is not str or not text:
+        raise InvalidArgument('a reference is a text like "thread", "thread@-2" or "thread@label"')
+    name, at, ref = text.rpartition("@")
+    if not at or not name:
+        return existing(hf, text), _HEAD
+    whole = hf._session.store.thread(text)
+    return (whole, _HEAD) if whole is not None else (existing(hf, name), f"@{ref}" if ref else _HEAD)
+
+
+def state_of(hf: Holdfast, found: Found, *, partial: bool = True) -> Checkpoint:
+    """The checkpoint that was found, with its state as it is stored; what of it is lost is marked, if `partial`."""
+    return hf.thread(found.thread).load(found.checkpoint, partial=partial)
+
+
+def moment_of(text: str) -> datetime | None:
+    """The moment that a date says: a day means its end, a time without a zone is in UTC. None if it is no date."""
+    if not _DAY.match(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text)
+    except ValueError:
+        return None
+    if _DAY.fullmatch(text):
+        found += timedelta(days=1, microseconds=-1)
+    return found if found.tzinfo is not None else found.replace(tzinfo=UTC)
+
+
+def _row(store: Store, thread: ThreadRow, ref: str) -> CheckpointRow:
+    named = _by_ending(store, thread, ref.removeprefix("@"))
+    if named is not None:
+        return named
+    missing: NotFound | None = None
+    try:
+        return find_row(store, thread, ref)
+    except Ambiguous:
+        raise
+    except NotFound as error:
+        missing = error
+    word = ref.removeprefix("@")
+    moment = moment_of(word)
+    if moment is not None:
+        return _at(store, thread, moment, word)
+    if _SHORT.fullmatch(word):
+        with suppress(NotFound):
+            return find_row(store, thread, word)
+    hint = nearest(word, _labels(store, thread))
+    if hint:
+        raise NotFound(
+            f"thread {shown(thread.name)} has no checkpoint {shown(ref)}; did you mean {shown(f'@{hint[0]}')}?"
+        )
+    raise missing
+
+
+def _by_ending(store: Store, thread: ThreadRow, word: str) -> CheckpointRow | None:
+    """The checkpoint whose id ends so: `log` shows that much of it, and it may look like the number of a step."""
+    if not _ENDING.fullmatch(word):
+        return None
+    row = store.checkpoint(thread.position.thread, int(word, 16))
+    return None if row is None or row.deleted or not to_text(row.id).endswith(word.lower()) else row
+
+
+def _at(store: Store, thread: ThreadRow, moment: datetime, word: str) -> CheckpointRow:
+    """The newest checkpoint that was there then."""
+    until = microseconds(moment)
+    for row in listed(store, thread, page=_PAGE):
+        if isinstance(row, Damaged):
+            raise row
+        if decode(row).created_at <= until:
+            found = store.checkpoint(thread.position.thread, row.seq)
+            if found is not None and not found.deleted:
+                return found
+    raise NotFound(f"thread {shown(thread.name)} has no checkpoint that is as old as {shown(word)}")
+
+
+def _labels(store: Store, thread: ThreadRow) -> list[str]:
+    rows: list[Any] = store.checkpoints(thread.position.thread, before=None, limit=_PAGE)
+    return [row.label for row in rows if row.label]

@@ -1,0 +1,310 @@
+"""The threads of a store as a list: each with what its run is doing, page by page."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from datetime import datetime
+from typing import Any, Final, Literal, get_args
+
+import msgspec
+
+from holdfast.errors import Damaged, InvalidArgument
+from holdfast.handle import Holdfast
+from holdfast.looking.calls import DOUBTFUL, usage_of
+from holdfast.records import Usage
+from holdfast.runs.claiming import is_free
+from holdfast.runs.journal import now, open_entries
+from holdfast.runs.recovery import each_run
+from holdfast.runs.waits import SLEEP
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.threads.line import branch_of
+from holdfast.threads.meta import STATUSES, decode, moment
+from holdfast.threads.thread import checked_limit
+
+Standing = Literal[
+    "queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead", "interrupted", "in doubt"
+]
+"""What a thread is shown as: the status of its run, or what that means where nobody holds it."""
+
+Order = Literal["name", "newest", "oldest", "largest", "longest"]
+
+_PAGE: Final = 500
+_COUNTED: Final = 60  # journal entries that are read for what a thread cost, where no checkpoint says it
+_DERIVED: Final = ("interrupted", "in doubt")
+
+
+class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
+    """One thread. `standing` is what it is shown as, `in_doubt` how many of its calls are in doubt.
+
+    `tokens` and `cost` are as its head or, in a short journal, its models say; None where nobody does. `waits_for` is
+    the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run went through.
+    """
+
+    name: str
+    agent: str | None
+    standing: Standing
+    reason: str | None
+    step: int
+    count: int
+    size: int
+    tokens: int | None
+    cost: float | None
+    currency: str
+    updated_at: datetime
+    in_doubt: int
+    waits_for: str | None
+    resumed: int
+    crashed: int
+    parent: str | None
+    handler: str | None
+    version: str | None
+
+
+class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
+    """A page of threads. `after` is what to ask for to get the next one, None at the end.
+
+    `lost` says, in a sentence, that threads could not be listed.
+    """
+
+    threads: tuple[ThreadLine, ...]
+    after: str | None
+    lost: str | None
+
+
+class Filter(msgspec.Struct, frozen=True, kw_only=True):
+    """Which threads are listed: all that is given must hold. Ages are seconds since a thread last changed."""
+
+    prefix: str = ""
+    contains: str = ""
+    standing: Standing | None = None
+    older_than: float | None = None
+    newer_than: float | None = None
+    agent: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.standing is not None and self.standing not in get_args(Standing):
+            raise InvalidArgument(f"status must be one of {', '.join(get_args(Standing))}")
+
+
+def threads(
+    hf: Holdfast,
+    which: Filter | None = None,
+    *,
+    order: Order = "name",
+    after: str | None = None,
+    limit: int = 100,
+) -> ThreadPage:
+    """Threads in an order, by names or by what changed last, is largest or has most steps.
+
+    By name, a page is read from where the last ended. Other orders look at every thread there is, but not at its run.
+    `after` is the name that the last page gave.
+    """
+    hf._session.check_open()
+    checked_limit(limit)
+    if order not in get_args(Order):
+        raise InvalidArgument(f"order must be one of {', '.join(get_args(Order))}")
+    if after is not None and type(after) is not str:
+        raise InvalidArgument("after must be a name that the last page gave")
+    store = hf._session.store
+    listing = _Listing(store, which or Filter())
+    found: list[ThreadLine] = []
+    following: str | None = None
+    for row in listing.rows(order, after, limit):
+        line = listing.line(row)
+        if listing.has_standing(line):
+            if len(found) == limit:
+                following = found[-1].name if found else None
+                break
+            found.append(line)
+    return ThreadPage(threads=tuple(found), after=following, lost=listing.lost)
+
+
+def thread_line(hf: Holdfast, row: ThreadRow) -> ThreadLine:
+    """What a list shows of one thread."""
+    return _Listing(hf._session.store, Filter()).line(row)
+
+
+class _Listing:
+    """One look at the threads of a store."""
+
+    def __init__(self, store: Store, which: Filter) -> None:
+        self._store = store
+        self._which = which
+        self._now = now()
+        self._clock: Clock | None = None
+        self.lost: str | None = None
+
+    def rows(self, order: Order, after: str | None, limit: int) -> Iterator[ThreadRow]:
+        """What may be listed, in order; more than `limit` where the run of each has to be asked."""
+        every = (
+            self._of_runs()
+            if self._which.standing in _DERIVED
+            else self._each(after, limit)
+            if order == "name"
+            else self._each()
+        )
+        kept: Iterator[ThreadRow] = (row for row in every if self._is_meant(row))
+        if order == "name" and self._which.standing not in _DERIVED:
+            yield from kept
+            return
+        key = _KEYS[order]
+        last = None if after is None else self._store.thread(after)
+        if last is not None:
+            above = key(last)
+            kept = (row for row in kept if key(row) > above)
+        elif after is not None and order == "name":
+            kept = (row for row in kept if row.name > after)
+        # Whether a run is held is asked of each, and some are not shown then.
+        is_certain = self._which.standing not in (*_DERIVED, "running", "waiting")
+        yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
+
+    def _each(self, after: str | None = None, limit: int = _PAGE) -> Iterator[ThreadRow]:
+        # One more than is shown, which tells that there are more; where some are left out, nobody knows how many.
+        page = _PAGE if self._which != Filter(prefix=self._which.prefix) else min(limit + 1, _PAGE)
+        while True:
+            try:
+                rows = self._store.threads(prefix=self._which.prefix, after=after, limit=page)
+            except Damaged as damage:
+                self.lost = str(damage)
+                return
+            if not rows:
+                return
+            yield from rows
+            after = rows[-1].name
+            page = _PAGE
+
+    def _of_runs(self) -> Iterator[ThreadRow]:
+        """The threads whose runs may be interrupted, or have something in doubt."""
+        statuses = ("running",) if self._which.standing == "interrupted" else ("running", "waiting", "failed", "dead")
+        if self._which.standing == "in doubt":
+            statuses = (*statuses, "halted", "idle", "queued")
+        try:
+            for name, run in each_run(self._store, statuses):
+                if self._standing_of_run(run) == "interrupted" or self._which.standing == "in doubt":
+                    row = self._store.thread(name)
+                    if row is not None and name.startswith(self._which.prefix):
+                        yield row
+        except Damaged as damage:
+            self.lost = str(damage)
+
+    def _is_meant(self, row: ThreadRow) -> bool:
+        """What can be told without the run."""
+        which = self._which
+        age = (self._now - row.summary.updated_at) / 1_000_000
+        if which.standing is not None and which.standing not in _DERIVED and row.summary.status != which.standing:
+            return False
+        return (
+            which.contains.casefold() in row.name.casefold()
+            and (which.older_than is None or age >= which.older_than)
+            and (which.newer_than is None or age <= which.newer_than)
+            and (which.agent is None or row.summary.agent == which.agent)
+        )
+
+    def has_standing(self, line: ThreadLine) -> bool:
+        """Whether a thread is shown as what was asked for, or has something in doubt, if that was."""
+        wanted = self._which.standing
+        return wanted is None or line.standing == wanted or (wanted == "in doubt" and line.in_doubt > 0)
+
+    def line(self, row: ThreadRow) -> ThreadLine:
+        run: RunRow | None = None
+        doubtful: list[EffectRow] = []
+        standing: Standing = _STANDINGS.get(row.summary.status, "idle")
+        waits_for: str | None = None
+        with suppress(Damaged):  # it is listed all the same; `verify` says what is hurt
+            run = self._store.run(row.position.thread)
+            if run is not None:
+                standing = self._standing_of_run(run)
+                doubtful = self._doubtful(row, run)
+                question = self._question(run)
+                if question is not None and question.name != SLEEP:
+                    waits_for = question.name
+                    if question.kind != "wait":
+                        standing = "in doubt"
+        usage = self._usage(row, run)
+        return ThreadLine(
+            name=row.name,
+            agent=row.summary.agent or (None if run is None else run.agent),
+            standing=standing,
+            reason=None if run is None else run.reason,
+            step=row.summary.step,
+            count=row.count,
+            size=row.summary.size,
+            tokens=None if usage is None else usage.total or usage.input + usage.output,
+            cost=None if usage is None or not usage.cost else usage.cost,
+            currency="USD" if usage is None else usage.currency,
+            updated_at=moment(row.summary.updated_at),
+            in_doubt=len(doubtful),
+            waits_for=waits_for,
+            resumed=0 if run is None else run.resumed,
+            crashed=0 if run is None else run.crashed,
+            parent=None if run is None else run.parent,
+            handler=None if run is None else run.handler,
+            version=None if run is None else run.version,
+        )
+
+    def _standing_of_run(self, run: RunRow) -> Standing:
+        if run.status != "running":
+            return run.status
+        if self._clock is None:
+            self._clock = self._store.clock()
+        return "interrupted" if is_free(self._store, run, self._clock) else "running"
+
+    def _doubtful(self, row: ThreadRow, run: RunRow) -> list[EffectRow]:
+        """The calls in doubt: of a run that somebody holds, what is begun is under way."""
+        last = self._store.last_effect(run.thread) if run.status != "completed" else 0
+        if last <= run.closed:
+            return []
+        rows = open_entries(self._store, run.thread, run.closed, last, row.summary.step, branch_of(row.position))
+        newest = {(entry.step, entry.key): entry for entry in rows}.values()
+        is_held = self._standing_of_run(run) == "running"
+        return [
+            entry
+            for entry in newest
+            if entry.kind in ("idempotent", "irreversible")
+            and entry.status in DOUBTFUL
+            and not (is_held and entry.status == "begun")
+        ]
+
+    def _question(self, run: RunRow) -> EffectRow | None:
+        if run.status != "waiting" or not run.question:
+            return None
+        rows = self._store.effects(run.thread, after=run.question - 1, limit=1)
+        return rows[0] if rows else None
+
+    def _usage(self, row: ThreadRow, run: RunRow | None) -> Usage | None:
+        number = row.position.thread
+        with suppress(Damaged):
+            rows = self._store.checkpoints(number, before=row.position.head + 1, limit=1)
+            usage = decode(rows[0]).usage if rows else None
+            if usage is not None or run is None or self._store.last_effect(number) > _COUNTED:
+                return usage
+            spent = [
+                used for entry in self._store.effects(number, after=0, limit=_COUNTED) if (used := usage_of(entry))
+            ]
+            if spent:
+                return Usage(
+                    input=sum(used.input for used in spent),
+                    output=sum(used.output for used in spent),
+                    cached=sum(used.cached for used in spent),
+                    total=sum(used.total or used.input + used.output for used in spent),
+                    cost=sum(used.cost for used in spent),
+                    currency=spent[0].currency,
+                )
+        return None
+
+
+_STANDINGS: Final[dict[str, Standing]] = dict(STATUSES.items())
+_KEYS: Final[dict[str, Callable[[ThreadRow], Any]]] = {
+    "name": lambda row: _bytes(row.name),
+    "newest": lambda row: (-row.summary.updated_at, _bytes(row.name)),
+    "oldest": lambda row: (row.summary.updated_at, _bytes(row.name)),
+    "largest": lambda row: (-row.summary.size, _bytes(row.name)),
+    "longest": lambda row: (-row.summary.step, _bytes(row.name)),
+}
+
+
+def _bytes(name: str) -> bytes:
+    return name.encode("utf-8", "surrogatepass")

@@ -1,0 +1,5 @@
+"""The page: a store in a browser. `app` is an ASGI application to mount; `holdfast ui` serves it on this machine."""
+
+from __future__ import annotations
+
+from holdfast.ui.application import app as app

@@ -1,0 +1,113 @@
+"""The page as an ASGI application: its routes, and what is answered to what cannot be."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from importlib.resources import files
+from typing import Any, Final
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+from starlette.types import ASGIApp
+
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, NotFound
+from holdfast.handle import Holdfast
+from holdfast.redaction import Redaction
+from holdfast.ui.doing import act
+from holdfast.ui.guard import Authorize, Guard
+from holdfast.ui.html import line, tag
+from holdfast.ui.keeping import Work, store_page
+from holdfast.ui.steps import step_page
+from holdfast.ui.threads import threads_page
+from holdfast.ui.timeline import timeline_page
+from holdfast.ui.view import Site, View
+from holdfast.ui.waiting import waiting_page
+
+_FILES: Final = {"page.css": "text/css", "page.js": "text/javascript", "mark.svg": "image/svg+xml"}
+_STATUSES: Final[tuple[tuple[type[HoldfastError], int], ...]] = (
+    (NotFound, 404),
+    (InvalidArgument, 400),
+    (Conflict, 409),
+    (LeaseHeld, 409),
+)
+
+
+def app(
+    hf: Holdfast,
+    *,
+    authorize: Authorize,
+    allow_write: bool = False,
+    redact: Callable[[str], str] | None = None,
+    title: str = "",
+    hosts: frozenset[str] | None = None,
+) -> ASGIApp:
+    """The page of a store, to be mounted into a service of your own.
+
+    `authorize` is a function, or an async one, of a request: it gives False or None for whoever may not look, and True
+    or a name for who may; the name is recorded with what they do. Without `allow_write` nothing can be done.
+    `redact` changes every text but names before it leaves this process. `hosts` are the values of the Host header that
+    are answered; None for all that your service answers.
+    """
+    if not callable(authorize):
+        raise InvalidArgument(
+            "authorize must be a function of a request: it says who may look, and there is no default"
+        )
+    site = Site(hf, title, allow_write, Redaction(redact))
+    work = Work(hf)
+    static = {name: files("holdfast.ui").joinpath("static", name).read_bytes() for name in _FILES}
+
+    def static_file(request: Request) -> Response:
+        name = request.path_params["name"]
+        if name not in static:
+            raise HTTPException(404)
+        return Response(static[name], media_type=_FILES[name], headers={"Cache-Control": "private, max-age=3600"})
+
+    async def acting(request: Request) -> Response:
+        body = await request.body()
+        return await run_in_threadpool(_answered, site, request, lambda view: _acted(view, work, body))
+
+    def page(make: Callable[[View], Response]) -> Callable[[Request], Response]:
+        return lambda request: _answered(site, request, make)
+
+    routes = [
+        Route("/", page(threads_page)),
+        Route("/thread", page(timeline_page)),
+        Route("/step", page(step_page)),
+        Route("/waiting", page(waiting_page)),
+        Route("/store", page(lambda view: store_page(view, work))),
+        Route("/act/{action}", acting, methods=["POST"]),
+        Route("/static/{name}", static_file),
+    ]
+    handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
+        HTTPException: lambda request, error: _told(View(site, request), getattr(error, "status_code", 500), "")
+    }
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), authorize, hosts)
+
+
+def _acted(view: View, work: Work, body: bytes) -> Response:
+    action = view.request.path_params["action"]
+    if action == "verify":
+        work.verify()  # it changes nothing, so whoever may look may ask for it
+        return Response(status_code=303, headers={"Location": view.url("/store")})
+    return act(view, action, body)
+
+
+def _answered(site: Site, request: Request, make: Callable[[View], Response]) -> Response:
+    """A page, or why there is none: a mistake of whoever asked is never a failure of the server."""
+    view = View(site, request)
+    try:
+        return make(view)
+    except HoldfastError as error:
+        status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
+        return _told(view, status, site.redaction.message(str(error)))
+
+
+def _told(view: View, status: int, why: str) -> Response:
+    titles = {400: "That was not understood", 404: "Not found", 405: "Not like that", 409: "That is not possible now"}
+    title = titles.get(status, "Something went wrong")
+    said = line(why) if why else "There is no such page."
+    return view.page(title, tag("h1", title), tag("p", said, class_="bad" if status >= 500 else None), status=status)

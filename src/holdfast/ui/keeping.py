@@ -1,0 +1,173 @@
+"""The store itself: its size, how it grew, what sharing saved, and whether all of it is sound."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Final
+
+from starlette.responses import Response
+
+from holdfast.errors import Conflict, HoldfastError
+from holdfast.handle import Holdfast
+from holdfast.looking.stats import Day, Stats, stats, stored_bytes
+from holdfast.threads.integrity import Looked, Report
+from holdfast.ui.html import Child, Html, joined, line, tag
+from holdfast.ui.view import View, live
+from holdfast.ui.words import chip, count, duration, plural, size
+
+_PROBLEMS_SHOWN: Final = 100
+_WIDTH, _HEIGHT, _GAP = 720, 90, 2
+
+
+class Work:
+    """Something that takes its time with a store: one at a time, in a thread of its own."""
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._hf = hf
+        self._lock = threading.Lock()
+        self._thread: threading.Thread | None = None
+        self.begun = 0.0
+        self.took = 0.0
+        self.looked: Looked | None = None
+        self.report: Report | None = None
+        self.failed: str | None = None
+        self.counted = 0
+        self.stats: Stats | None = None
+
+    @property
+    def is_verifying(self) -> bool:
+        return self._thread is not None and self._thread.is_alive()
+
+    def verify(self) -> None:
+        """Begin to verify. Conflict if that is under way."""
+        with self._lock:
+            if self.is_verifying:
+                raise Conflict("the store is being verified; its page shows how far that is")
+            self.looked = self.report = self.failed = None
+            self.begun = time.monotonic()
+            self._thread = threading.Thread(target=self._verify, name="holdfast-verify", daemon=True)
+            self._thread.start()
+
+    def _verify(self) -> None:
+        try:
+            self.report = self._hf.verify(progress=self._tell)
+        except HoldfastError as error:
+            self.failed = str(error)
+        self.took = time.monotonic() - self.begun
+
+    def _tell(self, looked: Looked) -> None:
+        self.looked = looked
+
+    def count(self) -> Stats:
+        """The figures of the store, counted anew. One at a time: each looks at every checkpoint."""
+        with self._lock:
+            self.stats = stats(self._hf)
+            return self.stats
+
+
+def store_page(view: View, work: Work) -> Response:
+    """The store."""
+    part = view.asked("part")
+    if part == "verify":
+        return view.part("verify", _verifying(view, work))
+    if part == "stats":
+        return view.part("stats", _stats(work.count()))
+    on_disk = stored_bytes(view.hf)
+    return view.page(
+        "Store",
+        tag("h1", "Store"),
+        tag("p", tag("code", line(view.site.title)), f" · {size(on_disk)} on disk" if on_disk is not None else None),
+        tag("section", tag("p", "Counting …", class_="dim"), data_lazy="stats", id="part-stats", aria_label="Figures"),
+        tag("h2", "Verify"),
+        live("verify", _verifying(view, work), every=0.5, element="section", aria_label="Verify"),
+        here="/store",
+    )
+
+
+def _stats(found: Stats) -> Html:
+    tiles: list[Child] = [
+        _tile("Threads", count(found.threads)),
+        _tile("Checkpoints", count(found.checkpoints)),
+        _tile("On disk", "unknown" if found.stored is None else size(found.stored)),
+        _tile("As full copies", size(found.copies), "if every step kept its whole state"),
+        _tile(
+            "Sharing saved", "" if found.saved is None else f"{found.saved:.1f} times", "fewer bytes than full copies"
+        )
+        if found.saved and found.saved > 1
+        else None,
+        _tile("Newest states", size(found.newest), "of all threads, written out"),
+    ]
+    statuses = [joined(chip(name), f" {count(number)}  ") for name, number in found.statuses.items()]
+    return joined(
+        tag("dl", tiles, class_="tiles"),
+        tag("p", statuses, class_="facts"),
+        _growth(found.days),
+        [tag("p", line(each), class_="bad") for each in found.lost[:20]],
+    )
+
+
+def _tile(name: str, value: str, about: str = "") -> Html:
+    return tag("div", tag("dt", name), tag("dd", tag("b", value), tag("span", about, class_="dim")))
+
+
+def _growth(days: tuple[Day, ...]) -> Html | None:
+    """A bar for each day on which something was saved."""
+    if not days:
+        return None
+    most = max(day.checkpoints for day in days)
+    wide = min((_WIDTH - _GAP * len(days)) / len(days), 48)
+    bars = []
+    for number, day in enumerate(days):
+        tall = max(day.checkpoints / most * (_HEIGHT - 6), 2)
+        title = f"{day.day}: {plural(day.checkpoints, 'checkpoint')}, {size(day.bytes)} of states"
+        bars.append(
+            tag(
+                "rect",
+                tag("title", title),
+                x=f"{number * (wide + _GAP):.1f}",
+                y=f"{_HEIGHT - tall:.1f}",
+                width=f"{wide:.1f}",
+                height=f"{tall:.1f}",
+                rx=2,
+                class_="model",
+            )
+        )
+    said = f"Checkpoints per day, {days[0].day} to {days[-1].day}, at most {count(most)}"
+    drawn = tag(
+        "svg",
+        bars,
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="xMinYMax",
+        class_="growth",
+        role="img",
+        aria_label=said,
+    )
+    return tag("figure", tag("figcaption", said), drawn)
+
+
+def _verifying(view: View, work: Work) -> Html:
+    if work.is_verifying:
+        looked = work.looked
+        done, of = (0, 1) if looked is None else (looked.done, max(looked.of, 1))
+        read = 0 if looked is None else looked.bytes
+        return joined(
+            tag("progress", value=done, max=of, aria_label="Verified"),
+            tag("p", f"{count(done)} of {plural(of, 'thread')}, {size(read)} read", role="status"),
+        )
+    begin = view.form("verify", tag("button", "Verify everything", type="submit"))
+    if work.failed is not None:
+        return joined(tag("p", line(work.failed), class_="bad", role="alert"), begin)
+    if work.report is None:
+        return joined(tag("p", "Reads every byte and compares it with its digests. Others can go on working."), begin)
+    report = work.report
+    what = f"{plural(report.threads, 'thread')}, {plural(report.checkpoints, 'checkpoint')}, in {duration(work.took)}: "
+    if report.ok:
+        return joined(tag("p", what, tag("b", "nothing is wrong", class_="good"), role="status"), begin)
+    items = [
+        tag("li", line(f"{each.thread or ''} {', '.join(map(str, each.seqs[:8]))} {each.what}"))
+        for each in report.problems[:_PROBLEMS_SHOWN]
+    ]
+    return joined(
+        tag("p", what, tag("b", plural(len(report.problems), "problem"), class_="bad")), tag("ul", items), begin
+    )

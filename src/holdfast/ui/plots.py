@@ -1,0 +1,76 @@
+"""Small plots over the steps of a thread: tokens, cost, bytes. A long thread is looked at here and there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from holdfast.errors import Damaged
+from holdfast.looking.nearest import existing
+from holdfast.records import Checkpoint
+from holdfast.threads.meta import checkpoint_of
+from holdfast.ui.html import Html, joined, tag
+from holdfast.ui.view import View
+from holdfast.ui.words import money, short, size
+
+_POINTS: Final = 160
+_WIDTH, _HEIGHT = 320, 56
+
+
+def plots(view: View, name: str) -> Html:
+    """Each as a figure with its last value; what nobody recorded is left out."""
+    found = _sampled(view, name)
+    if len(found) < 2:
+        return joined()
+    series: list[tuple[str, list[tuple[int, float]], Callable[[float], str]]] = [
+        ("Size of the state", [(each.seq, float(each.size)) for each in found], size),
+        ("Tokens so far", [(each.seq, float(_tokens(each))) for each in found if each.usage], short),
+        ("Cost so far", [(each.seq, each.usage.cost) for each in found if each.usage], money),
+    ]
+    return joined(
+        _plot(title, points, said) for title, points, said in series if len(points) > 1 and any(y for _, y in points)
+    )
+
+
+def _tokens(checkpoint: Checkpoint) -> int:
+    usage = checkpoint.usage
+    return 0 if usage is None else usage.total or usage.input + usage.output
+
+
+def _sampled(view: View, name: str) -> list[Checkpoint]:
+    """Checkpoints of the thread at even distances, oldest first."""
+    store = view.hf._session.store
+    thread = existing(view.hf, name)
+    head = thread.position.head
+    count = min(head, _POINTS)
+    found: list[Checkpoint] = []
+    for number in range(count):
+        seq = 1 + round(number * (head - 1) / max(count - 1, 1))
+        try:
+            row = store.checkpoint(thread.position.thread, seq)
+            if row is not None and not row.deleted:
+                found.append(checkpoint_of(name, row))
+        except Damaged:
+            continue
+    return found
+
+
+def _plot(title: str, points: list[tuple[int, float]], said: Callable[[float], str]) -> Html:
+    low, high = points[0][0], points[-1][0]
+    most = max(y for _, y in points) or 1.0
+    at = [
+        (4 + (x - low) / max(high - low, 1) * (_WIDTH - 8), _HEIGHT - 4 - y / most * (_HEIGHT - 10)) for x, y in points
+    ]
+    line = " ".join(f"{x:.1f},{y:.1f}" for x, y in at)
+    area = f"4,{_HEIGHT - 4} {line} {at[-1][0]:.1f},{_HEIGHT - 4}"
+    last = said(points[-1][1])
+    drawn = tag(
+        "svg",
+        tag("polygon", points=area, class_="area"),
+        tag("polyline", points=line, class_="curve"),
+        viewBox=f"0 0 {_WIDTH} {_HEIGHT}",
+        preserveAspectRatio="none",
+        role="img",
+        aria_label=f"{title}, up to {last}",
+    )
+    return tag("figure", tag("figcaption", title, tag("b", last)), drawn)

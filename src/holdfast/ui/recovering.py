@@ -1,0 +1,104 @@
+"""The recovery panel: what a resume would do now, and the exact command and line of code for it."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from holdfast.looking.recovery import Planned, Recovery, recovery
+from holdfast.ui import acting
+from holdfast.ui.html import Html, joined, line, tag
+from holdfast.ui.view import View
+from holdfast.ui.words import ago, chip, plural
+
+_DOES: Final = {
+    "answered": "answered from the journal",
+    "again": "runs again",
+    "decide": "needs an answer",
+    "wait": "waits",
+    "child": "goes on in its child",
+}
+_SHOWN: Final = 60
+
+
+def panel(view: View, name: str) -> Html:
+    """What a resume would do with the run of a thread; a line where there is no run, or nothing to do."""
+    found = recovery(view.hf, name)
+    if found is None:
+        return tag("p", "No run was begun on this thread: there is nothing to resume.", class_="dim")
+    if found.standing == "completed":
+        return tag("p", "Its run is completed: there is nothing to resume.", class_="dim")
+    found = view.site.redacted(found)
+    held = tag("p", f"It is held by {line(found.held_by)}.", class_="dim") if found.held_by else None
+    return tag(
+        "details",
+        tag(
+            "summary",
+            tag("h2", "What a resume would do now"),
+            tag("span", line(found.summary), class_="why"),
+            tag("span", f"{found.needed} needed", class_="chip in-doubt") if found.needed else None,
+        ),
+        tag(
+            "p",
+            chip(found.standing),
+            " since ",
+            ago(found.since),
+            f" ago · attempt {found.attempt} · last checkpoint at step {found.step}",
+            class_="dim",
+        ),
+        held,
+        _progress(found),
+        _calls(view, found),
+        _commands(found),
+        class_="panel",
+        open=found.standing in ("interrupted", "waiting", "in doubt", "failed", "dead", "halted"),
+    )
+
+
+def _progress(found: Recovery) -> Html | None:
+    if found.progress is None:
+        return None
+    said = line(found.progress.note or "")
+    return tag(
+        "p",
+        tag("progress", value=found.progress.done, max=found.progress.total, aria_label="Progress"),
+        f" {found.progress.done:g}" + (f" of {found.progress.total:g}" if found.progress.total else "") + f" {said}",
+    )
+
+
+def _calls(view: View, found: Recovery) -> Html | None:
+    if not found.calls:
+        return tag(
+            "p", "No call was recorded since that checkpoint: the step is done from its beginning.", class_="dim"
+        )
+    head = tag("tr", [tag("th", each, scope="col") for each in ("Call", "A resume", "Why")])
+    rows = [_planned(view, found.thread, each) for each in found.calls[:_SHOWN]]
+    more = len(found.calls) - _SHOWN
+    return joined(
+        tag("table", tag("thead", head), tag("tbody", rows), class_="plan"),
+        tag("p", f"… {plural(more, 'more call')}", class_="cut") if more > 0 else None,
+    )
+
+
+def _planned(view: View, thread: str, each: Planned) -> Html:
+    decided = acting.decision(view, thread, each)
+    return tag(
+        "tr",
+        tag(
+            "td", tag("b", line(each.call.name)), f" call {each.call.number}", tag("span", each.call.kind, class_="dim")
+        ),
+        tag("td", tag("span", _DOES[each.does], class_=f"does {each.does}")),
+        tag("td", line(each.why), tag("code", line(each.command), class_="copy") if each.command else None, decided),
+    )
+
+
+def _commands(found: Recovery) -> Html | None:
+    if not found.can_resume:
+        return tag("p", line(found.why_not), class_="dim") if found.why_not else None
+    return tag(
+        "dl",
+        tag("dt", "In a shell"),
+        tag("dd", tag("code", line(found.command), class_="copy")),
+        tag("dt", "In Python"),
+        tag("dd", tag("code", line(found.code), class_="copy")),
+        class_="about",
+    )

@@ -1,0 +1,219 @@
+"""The first screen: what the runs listed went through, and the threads themselves."""
+
+from __future__ import annotations
+
+from typing import Final, get_args
+
+from starlette.responses import Response
+
+from holdfast.errors import InvalidArgument
+from holdfast.looking.accounts import Account, account, weight
+from holdfast.looking.threads import Filter, Order, Standing, ThreadLine, ThreadPage, threads
+from holdfast.ui.html import Child, Html, joined, line, tag
+from holdfast.ui.view import View, live
+from holdfast.ui.words import ago, chip, count, money, plural, short, size
+
+_ROWS: Final = 50
+_AT_ONCE: Final = 3_000  # journal entries that are counted before the page is sent; more are asked for by it
+_AT_MOST: Final = 60_000  # and more than these are not counted at all
+_ORDERS: Final = {
+    "name": "by name",
+    "newest": "newest first",
+    "oldest": "oldest first",
+    "largest": "largest first",
+    "longest": "most steps first",
+}
+_HOW: Final = {
+    "probe": "by its probe",
+    "person": "by a person",
+    "rerun": "called again, same key",
+    "give_up": "given up",
+}
+
+
+def threads_page(view: View) -> Response:
+    """Search, filter, sort; a page of threads, kept up to date."""
+    which, order, after = _asked(view)
+    found = threads(view.hf, which, order=order, after=after, limit=_ROWS)
+    part = view.asked("part")
+    if part == "rows":
+        return view.part("rows", _table(view, found))
+    if part == "account":
+        return view.part("account", _account(view, found))
+    entries = sum(weight(view.hf, each.name) for each in found.threads if each.crashed or each.resumed or each.step)
+    told = _account(view, found) if entries <= _AT_ONCE else None
+    body = tag("p", "Counting what these runs took …", class_="dim") if told is None else told
+    return view.page(
+        "Threads",
+        tag("h1", "Threads", class_="sr"),
+        live("account", body, every=0.2 if told is None else 3, element="section", aria_label="What it took"),
+        _search(view, which, order),
+        live("rows", _table(view, found), every=2, aria_label="Threads"),
+        here="/",
+    )
+
+
+def _asked(view: View) -> tuple[Filter, Order, str | None]:
+    standing = view.asked("status")
+    order = view.asked("order", "name")
+    if standing and standing not in get_args(Standing):
+        raise InvalidArgument("there is no such status")
+    if order not in get_args(Order):
+        raise InvalidArgument("there is no such order")
+    text = view.asked("q")
+    which = Filter(contains=text, standing=standing or None, agent=view.asked("agent") or None)  # type: ignore[arg-type] # looked at above
+    return which, order, view.asked("after") or None  # type: ignore[return-value] # looked at above
+
+
+def _search(view: View, which: Filter, order: str) -> Html:
+    statuses = [("", "every status"), *((each, each) for each in get_args(Standing))]
+    return tag(
+        "form",
+        tag("label", tag("span", "Search", class_="sr"), _box(which.contains)),
+        tag("label", tag("span", "Status", class_="sr"), _select("status", statuses, which.standing or "")),
+        tag("label", tag("span", "Order", class_="sr"), _select("order", list(_ORDERS.items()), order)),
+        tag("button", "Show", type="submit"),
+        tag("span", tag("kbd", "/"), " search  ", tag("kbd", "j"), tag("kbd", "k"), " move", class_="keys"),
+        method="get",
+        action=view.url("/"),
+        role="search",
+        class_="search",
+    )
+
+
+def _box(text: str) -> Html:
+    return tag("input", type="search", name="q", value=text, placeholder="part of a name", id="q", autocomplete="off")
+
+
+def _select(name: str, options: list[tuple[str, str]], chosen: str) -> Html:
+    return tag("select", [_option(each, said, chosen) for each, said in options], name=name)
+
+
+def _option(value: str, said: str, chosen: str) -> Html:
+    return tag("option", said, value=value, selected=value == chosen)
+
+
+# -- the list ----------------------------------------------------------------------------------------------------------
+
+
+def _table(view: View, found: ThreadPage) -> Html:
+    lost = tag("p", found.lost, class_="bad") if found.lost else None
+    if not found.threads:
+        return joined(lost, tag("p", "There is no such thread.", class_="dim empty"))
+    heads = ("Thread", "Status", "Steps", "Tokens", "Cost", "Size", "Changed")
+    numbers = ("Steps", "Tokens", "Cost", "Size")
+    head = tag("tr", [tag("th", each, scope="col", class_="num" if each in numbers else None) for each in heads])
+    rows = [_row(view, each) for each in found.threads]
+    table = tag("table", tag("thead", head), tag("tbody", rows), class_="threads list")
+    return joined(lost, table, _next(view, found))
+
+
+def _row(view: View, each: ThreadLine) -> Html:
+    about = [each.agent and view.told(each.agent), each.parent and f"child of {line(each.parent)}"]
+    why = None
+    if each.waits_for:
+        why = f"asks {line(each.waits_for)}" if each.standing == "waiting" else line(each.waits_for)
+    elif each.reason and each.standing in ("failed", "halted", "dead"):
+        why = view.told(each.reason)[:120]
+    marks = [
+        tag("span", f"✕ {each.crashed}", class_="mark crash", title=f"a process died {each.crashed} times")
+        if each.crashed
+        else None,
+        tag("span", f"↻ {each.resumed}", class_="mark", title=f"resumed {each.resumed} times")
+        if each.resumed
+        else None,
+        tag("span", plural(each.in_doubt, "call") + " in doubt", class_="mark doubt") if each.in_doubt else None,
+    ]
+    return tag(
+        "tr",
+        tag(
+            "td",
+            tag("a", line(each.name), href=view.thread(each.name), class_="name", data_key=each.name),
+            tag("span", " · ".join(filter(None, about)), class_="dim") if any(about) else None,
+            class_="first",
+        ),
+        tag("td", chip(each.standing), tag("span", why, class_="why") if why else None, marks, data_label="Status"),
+        _number("Steps", count(each.step)),
+        _number("Tokens", short(each.tokens) if each.tokens else ""),
+        _number("Cost", money(each.cost or 0, each.currency)),
+        _number("Size", size(each.size)),
+        tag("td", ago(each.updated_at), data_label="Changed"),
+    )
+
+
+def _number(label: str, text: str) -> Html:
+    return tag("td", text, class_="num", data_label=label)
+
+
+def _next(view: View, found: ThreadPage) -> Html:
+    is_first = not view.asked("after")
+    if is_first and found.after is None:
+        return tag("p", plural(len(found.threads), "thread"), class_="pages dim")
+    words = {name: view.asked(name) for name in ("q", "status", "order", "agent")}
+    links: list[Child] = []
+    if not is_first:
+        links.append(tag("a", "First page", href=view.url("/", **words)))
+    if found.after is not None:
+        links.append(tag("a", f"Next {_ROWS}", href=view.url("/", **words, after=found.after), rel="next"))
+    return tag("nav", links, class_="pages", aria_label="More threads")
+
+
+# -- what it took ------------------------------------------------------------------------------------------------------
+
+
+def _account(view: View, found: ThreadPage) -> Html:
+    names: list[str] = []
+    entries = 0
+    for each in found.threads:
+        entries += weight(view.hf, each.name)
+        if entries > _AT_MOST:
+            break
+        names.append(each.name)
+    return figures(account(view.hf, names), left_out=len(found.threads) - len(names))
+
+
+def figures(told: Account, left_out: int = 0) -> Html:
+    """What runs took, as tiles."""
+    of = "of this thread" if told.threads == 1 else f"of these {told.threads} threads"
+    acted = [each for each in told.done if each.kind != "read"]
+    effects = sum(each.count for each in acted)
+    settled = [each for each in told.settled if each.how != "rerun"]
+    tiles = [
+        _tile("crashed", told.crashed, "killed or crashed", "processes that died holding a run", warn=told.crashed),
+        _tile("resumed", told.resumed, "resumes", "times a run was gone on with"),
+        _tile("models", told.models, "model calls made", "and recorded; what was in flight at a crash is not"),
+        _tile("models-known", told.models_known, "model calls answered from the journal", "not paid for again"),
+        _tile("tools", told.tools, "tool calls made", f"{count(told.tools_known)} more answered from the journal"),
+        _tile("effects", effects, "effects", ", ".join(f"{line(each.tool)} {each.count}" for each in acted) or "none"),
+        _tile("in-doubt", told.in_doubt, "in doubt now", "nobody knows whether they happened", doubt=told.in_doubt),
+    ]
+    how = tag(
+        "ul",
+        [
+            tag(
+                "li",
+                tag("b", each.count, data_settled=f"{each.tool}/{each.how}/{'yes' if each.happened else 'no'}"),
+                f" {line(each.tool)}: settled {_HOW[each.how]}, ",
+                "it had happened" if each.happened else "it had not happened",
+            )
+            for each in settled
+        ],
+        class_="settled",
+    )
+    note = f"What the runs {of} took" + (
+        f"; {plural(left_out, 'thread')} with long journals left out" if left_out else ""
+    )
+    return joined(
+        tag("h2", note),
+        tag("dl", tiles, class_="tiles"),
+        joined(tag("h3", "Calls that were in doubt"), how) if settled else None,
+    )
+
+
+def _tile(key: str, number: int, name: str, about: str, *, warn: int = 0, doubt: int = 0) -> Html:
+    tone = "crash" if warn else "doubt" if doubt else None
+    return tag(
+        "div",
+        tag("dt", name),
+        tag("dd", tag("b", count(number), data_figure=key, class_=tone), tag("span", about, class_="dim")),
+    )

@@ -1,0 +1,82 @@
+"""Numbers, times and states of things in few characters, as people read them."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Final
+
+from holdfast.ui.html import Html, tag
+
+_UNITS: Final = ("B", "kB", "MB", "GB", "TB")
+_STEP: Final = 1000
+
+
+def count(number: int) -> str:
+    """A number with its thousands apart."""
+    return f"{number:,}".replace(",", "\u2009")
+
+
+def short(number: float) -> str:
+    """A number in at most five characters: 950, 12.3k, 4.5M."""
+    for unit in ("", "k", "M", "G"):
+        if abs(number) < _STEP or unit == "G":
+            digits = f"{number:.0f}" if number >= 100 or number == int(number) else f"{number:.1f}"
+            return f"{digits}{unit}"
+        number /= _STEP
+    raise AssertionError
+
+
+def size(number: float) -> str:
+    """Bytes."""
+    for unit in _UNITS:
+        if abs(number) < _STEP or unit == _UNITS[-1]:
+            return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
+        number /= _STEP
+    raise AssertionError
+
+
+def money(cost: float, currency: str = "USD") -> str:
+    """What something cost; empty if nothing."""
+    if not cost:
+        return ""
+    amount = f"{cost:,.2f}" if cost >= 0.01 else f"{cost:.6f}".rstrip("0")
+    return f"${amount}" if currency == "USD" else f"{amount} {currency}"
+
+
+def duration(seconds: float) -> str:
+    """How long something took."""
+    if seconds < 0.001:
+        return "0 ms"
+    if seconds < 1:
+        return f"{seconds * 1000:.0f} ms"
+    if seconds < 60:
+        return f"{seconds:.1f} s"
+    if seconds < 3600:
+        return f"{seconds // 60:.0f} min {seconds % 60:.0f} s"
+    if seconds < 48 * 3600:
+        return f"{seconds // 3600:.0f} h {seconds % 3600 // 60:.0f} min"
+    return f"{seconds / 86400:.0f} days"
+
+
+def age(seconds: float) -> str:
+    """How long ago something was, roughly."""
+    for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 365, 86400, "d")):
+        if seconds < limit:
+            return f"{max(seconds, 0) / unit:.0f} {name}"
+    return f"{seconds / 86400 / 365:.1f} y"
+
+
+def ago(moment: datetime, now: datetime | None = None) -> Html:
+    """A moment as how long ago it was, with the moment itself for those who ask."""
+    passed = ((now or datetime.now(UTC)) - moment).total_seconds()
+    exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+    return tag("time", age(passed), datetime=moment.astimezone(UTC).isoformat(), title=exact)
+
+
+def plural(number: int, what: str) -> str:
+    return f"{count(number)} {what}{'' if number == 1 else 's'}"
+
+
+def chip(status: str) -> Html:
+    """The status of a thread, coloured and in words."""
+    return tag("span", status, class_=f"chip {status.replace(' ', '-')}")

@@ -1,0 +1,291 @@
+"""The verbs that look: what they write at a fixed width, their JSON, and how they end."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast.cli import paint
+from holdfast.cli.exits import Exit
+from tests.cli import looked
+from tests.cli.conftest import Folder
+from tests.cli.looked import VERBS, Say, golden
+
+say = looked.say  # fixtures are found by where they stand
+store = looked.store
+
+
+def test_threads(say: Say) -> None:
+    code, out, err = say("threads", "--after", "evil~", "--limit", "9")
+    assert code == 0
+    assert out == (
+        "THREAD      STATUS             STEP  SAVES   SIZE  AGE  AGENT\n"
+        "invoice     waiting (approve)     0      1    1 B   1m\n"
+        "notes       running               3      4   13 B   1m\n"
+        "notes-fork  running               2      1    4 B   1m\n"
+        "shop        in doubt (post)       1      2  140 B   1m  clerk\n"
+    ), out
+    assert err == ""
+
+
+def test_threads_are_cut_to_the_width(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COLUMNS", "60")
+    code, out, _ = say("threads")
+    assert code == 0
+    assert max(map(paint.cells, out.splitlines())) <= 60
+    assert "evil \\x1b… " in out
+
+
+def test_threads_by_status_prefix_and_age(say: Say) -> None:
+    for words, names in (
+        (("--status", "in-doubt"), ["shop"]),
+        (("--status", "waiting"), ["invoice"]),
+        (("notes",), ["notes", "notes-fork"]),
+        (("--older", "1d"), []),
+        (("--newer", "1d", "d"), ["done"]),
+        (("--agent", "clerk"), ["shop"]),
+        (("--sort", "longest", "--limit", "1"), ["notes"]),
+    ):
+        code, out, _ = say("threads", *words, "--json")
+        assert code == 0
+        assert [each["name"] for each in json.loads(out)["threads"]] == names
+
+
+def test_a_page_of_threads_says_how_to_go_on(say: Say) -> None:
+    code, out, err = say("threads", "--limit", "2")
+    assert (code, len(out.splitlines())) == (0, 3)
+    assert re.fullmatch(r"there are more: --after 'evil .*', or --limit 0 for all\n", err)
+    _, out, err = say("threads", "--after", "notes", "--limit", "0")
+    assert [line.split()[0] for line in out.splitlines()] == ["THREAD", "notes-fork", "shop"]
+    assert err == ""
+    assert say("threads", "zzz") == (0, "", "no such threads\n")
+
+
+def test_log(say: Say) -> None:
+    code, out, err = say("log", "notes")
+    assert (code, err) == (0, "")
+    assert out == (
+        "@ 00000004  step 3  1m ago  manual  13 B\n"
+        "| o 00000003  step 3  1m ago  #t  manual  4 B\n"
+        "|/\n"
+        "* 00000002  step 2  1m ago  [good]  manual  4 B  forked as notes-fork\n"
+        "* 00000001  step 1  1m ago  manual  4 B\n"
+    ), out
+    _, out, _ = say("log", "notes-fork")
+    assert golden(out) == "@ 00000001  step 2  1m ago  [good]  fork  4 B\n  forked from notes@ID-00000002\n"
+    _, out, err = say("log", "notes@good", "--limit", "1")
+    assert out.startswith("* 00000002")
+    assert err == "there are more: 4 checkpoints in all; --limit 0 shows them\n"
+
+
+def test_log_with_calls(say: Say) -> None:
+    code, out, _ = say("log", "shop", "--calls")
+    assert code == 0
+    assert golden(out) == (
+        "  open step: 1 model call, look_up, post, 1 in doubt\n"
+        "    3  model  reply  TIME\n"
+        "    4  read  look_up  TIME\n"
+        "    5  irreversible  post  TIME  in doubt: TimeoutError: no answer\n"
+        "@ 00000002  step 1  1m ago  step  140 B  1 model call, look_up\n"
+        "|     1  model  reply  TIME\n"
+        "|     2  read  look_up  TIME\n"
+        "* 00000001  step 0  1m ago  start  33 B\n"
+    ), out
+
+
+def test_log_marks_crashes_and_resumes(folder: Folder) -> None:
+    folder.write(
+        "app.py",
+        "import os, signal\n"
+        "def die(run):\n"
+        "    for step in run.steps():\n"
+        "        run.model(lambda: 'hello')\n"
+        "        if run.attempt == 1:\n"
+        "            os.kill(os.getpid(), signal.SIGKILL)\n"
+        "        run.finish()\n"
+        "handlers = {'h': die}\n",
+    )
+    with folder.open() as hf:
+        hf.submit("h", "t", start={})
+    words = ("worker", "app:handlers", "--store", "agent.db", "--until-idle")
+    assert folder.run(*words)[0] != 0
+    code, out, _ = folder.run("log", "t", "--store", "agent.db", COLUMNS="80")
+    assert (code, out.splitlines()[0]) == (0, "! interrupted: its process is gone")
+    assert folder.run(*words)[0] == 0
+    code, out, _ = folder.run("log", "t", "--store", "agent.db", COLUMNS="80")
+    assert code == 0
+    assert re.search(
+        r"^\| ! the process was gone; resumed \S+ ago, 1 call answered from the journal$", out, re.MULTILINE
+    )
+
+
+def test_show_a_chat(say: Say) -> None:
+    code, out, err = say("show", "shop")
+    assert (code, err) == (0, "")
+    assert golden(out) == (
+        "shop (head)\n"
+        "  step 1, checkpoint 2, ID-00000002\n"
+        "  MOMENT (1m ago), 140 B, step\n"
+        "  in doubt: post, call 5; hf.settle decides\n"
+        "  agent clerk\n"
+        "  resume: goes on after step 1; 2 calls answered from the journal; 1 needs somebody's answer first\n"
+        "    holdfast settle shop 5 --happened RESULT | --not-done | --give-up\n"
+        "\n"
+        "[0] user\n"
+        "    go\n"
+        "\n"
+        "[1] assistant\n"
+        "    turn 1\n"
+        '  > look_up({"item": "ink"})\n'
+        "  < 3\n"
+        "\n"
+    ), out
+    _, out, _ = say("show", "shop", "--last", "1")
+    assert "… 2 messages before; --last 0 shows all" in out
+
+
+def test_show_a_tree_and_raw(say: Say) -> None:
+    _, out, _ = say("show", "notes")
+    assert out.endswith('\n$: {} 2\n  n: 10\n  text: "new"\n')
+    _, out, _ = say("show", "shop", "--tree", "--depth", "1")
+    assert out.endswith("\n$: {} 1\n  messages: [] 3\n")
+    assert json.loads(say("show", "notes@-2", "--raw")[1]) == {"n": 1}
+    assert json.loads(say("show", "notes@1", "--raw")[1]) == {"n": 0}
+
+
+def test_show_says_that_there_are_no_messages(say: Say) -> None:
+    _, out, err = say("show", "notes", "--chat")
+    assert err == "there are no messages in this state\n"
+    assert out.endswith('text: "new"\n')
+
+
+def test_diff(say: Say) -> None:
+    assert say("diff", "notes@1", "@-1") == (0, '~ $.n  0 → 10\n+ $.text  "new"\n', "")
+    assert say("diff", "notes") == (0, '~ $.n  1 → 10\n+ $.text  "new"\n', "")
+    assert say("diff", "notes", "notes-fork") == (0, '- $.text  "new"\n~ $.n  10 → 1\n', "")
+    assert say("diff", "notes", "notes") == (0, "", "nothing differs\n")
+    code, _, err = say("diff", "notes@1")
+    assert (code, err) == (
+        3,
+        "holdfast diff: 'notes@1' is the first checkpoint of its thread; name another to compare it with\n",
+    )
+
+
+def test_effects(say: Say) -> None:
+    code, out, err = say("effects", "shop")
+    assert (code, err) == (Exit.IN_DOUBT, "")
+    lines = golden(out).splitlines()
+    assert lines[0].split() == ["NO", "STEP", "KIND", "NAME", "KEY", "STATUS", "TOOK", "AGE", "ERROR"]
+    assert lines[2].split() == ["2", "1", "read", "look_up", "call_0", "done", "TIME", "1m"]
+    assert re.match(r" 5 +2  irreversible  post +post#1 +in doubt +TIME +1m  TimeoutEr…?", lines[5]), lines[5]
+    assert max(map(len, out.splitlines())) <= 80
+    code, out, _ = say("effects", "shop", "--in-doubt", "--full")
+    assert code == Exit.IN_DOUBT
+    assert [line.split()[0] for line in out.splitlines()] == ["NO", "5", ">"]
+    assert say("effects", "notes") == (0, "", "no calls were recorded\n")
+    assert say("effects", "invoice", "--in-doubt") == (0, "", "no calls in doubt\n")
+
+
+def test_waiting(say: Say) -> None:
+    code, out, _ = say("waiting")
+    assert code == Exit.IN_DOUBT
+    assert out == (
+        "shop  in doubt post  1m ago\n"
+        '  {"letter": "Dear Sir"}\n'
+        "  holdfast settle shop 5 --happened RESULT | --not-done | --give-up\n"
+        "invoice  asks approve  1m ago\n"
+        '  {"amount": 3}\n'
+        "  holdfast answer invoice approve VALUE\n"
+    )
+    code, out, _ = say("waiting", "approve")
+    assert (code, out.splitlines()[0]) == (0, "invoice  asks approve  1m ago")
+    assert say("waiting", "nothing") == (0, "", "nothing waits for an answer\n")
+
+
+def test_interrupted(say: Say, folder: Folder) -> None:
+    assert say("interrupted") == (0, "", "nothing is interrupted\n")
+    folder.write(
+        "app.py",
+        "import os, signal\n"
+        "def act():\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+        "def h(run):\n    run.tool(act, {})\n"
+        "handlers = {'h': h}\ntools = [act]\n",
+    )
+    with folder.open() as hf:
+        hf.submit("h", "t", start={})
+    assert folder.run("worker", "app:handlers", "--store", "agent.db", "--until-idle")[0] != 0
+    for words in ((), ("--tools", "app:tools")):
+        code, out, _ = folder.run("interrupted", "--store", "agent.db", *words)
+        assert code == Exit.IN_DOUBT
+        assert "goes on after step 0; 1 needs somebody's answer first" in out
+        assert "holdfast settle t 1 --happened RESULT | --not-done | --give-up" in out
+        assert out.endswith("holdfast resume APP t\n")
+
+
+def test_stuck(say: Say) -> None:
+    assert say("stuck") == (0, "", "nothing is stuck\n")
+    code, out, _ = say("stuck", "--older", "0s")
+    assert code == 0
+    assert "shop  waiting, for 1m\n  in doubt: post, call 5; hf.settle decides\n" in out
+
+
+def test_stats(say: Say, store: Path) -> None:
+    code, out, _ = say("stats")
+    assert code == 0
+    assert "threads      6\ncheckpoints  11\n  completed  1\n" in out
+    _, out, _ = say("stats", "notes")
+    assert out.startswith("threads      1\ncheckpoints  4\n")
+    assert "stored" not in out
+
+
+def test_doctor(say: Say, store: Path) -> None:
+    code, out, _ = say("doctor")
+    assert code == 0, out
+    assert out.startswith("ok  store ")
+    assert all(
+        f"\nok  {name}" in out for name in ("read", "write", "settings", "encryption", "clock", "disk", "versions")
+    )
+    assert holdfast.open(store).verify().ok
+
+
+def test_doctor_of_what_is_no_store(say: Say, tmp_path: Path) -> None:
+    path = tmp_path / "text.db"
+    path.write_text("not a database, and long enough to be looked at" * 20)
+    code, out, _ = say("doctor", "--store", str(path))
+    assert code == 1
+    assert "BAD open" in out
+
+
+def test_watch_what_has_ended(say: Say) -> None:
+    code, out, _ = say("watch", "done")
+    assert (code, out[10:]) == (0, "completed\n")
+    code, out, _ = say("watch", "shop", "--until-idle")
+    assert code == 0
+    assert out[10:] == "in doubt: post, call 5; hf.settle decides\n"
+    code, out, _ = say("watch", "notes")  # it has no run, so nothing will come
+    assert (code, out[10:]) == (0, "running\n")
+
+
+def test_watch_follows_a_run(folder: Folder) -> None:
+    with folder.open() as hf, hf.run("live", start={"messages": []}) as run:
+        watching = folder.start("watch", "live", "--store", "agent.db", "--interval", "0.02", "--json")
+        watching.wait_until(lambda: '"running"' in watching.out)
+        run.model(lambda: "hello")
+        watching.wait_until(lambda: '"model"' in watching.out)
+        run.finish("ok")
+        assert watching.end() == 0
+    events = [json.loads(line) for line in watching.out.splitlines()]
+    assert [event["standing"] for event in events if event["standing"]] == ["running", "completed"]
+    assert [event["checkpoint"]["step"] for event in events if event["checkpoint"]] == [1]
+    assert [event["call"]["kind"] for event in events if event["call"]] == ["model"]
+
+
+@pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])
+def test_every_verb_writes_json(say: Say, words: tuple[str, ...]) -> None:
+    _, out, err = say(*words, "--json")
+    assert type(json.loads(out)) is dict
+    assert err in ("", "nothing is interrupted\n", "nothing is stuck\n")

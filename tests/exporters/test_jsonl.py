@@ -1,0 +1,427 @@
+"""JSON lines: what is exported from any store and imported into any other is there as it was; twice imports once."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import random
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import pytest
+from msgspec.structs import replace
+
+import holdfast
+from holdfast import Damaged, Holdfast, InvalidArgument, NotFound
+from holdfast.errors import NewerFormat
+from holdfast.exporters import export_jsonl
+from holdfast.importers import Report, import_from
+from holdfast.threads import portable
+from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
+
+
+def export(hf: Holdfast, **which: Any) -> bytes:
+    out = io.BytesIO()
+    done = export_jsonl(hf, out, **which)
+    assert done.ok
+    assert done.bytes == len(out.getvalue())
+    return out.getvalue()
+
+
+def bring(hf: Holdfast, folder: Path, data: bytes) -> Report:
+    (folder / "it.jsonl").write_bytes(data)
+    return import_from(hf, "jsonl", str(folder / "it.jsonl"))
+
+
+def moves_of(hf: Holdfast, name: str) -> list[tuple[int, Any, bool]]:
+    row = hf._session.store.thread(name)
+    assert row is not None
+    rows = [hf._session.store.checkpoint(row.position.thread, seq) for seq in range(1, row.position.last + 1)]
+    return [(each.move, each.parent is not None and each.parent[1], each.deleted) for each in rows if each is not None]
+
+
+def runs_of(hf: Holdfast) -> dict[str, Any]:
+    """The records of runs, without what is of a process or of a store's own counting."""
+    found: dict[str, Any] = {}
+    for info in hf.threads():
+        # Which branch a checkpoint is of follows from the moves.
+        found[f"moves of {info.name}"] = moves_of(hf, info.name)
+        row = hf._session.store.thread(info.name)
+        run = None if row is None else hf._session.store.run(row.position.thread)
+        if row is not None and run is not None:
+            found[info.name] = (run.status, run.reason, run.branch, run.began, run.closed, run.start, run.result)
+            found[info.name] += (run.question, run.handler, run.created_at, run.parent, row.position.move)
+    return found
+
+
+def work(hf: Holdfast) -> None:
+    """Runs that ended, wait, are queued, were interrupted, failed and were halted."""
+
+    @holdfast.tool(effect="irreversible")
+    def pay(amount: int) -> None:
+        raise RuntimeError("nobody knows")
+
+    with hf.run("waits", start={"n": 0}) as run:
+        for _ in run.steps():
+            run.model(lambda: {"text": "a \ud800 b", "data": b"\x00\xff"})
+            run.wait("ok?", {"question": (1, 2.5)})
+    with hf.run("doubt", start={"n": 0}, tools=[pay]) as run:
+        for _ in run.steps():
+            run.tool("pay", {"amount": 3})
+    hf.submit("handler", "queued", start={"n": 1}, version="v1")
+    with contextlib.suppress(ValueError), hf.run("failed", start={"n": 0}) as run:
+        for _ in run.steps():
+            run.model(lambda: 1)
+            raise ValueError("no")
+    hf.submit("handler", "halted", start={"n": 1})
+    hf.cancel("halted", "not now")
+    with hf.run("rewound", start={"n": 0}, policy=holdfast.EveryN(1)) as run:
+        for step in run.steps():
+            run.state["n"] += run.model(lambda: 1)
+            if step == 4:
+                break
+    hf.thread("rewound").rewind("@1")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("target", KINDS)
+def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as hf, opened(target, tmp_path, "new") as new:
+        fill(hf)
+        work(hf)
+        report = bring(new, tmp_path, export(hf))
+        assert report.ok
+        assert (report.present, report.checked) == (0, report.checkpoints)
+        assert seen(new) == seen(hf)
+        assert runs_of(new) == runs_of(hf)
+        assert list(new.waiting()) == list(hf.waiting())
+        assert new.verify().ok
+        # It goes on as the old one would have.
+        for each in (hf, new):
+            each.answer("waits", "ok?", 1)
+            with each.run("waits") as run:
+                for _ in run.steps():
+                    assert run.model(lambda: "another")["data"] == b"\x00\xff"
+                    run.finish(run.wait("ok?"))
+            assert run.result == 1
+            assert each.thread("t").save(state_at(4)).seq == 10
+            each.optimize()
+            assert each.verify().ok
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_twice_imports_once(kind: str, tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf, opened(kind, tmp_path, "new") as new:
+        fill(hf)
+        work(hf)
+        data = export(hf)
+        first = bring(new, tmp_path, data)
+        before = seen(new), runs_of(new)
+        again = bring(new, tmp_path, data)
+        assert again.ok
+        assert (again.checkpoints, again.writes, again.present) == (0, 0, first.checkpoints)
+        assert (seen(new), runs_of(new)) == before
+        # What was done since stays.
+        new.thread("t").save({"later": True})
+        new.thread("fork").rewind("@-2")
+        position = new.thread("fork").head()
+        assert bring(new, tmp_path, data).ok
+        latest = new.thread("t").latest()
+        assert latest is not None
+        assert latest.state == {"later": True}
+        assert new.thread("fork").head() == position
+
+
+@pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
+@pytest.mark.parametrize("other", [None, CIPHER], ids=["to plain", "to encrypted"])
+def test_encrypted_stores(cipher: Any, other: Any, tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path, cipher=cipher) as hf, opened("directory", tmp_path, "new", other) as new:
+        fill(hf)
+        work(hf)
+        data = export(hf)
+        assert bring(new, tmp_path, data).ok
+        assert seen(new) == seen(hf)
+        assert runs_of(new) == runs_of(hf)
+        assert new.verify().ok
+        assert bring(new, tmp_path, data).ok
+
+
+def test_digests_stay_where_nothing_names_another_thread(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf, opened("directory", tmp_path, "new") as new:
+        fill(hf)
+        bring(new, tmp_path, export(hf))
+        for name in ("t", "run"):
+            found = [[c.digest for c in each.thread(name).history()] for each in (hf, new)]
+            assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_fork_alone_brings_the_cells_it_needs_and_no_others(kind: str, tmp_path: Path) -> None:
+    with opened(kind, tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        fill(hf)
+        hf.thread("t").save({"secret": "only of the origin " * 9})
+        data = export(hf, threads=["fork", "orphan"])
+        assert b"only of the origin" not in data
+        assert bring(new, tmp_path, data).ok
+        assert seen(new) == {name: told for name, told in seen(hf).items() if name in ("fork", "orphan")}
+        new.optimize()
+        assert new.verify().ok
+        assert seen(new) == {name: told for name, told in seen(hf).items() if name in ("fork", "orphan")}
+        assert bring(new, tmp_path, data).ok
+        assert [info.name for info in new.threads()] == ["fork", "orphan"]
+
+
+def test_a_prefix(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf, opened("memory", tmp_path) as new:
+        for name in ("a/1", "a/2", "b"):
+            hf.thread(name).save({"name": name})
+        bring(new, tmp_path, export(hf, prefix="a/"))
+        assert [info.name for info in new.threads()] == ["a/1", "a/2"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_cut_off_anywhere_it_goes_on(kind: str, tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+        work(hf)
+        data = export(hf)
+        whole = seen(hf), runs_of(hf)
+    with opened(kind, tmp_path, "new") as new:
+        for end in sorted(random.Random(7).sample(range(data.index(b"\n") + 1, len(data)), 12)):
+            report = bring(new, tmp_path, data[:end])
+            assert not report.ok
+            assert any("before its end" in each.reason for each in report.skipped)
+        assert bring(new, tmp_path, data).ok
+        assert (seen(new), runs_of(new)) == whole
+        assert new.verify().ok
+
+
+def _undated(hf: Holdfast) -> dict[str, Any]:
+    """What can be seen, but when a thread was last changed: that of its run, where rewinds had to be made behind it."""
+    never = datetime.fromtimestamp(0, UTC)
+    return {name: (replace(told[0], updated_at=never), *told[1:]) for name, told in seen(hf).items()}
+
+
+@pytest.mark.parametrize("kind", ["memory", "sqlite", "directory"])
+def test_stopped_at_any_write_it_goes_on(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each verb that writes is the last one once; what was there then is gone on with."""
+    with opened("memory", tmp_path) as hf:
+        hf.thread("t").save(state_at(2))
+        hf.thread("t").save(state_at(3))
+        hf.thread("t").fork("fork", at="@1")
+        hf.thread("t").delete("@1")
+        hf.thread("gone").save(state_at(3))
+        hf.thread("gone").fork("orphan").save(state_at(4))
+        hf.thread("gone").drop()
+        with hf.run("r", start={"n": 0}, policy=holdfast.EveryN(1)) as run:
+            for step in run.steps():
+                run.model(lambda: 1)
+                if step == 3:
+                    break
+        hf.thread("r").rewind("@1")
+        hf.submit("handler", "queued and rewound", start={"n": 1})
+        hf.thread("queued and rewound").rewind("@0")
+        data = export(hf)
+        whole = _undated(hf), runs_of(hf)
+    number = 0
+    while True:
+        number += 1
+        with opened(kind, tmp_path, f"new {number}") as new:
+            left = number
+
+            def stopping(verb: Any) -> Any:
+                def stopped(*args: Any, **kwargs: Any) -> Any:
+                    nonlocal left
+                    left -= 1
+                    if left == 0:
+                        raise KeyboardInterrupt
+                    return verb(*args, **kwargs)
+
+                return stopped
+
+            with monkeypatch.context() as patch:
+                for verb in ("commit", "rewind", "delete", "claim", "drop"):
+                    patch.setattr(new._session.store, verb, stopping(getattr(new._session.store, verb)))
+                with contextlib.suppress(KeyboardInterrupt):
+                    bring(new, tmp_path, data)
+            was_stopped = left <= 0
+            assert bring(new, tmp_path, data).ok
+            assert (_undated(new), runs_of(new)) == whole
+            assert new.verify().ok
+        if not was_stopped:
+            break
+    assert number > 7
+
+
+def test_a_run_that_somebody_holds_waits_for_a_person(tmp_path: Path) -> None:
+    """Or both would act: the one that was exported, and its copy."""
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        with hf.run("t", start={"n": 0}) as run:
+            run.model(lambda: 1)
+            data = export(hf)
+        bring(new, tmp_path, data)
+        assert list(new.interrupted()) == []
+        row = new._session.store.thread("t")
+        assert row is not None
+        stored = new._session.store.run(row.position.thread)
+        assert stored is not None
+        assert stored.status == "halted"
+        assert "when it was exported" in (stored.reason or "")
+        with new.run("t") as run:
+            assert run.model(lambda: 2) == 1
+
+
+def test_another_thread_of_that_name_is_left_alone(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        fill(hf)
+        new.thread("t").save({"mine": True})
+        report = bring(new, tmp_path, export(hf))
+        told = {each.thread: each.reason for each in report.skipped}
+        assert "another thread of that name" in told["t"]
+        assert "forked from a thread that was not imported" in told["fork"]
+        latest = new.thread("t").latest()
+        assert latest is not None
+        assert latest.state == {"mine": True}
+        assert [info.name for info in new.threads()] == ["orphan", "run", "t"]
+        assert new.verify().ok
+
+
+def test_an_older_copy_is_gone_on_with_or_told(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        hf.thread("t").save(state_at(1))
+        with hf.run("r", start={"n": 0}) as run:
+            next(iter(run.steps()))
+        bring(new, tmp_path, export(hf))
+        hf.thread("t").save(state_at(2))
+        with hf.run("r") as run:
+            for _ in run.steps():
+                run.finish(1)
+        report = bring(new, tmp_path, export(hf))
+        assert [(each.thread, "older copy" in each.reason) for each in report.skipped] == [("r", True)]
+        assert seen(new)["t"] == seen(hf)["t"]
+
+
+def test_damage_is_left_out_and_told(tmp_path: Path) -> None:
+    with opened("sqlite", tmp_path) as hf:
+        fill(hf)
+    change_blob(tmp_path / "store.db", "checkpoint", "skeleton", "row_key & 4294967295 = 8", flip)
+    with opened("sqlite", tmp_path) as hf, opened("sqlite", tmp_path, "new") as new:
+        out = io.BytesIO()
+        done = export_jsonl(hf, out)
+        assert not done.ok
+        assert {each.thread for each in done.left_out} == {"t"}
+        assert bring(new, tmp_path, out.getvalue()).ok
+        assert [info.name for info in new.threads()] == ["fork", "orphan", "run"]
+        assert new.verify().ok
+
+
+def test_a_changed_byte_is_never_imported(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        data, whole = export(hf), seen(hf)
+    random_ = random.Random(3)
+    for _ in range(60):
+        at = random_.randrange(len(data))
+        changed = bytearray(data)
+        changed[at] ^= 1 << random_.randrange(8)
+        with opened("memory", tmp_path) as new:
+            try:
+                report = bring(new, tmp_path, bytes(changed))
+            except (InvalidArgument, Damaged, NewerFormat):
+                assert at < data.index(b"\n")
+                continue
+            assert not report.ok
+            assert new.verify().ok
+            for info in new.threads():
+                if info.name not in {each.thread for each in report.skipped}:
+                    assert seen(new)[info.name] == whole[info.name]
+
+
+def test_a_line_that_somebody_wrote_anew_does_not_fit_the_digest(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        lines = export(hf).splitlines(keepends=True)
+    at = next(at for at, line in enumerate(lines) if b"message 1 " in line)
+    lines[at] = portable.written(portable.read(lines[at]))
+    with opened("memory", tmp_path) as new:
+        assert bring(new, tmp_path, b"".join(lines)).ok  # the same again is the same
+    rest = lines[at][len('{"crc":"00000000",') : -1].replace(b"message 1 ", b"message 9 ")
+    lines[at] = b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+    with opened("memory", tmp_path) as new:
+        told = {each.thread: each.reason for each in bring(new, tmp_path, b"".join(lines)).skipped}
+        assert "is not what was exported" in told["t"]
+        assert "t" not in {info.name for info in new.threads()}
+        assert new.verify().ok
+
+
+def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        lines = export(hf).splitlines(keepends=True)
+    for at in range(1, len(lines)):
+        with opened("memory", tmp_path) as new:
+            assert not bring(new, tmp_path, b"".join(lines[:at] + lines[at + 1 :])).ok, lines[at][:80]
+            assert new.verify().ok
+
+
+def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
+    newer = portable.Opening(format=portable.FORMAT + 1, id="x", made=0, namespace=portable.shown("default"))
+    with opened("memory", tmp_path) as new:
+        with pytest.raises(NewerFormat, match="newer Holdfast"):
+            bring(new, tmp_path, portable.written(newer))
+        for other in (b"", b"{}\n", b"\x00" * 99, b'{"crc":"00000000","t":"end"}\n'):
+            with pytest.raises(InvalidArgument, match="is no file"):
+                bring(new, tmp_path, other)
+        with pytest.raises(NotFound):
+            import_from(new, "jsonl", str(tmp_path / "none"))
+        assert not list(new.threads())
+
+
+def test_a_dry_run_stores_nothing(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf, opened("memory", tmp_path) as new:
+        fill(hf)
+        (tmp_path / "it.jsonl").write_bytes(export(hf))
+        for target in (new, None):
+            report = import_from(target, "jsonl", str(tmp_path / "it.jsonl"), dry_run=True)
+            assert report.ok
+            assert (report.threads, report.checkpoints, report.writes) == (4, 12, 3)
+        assert not list(new.threads())
+
+
+def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "it.jsonl"
+    with opened("memory", tmp_path) as hf:
+        fill(hf)
+        assert export_jsonl(hf, path).bytes == path.stat().st_size
+        assert path.stat().st_mode & 0o777 == 0o600
+        with pytest.raises(InvalidArgument, match="there already"):
+            export_jsonl(hf, path)
+        with pytest.raises(NotFound):
+            export_jsonl(hf, tmp_path / "other", threads=["none"])
+
+        def fail(digest: bytes) -> list[bytes]:
+            raise Damaged("lost meanwhile")
+
+        monkeypatch.setattr(hf._session.store, "value", fail)
+        export_jsonl(hf, tmp_path / "other")  # found before anything of it is written
+        monkeypatch.setattr(hf._session.store, "last_effect", lambda thread: 1 / 0)
+        with pytest.raises(ZeroDivisionError):
+            export_jsonl(hf, tmp_path / "another")
+    assert not (tmp_path / "another").exists()
+
+
+def test_lines_are_json_that_others_can_read(tmp_path: Path) -> None:
+    with opened("memory", tmp_path) as hf:
+        hf.thread("t").save(
+            {"messages": [{"role": "user", "content": f"Hello {n} " * 50} for n in range(40)]}, label="x"
+        )
+        lines = [json.loads(line) for line in export(hf).splitlines()]
+    assert [lines[0]["t"], lines[0]["format"]] == ["holdfast-export", 1]
+    assert lines[1]["name"] == "t"
+    cells = [line["cell"] for line in lines if line["t"] == "cell"]
+    assert {"role": "user", "content": "Hello 7 " * 50} in cells
+    assert next(line["label"] for line in lines if line["t"] == "checkpoint") == "x"
+    assert lines[-1] == {"crc": lines[-1]["crc"], "t": "end", "threads": 1, "checkpoints": 1}

@@ -1,0 +1,189 @@
+"""A page to ask, without a server and with one, and a browser to look at it."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+from urllib.parse import urlencode
+
+import httpx
+import pytest
+
+import holdfast
+from examples import demo
+from holdfast import Holdfast
+from holdfast.ui import app
+from holdfast.ui.guard import Token, loopback_hosts
+from tests.ui import scene
+from tests.ui.browser import Browser, browsing
+
+_DEADLINE = 60.0  # seconds for the demo
+
+PORT = 8123
+ORIGIN = f"http://127.0.0.1:{PORT}"
+TOKEN = "the-token"  # noqa: S105 - of a test
+
+
+class Page:
+    """Asks the page as a browser would that has its cookie, unless it is told otherwise."""
+
+    def __init__(self, hf: Holdfast, *, redact: Callable[[str], str] | None = None, **options: Any) -> None:
+        self.hf = hf
+        given: dict[str, Any] = {
+            "authorize": Token(TOKEN, PORT),
+            "hosts": loopback_hosts(PORT),
+            "title": "a store",
+            "redact": redact,
+            **options,
+        }
+        self._app = app(hf, **given)
+        self.cookies = {f"holdfast-{PORT}": TOKEN}
+
+    def ask(self, method: str, path: str, **options: Any) -> httpx.Response:
+        cookies = options.pop("cookies", self.cookies)
+
+        async def asked() -> httpx.Response:
+            transport = httpx.ASGITransport(app=self._app, raise_app_exceptions=True)
+            async with httpx.AsyncClient(transport=transport, base_url=ORIGIN, cookies=cookies) as client:
+                return await client.request(method, path, **options)
+
+        return asyncio.run(asked())
+
+    def raw(self, path: str, query: str) -> dict[str, Any]:
+        """How the answer begins to a path that no client would send as it is."""
+        headers = [(b"host", f"127.0.0.1:{PORT}".encode())]
+        scope = {"type": "http", "method": "GET", "path": path, "query_string": query.encode(), "headers": headers}
+        sent: list[Any] = []
+
+        async def receive() -> dict[str, Any]:
+            return {"type": "http.request", "body": b"", "more_body": False}
+
+        async def send(message: Any) -> None:
+            sent.append(message)
+
+        server = ("127.0.0.1", PORT)
+
+        async def asked() -> None:
+            await self._app({**scope, "scheme": "http", "server": server, "root_path": ""}, receive, send)
+
+        asyncio.run(asked())
+        begun: dict[str, Any] = sent[0]
+        return begun
+
+    def get(self, path: str, **query: Any) -> httpx.Response:
+        return self.ask("GET", f"{path}?{urlencode(query)}" if query else path)
+
+    def seal(self) -> str:
+        found = self.get("/store").text.partition('name="seal" value="')[2].partition('"')[0]
+        assert found
+        return found
+
+    def post(self, action: str, *, confirmed: bool = True, **form: Any) -> httpx.Response:
+        form = {"seal": self.seal(), **form}
+        if confirmed:
+            form["confirmed"] = "yes"
+        return self.ask("POST", f"/act/{action}", data=form, headers={"Origin": ORIGIN})
+
+
+@pytest.fixture
+def filled(hf: Holdfast) -> Holdfast:
+    """A store of each kind, with something of everything."""
+    scene.fill(hf)
+    return hf
+
+
+@pytest.fixture
+def memory() -> Iterator[Holdfast]:
+    """A store with something of everything."""
+    with holdfast.open("memory:") as hf:
+        scene.fill(hf)
+        yield hf
+
+
+@pytest.fixture
+def page(memory: Holdfast) -> Page:
+    return Page(memory)
+
+
+@pytest.fixture
+def writing(memory: Holdfast) -> Page:
+    """A page that may change the store."""
+    return Page(memory, allow_write=True)
+
+
+class Server:
+    """`holdfast ui` in a process of its own."""
+
+    def __init__(self, store: Path, *options: str) -> None:
+        command = [sys.executable, "-m", "holdfast", "ui", "--store", str(store), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        assert self.process.stdout is not None
+        self.url = self.process.stdout.readline().strip()
+        self.at = self.url.partition("?")[0].rstrip("/")
+
+    def address(self, path: str, **query: str) -> str:
+        return f"{self.at}{path}{'?' if query else ''}{urlencode(query)}"
+
+    def end(self) -> None:
+        self.process.terminate()
+        self.process.wait(30)
+        if self.process.stdout is not None:
+            self.process.stdout.close()
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[demo.Papers, Page]]:
+    """A run of the demo in which clerks are killed, and the page of its store."""
+    papers = demo.Papers(tmp_path_factory.mktemp("demo") / "killed", 8, 7)
+    with contextlib.ExitStack() as processes:
+        play = demo.Play(papers, processes, clerks=demo.CLERKS)
+        killer = demo.Killer(play, 7, demo.MOST_KILLS)
+        deadline = time.monotonic() + _DEADLINE
+        while not play.completed:
+            assert time.monotonic() < deadline, "the work was not done in time"
+            killer.look()
+            time.sleep(demo.LOOK_EVERY)
+        play.send_home()
+        yield papers, Page(play.hf)
+
+
+@pytest.fixture(scope="session")
+def window() -> Iterator[Browser]:
+    """One browser for all tests: it takes seconds to start. That there is none is a failure."""
+    with browsing() as opened:
+        yield opened
+
+
+@pytest.fixture
+def browser(window: Browser) -> Browser:
+    """The browser, as if nobody had used it."""
+    window.driver.delete_all_cookies()
+    window.go("about:blank")  # the page of the last test would go on asking its server, which is gone
+    window.size(1200)
+    window.complaints()
+    return window
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Path:
+    path = tmp_path / "agent.db"
+    with holdfast.open(path, durability="off") as hf:
+        scene.fill(hf)
+        scene.interrupted(hf)
+    return path
+
+
+@pytest.fixture
+def served(store: Path) -> Iterator[Server]:
+    """A server that may write."""
+    server = Server(store, "--allow-write")
+    try:
+        yield server
+    finally:
+        server.end()

@@ -1,0 +1,210 @@
+"""The page in a real browser: found, searched, forked, answered, compared, hostile, long, and live."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from urllib.parse import quote
+
+import pytest
+from selenium.webdriver.common.keys import Keys
+
+import holdfast
+from tests.ui import scene
+from tests.ui.browser import Browser
+from tests.ui.conftest import Server
+
+LONG = 10_000
+
+_SMUGGLED = """
+const script = document.createElement('script');
+script.textContent = "document.title = 'owned'";
+const image = document.createElement('div');
+image.innerHTML = '<img src=x onerror="document.title = 1">';
+document.body.append(script, image);
+"""
+
+
+def opened(browser: Browser, server: Server, path: str = "/", **query: str) -> Browser:
+    """The page, at an address, with the cookie that the first address brings."""
+    browser.go(server.url)
+    browser.find("main")
+    if path != "/" or query:
+        browser.go(server.address(path, **query))
+    browser.find("html[data-ready]")
+    return browser
+
+
+def test_from_a_thread_to_a_step_and_back_by_links_and_keys(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    assert "token" not in browser.driver.current_url
+    browser.click(f'a[data-key="{scene.BOOK}"]')
+    browser.wait(lambda: "Steps" in browser.text() or None)
+    browser.click(".steps a[data-key]")
+    browser.wait(lambda: "Chapter 12" in browser.text() or None)
+    body = browser.find("body")
+    body.send_keys("2")
+    browser.wait(lambda: "view=state" in browser.driver.current_url or None)
+    browser.find("html[data-ready]")
+    browser.find("body").send_keys("p")
+    browser.wait(lambda: "Step 8" in browser.text("h1") or None)
+    browser.find("html[data-ready]")
+    browser.find("body").send_keys("u")
+    browser.wait(lambda: "/thread" in browser.driver.current_url or None)
+    assert browser.complaints() == []
+
+
+def test_search_by_the_keyboard(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    browser.find("body").send_keys("/")
+    box = browser.driver.switch_to.active_element
+    assert box.get_attribute("name") == "q"
+    box.send_keys("book", Keys.ENTER)
+    browser.wait(lambda: len(browser.all(".threads tbody tr")) == 2 or None)
+    browser.find("html[data-ready]")
+    browser.find("body").send_keys("j")
+    browser.driver.switch_to.active_element.send_keys(Keys.ENTER)
+    browser.wait(lambda: scene.BOOK in browser.text("h1") or None)
+
+
+def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Path) -> None:
+    opened(browser, served, "/step", thread=scene.BOOK, id="@4")
+    browser.click(".doing summary")
+    name = browser.find(".doing input[name=name]")
+    name.clear()
+    name.send_keys("writer/mine")
+    area = browser.find("textarea[name=state]")
+    assert '"chapter": 4' in (area.get_attribute("value") or "")
+    area.clear()
+    area.send_keys('{"messages": [], "chapter": 40}')
+    assert browser.find("input[name=edited]").is_selected(), "who edits it means it"
+    browser.click("form[action$='/act/fork'] button")
+    browser.wait(lambda: "with the state that you edited" in browser.text() or None)
+    browser.click("button.sure")
+    browser.wait(lambda: "writer/mine" in browser.text("h1") or None)
+    assert "forked from" in browser.text()
+    with holdfast.open(store) as hf:
+        assert hf.thread("writer/mine").load("@-1").state == {"messages": [], "chapter": 40}
+    assert browser.complaints() == []
+
+
+def test_a_question_is_answered(browser: Browser, served: Server, store: Path) -> None:
+    opened(browser, served, "/waiting")
+    article = next(each for each in browser.all("article") if "approve?" in each.text)
+    article.find_element("css selector", "textarea").send_keys('{"ok": true}')
+    article.find_element("css selector", "button").click()
+    browser.wait(lambda: "Are you sure?" in browser.text("h1") or None)
+    browser.click("button.sure")
+    browser.wait(lambda: scene.APPROVAL in browser.text("h1") or None)
+    with holdfast.open(store) as hf:
+        assert [each.result for each in hf.effects(scene.APPROVAL) if each.by] == [{"ok": True}]
+
+
+def test_steps_are_compared(browser: Browser, served: Server) -> None:
+    opened(browser, served, "/step", thread=scene.BOOK, id="@-1", view="diff")
+    assert "$.chapter" in browser.text()
+    box = browser.find("#against")
+    box.clear()
+    box.send_keys("@1", Keys.ENTER)
+    browser.wait(lambda: "since writer/book step 1" in browser.text() or None)
+    assert browser.all(".changes li")
+
+
+@pytest.mark.parametrize("view", ["messages", "state", "raw", "diff", "about"])
+def test_hostile_content_does_nothing(browser: Browser, served: Server, view: str) -> None:
+    opened(browser, served, "/step", thread=scene.HOSTILE_THREAD, id="@-1", view=view)
+    assert browser.driver.title != "owned"
+    assert not browser.all("main img")
+    assert not browser.all("main script")
+    assert "<script>document.title='owned'</script>" in browser.text("body")
+    assert browser.complaints() == []
+
+
+def test_even_markup_that_got_through_would_not_run(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    browser.run(_SMUGGLED)
+    browser.run("fetch('http://127.0.0.1:9/').catch(() => { document.body.dataset.kept = 1 })")
+    browser.find("body[data-kept]")
+    assert "Threads" in browser.driver.title
+    assert any("Content Security Policy" in said for said in browser.complaints())
+
+
+def test_another_browser_without_the_token_sees_nothing(browser: Browser, served: Server) -> None:
+    browser.go(served.address("/"))
+    assert "token" in browser.text("body")
+    assert scene.BOOK not in browser.driver.page_source
+
+
+def test_a_thread_of_ten_thousand_steps_is_usable_within_a_second(browser: Browser, tmp_path: Path) -> None:
+    path = tmp_path / "long.db"
+    with holdfast.open(path, durability="off") as hf:
+        thread = hf.thread("long")
+        messages = []
+        for number in range(LONG):
+            if number % 100 == 0:
+                messages.append({"role": "assistant", "content": f"message {number}"})
+            thread.save({"messages": messages, "n": number})
+    server = Server(path)
+    try:
+        opened(browser, server)
+        # Whatever the machine does besides: the best of three.
+        assert min(_seconds_to(browser, server.address("/thread", name="long")) for _ in range(3)) < 1.0
+        first = len(browser.all(".steps a[data-key]"))
+        assert 50 <= first <= 300, "not all of them at once"
+        browser.run("window.scrollTo(0, document.body.scrollHeight)")
+        browser.wait(lambda: len(browser.all(".steps a[data-key]")) > first or None)
+        assert f"step {LONG - 150}" in browser.driver.page_source
+    finally:
+        server.end()
+
+
+def _seconds_to(browser: Browser, url: str) -> float:
+    begun = time.monotonic()
+    browser.go(url)
+    browser.find("html[data-ready]")
+    return time.monotonic() - begun
+
+
+def test_what_a_run_does_is_seen_while_it_does_it(browser: Browser, served: Server, store: Path) -> None:
+    opened(browser, served, "/", q="live")
+    every = holdfast.EveryN(1)
+    with holdfast.open(store) as hf, hf.run("live/run", start={"messages": []}, policy=every) as run:
+        for step in run.steps():
+            if step == 1:
+                browser.wait(lambda: browser.all('a[data-key="live/run"]') or None)
+                assert "running" in browser.text()
+                browser.click('a[data-key="live/run"]')
+                browser.wait(lambda: browser.text("h1") == "live/run" or None)
+            elif step == 4:
+                browser.wait(lambda: "step 3" in browser.text(".steps") or None)
+                run.finish("done")
+                break
+    browser.wait(lambda: "completed" in browser.text(".facts") or None)
+    assert browser.text("#live") == "live"
+
+
+def test_a_form_that_is_being_filled_in_is_left_alone(browser: Browser, served: Server) -> None:
+    opened(browser, served, "/waiting")
+    box = browser.find("article textarea")
+    box.send_keys("not yet don")
+    asked = "return performance.getEntriesByType('resource').filter(e => e.name.includes('part=')).length"
+    browser.run("performance.clearResourceTimings()")
+    time_to_look = browser.run("return Number(document.querySelector('[data-live]').dataset.every)")
+    browser.wait(lambda: browser.run("return performance.now()") > (time_to_look + 1) * 1000 * 1.5 or None)
+    assert browser.run(asked) == 0
+    assert "not yet don" in (box.get_attribute("value") or "")
+
+
+def test_verify_tells_how_far_it_is_and_what_it_found(browser: Browser, served: Server) -> None:
+    opened(browser, served, "/store")
+    browser.click("form[action$='/act/verify'] button")
+    browser.wait(lambda: "nothing is wrong" in browser.text() or None)
+
+
+def test_a_name_with_everything_in_it_has_a_page(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    browser.go(f"{served.at}/thread?name={quote(scene.HOSTILE_THREAD, safe='')}")
+    browser.find("html[data-ready]")
+    assert "<script>" in browser.text("h1")
+    browser.click(".steps a[data-key]")
+    browser.wait(lambda: "Step 1" in browser.text("h1") or None)

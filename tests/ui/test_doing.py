@@ -1,0 +1,185 @@
+"""What the page does when it may: asked once more, done, and recorded with who did it. Nothing where it may not."""
+
+from __future__ import annotations
+
+import json
+import re
+from html import unescape
+from typing import Any
+
+import pytest
+from starlette.requests import HTTPConnection
+
+from holdfast import Holdfast
+from holdfast.ui.doing import ACTIONS
+from tests.ui import scene
+from tests.ui.conftest import Page
+
+FORMS: dict[str, dict[str, Any]] = {
+    "fork": {"thread": scene.BOOK, "id": "@4", "name": "writer/again"},
+    "rewind": {"thread": scene.BOOK, "id": "@4"},
+    "label": {"thread": scene.BOOK, "id": "@2", "label": "early"},
+    "answer": {"thread": scene.APPROVAL, "name": "approve?", "value": "true"},
+    "settle": {"thread": scene.LETTERS, "effect": "3", "outcome": "not_done"},
+    "cancel": {"thread": scene.APPROVAL, "reason": "no money"},
+    "prune": {"thread": scene.BOOK, "keep_last": "3"},
+}
+
+
+def ann(_: HTTPConnection) -> str:
+    return "ann"
+
+
+def state_of_things(hf: Holdfast) -> list[object]:
+    """All that an action could change."""
+    threads = [(info.name, info.head, info.count, info.status) for info in hf.threads()]
+    effects = [(each.number, each.status, each.result) for each in hf.effects(scene.LETTERS)]
+    return [threads, effects, [(each.thread, each.name) for each in hf.waiting()]]
+
+
+@pytest.mark.parametrize("action", [*FORMS, "resume", "nonsense"])
+def test_a_page_that_only_reads_does_nothing(page: Page, action: str) -> None:
+    before = state_of_things(page.hf)
+    answer = page.post(action, **FORMS.get(action, {"thread": scene.BOOK}))
+    assert answer.status_code == 404
+    assert state_of_things(page.hf) == before
+
+
+def test_a_page_that_only_reads_has_no_forms_that_do_something(page: Page, writing: Page) -> None:
+    for path in ("/", f"/thread?name={scene.LETTERS}", "/waiting"):
+        assert 'method="post"' not in page.ask("GET", path).text
+    assert 'method="post"' in writing.ask("GET", "/waiting").text
+
+
+@pytest.mark.parametrize("action", FORMS)
+def test_each_action_is_asked_about_before_it_is_done(writing: Page, action: str) -> None:
+    before = state_of_things(writing.hf)
+    asked = writing.post(action, confirmed=False, **FORMS[action])
+    assert asked.status_code == 200
+    assert "Are you sure?" in asked.text
+    assert state_of_things(writing.hf) == before
+    again = dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', asked.text))
+    done = writing.ask("POST", f"/act/{action}", data={name: unescape(value) for name, value in again.items()})
+    assert done.status_code == 303, done.text
+    assert state_of_things(writing.hf) != before
+
+
+@pytest.mark.parametrize("action", FORMS)
+def test_each_action_is_recorded_with_who_did_it(memory: Holdfast, action: str) -> None:
+    page = Page(memory, allow_write=True, authorize=ann, hosts=None)
+    assert page.post(action, **FORMS[action]).status_code == 303
+    recorded = memory.thread(ACTIONS).load("@-1").state["actions"]
+    assert [(each["who"], each["action"], each["thread"]) for each in recorded] == [
+        ("ann", action, FORMS[action]["thread"])
+    ]
+
+
+def test_what_could_not_be_done_is_recorded_as_that(writing: Page) -> None:
+    assert writing.post("fork", thread=scene.BOOK, id="@4", name="writer/book-b").status_code == 409
+    recorded = writing.hf.thread(ACTIONS).load("@-1").state["actions"]
+    assert [each.get("failed") for each in recorded] == [None, "AlreadyExists"]
+
+
+def test_a_fork_begins_with_the_state_as_it_is(writing: Page) -> None:
+    writing.post("fork", **FORMS["fork"])
+    fork = writing.hf.thread("writer/again").load("@-1")
+    assert fork.state == writing.hf.thread(scene.BOOK).load("@4").state
+
+
+def test_a_fork_begins_with_the_state_that_was_edited(writing: Page) -> None:
+    state = {
+        "messages": [{"role": "user", "content": "another story"}],
+        "when": {"$datetime": "2026-01-02T03:04:05.000000Z"},
+    }
+    answer = writing.post("fork", **FORMS["fork"], edited="1", state=json.dumps(state, indent=2))
+    assert answer.status_code == 303
+    found = writing.hf.thread("writer/again").load("@-1").state
+    assert found["messages"] == state["messages"]
+    assert found["when"].isoformat() == "2026-01-02T03:04:05+00:00"
+
+
+@pytest.mark.parametrize("state", ["", "{", "nonsense", "null", '{"$cell": [1]}', "[" * 5000])
+def test_an_edited_state_that_is_none_is_refused(writing: Page, state: str) -> None:
+    answer = writing.post("fork", **FORMS["fork"], edited="1", state=state)
+    assert answer.status_code == 400
+    assert writing.hf.thread("writer/again").head() is None
+
+
+def test_a_state_that_was_redacted_cannot_be_edited(memory: Holdfast) -> None:
+    page = Page(memory, allow_write=True, redact=lambda text: text.replace(scene.SECRET, "[secret]"))
+    id = memory.thread("broken").load("@-1").id
+    found = page.get("/step", thread="broken", id=id).text
+    assert "<textarea" not in found
+    assert "are redacted here, or lost" in found
+
+
+def test_a_rewind_shows_the_effects_that_it_passes(writing: Page) -> None:
+    asked = writing.post("rewind", confirmed=False, thread="payments", id="@1")
+    assert "It passes 2 effects" in asked.text
+    assert "irreversible" in asked.text
+    assert writing.post("rewind", thread="payments", id="@1").status_code == 303
+    assert writing.hf.thread("payments").step() == 1
+
+
+def test_an_answer_is_said_to_be_by_whoever_gave_it(memory: Holdfast) -> None:
+    page = Page(memory, allow_write=True, authorize=ann, hosts=None)
+    page.post("answer", thread=scene.APPROVAL, name="approve?", value='{"approved": true}')
+    [answered] = [each for each in memory.effects(scene.APPROVAL) if each.by is not None]
+    assert answered.by == "ann"
+    assert answered.result == {"approved": True}
+
+
+def test_a_call_in_doubt_is_settled_with_its_result(writing: Page) -> None:
+    writing.post("settle", thread=scene.LETTERS, effect="3", outcome="happened", value='{"posted": 1}')
+    [effect] = [each for each in writing.hf.effects(scene.LETTERS) if each.number == 3]
+    assert (effect.status, effect.result) == ("done", {"posted": 1})
+
+
+@pytest.mark.parametrize(
+    "form",
+    [
+        {"effect": "x", "outcome": "not_done"},
+        {"effect": "3", "outcome": "odd"},
+        {"effect": "3"},
+        {"effect": "3", "outcome": "happened", "value": "{"},
+    ],
+)
+def test_a_form_that_is_not_understood_does_nothing(writing: Page, form: dict[str, Any]) -> None:
+    before = state_of_things(writing.hf)
+    assert writing.post("settle", thread=scene.LETTERS, **form).status_code == 400
+    assert state_of_things(writing.hf) == before
+
+
+def test_pruning_shows_its_plan(writing: Page) -> None:
+    asked = writing.post("prune", confirmed=False, **FORMS["prune"])
+    assert re.search(r"\d checkpoints of", asked.text)
+    assert "Steps that go:" in asked.text
+    before = writing.hf.thread(scene.BOOK).count()
+    writing.post("prune", **FORMS["prune"])
+    assert writing.hf.thread(scene.BOOK).count() < before
+
+
+def test_a_label_names_the_state_and_leaves_the_head(writing: Page) -> None:
+    head = writing.hf.thread(scene.BOOK).load("@-1").state
+    assert writing.post("label", **FORMS["label"]).status_code == 303
+    assert writing.hf.thread(scene.BOOK).load("@early").state["chapter"] == 2
+    assert writing.hf.thread(scene.BOOK).load("@-1").state == head
+
+
+def test_a_failed_run_with_a_handler_is_queued_again(writing: Page) -> None:
+    hf = writing.hf
+    hf.submit("clerk", "job", start={})
+    hf.cancel("job", "not now")
+    assert writing.post("resume", thread="job").status_code == 303
+    assert hf.thread("job").head() is not None
+    row = hf._session.store.thread("job")
+    assert row is not None
+    run = hf._session.store.run(row.position.thread)
+    assert run is not None
+    assert run.status == "queued"
+
+
+def test_what_no_worker_can_take_is_not_queued(writing: Page) -> None:
+    assert writing.post("resume", thread="broken").status_code == 400
+    assert writing.post("resume", thread=scene.BOOK).status_code == 404
+    assert writing.post("resume", thread="payments").status_code in (400, 409)

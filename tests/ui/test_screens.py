@@ -1,0 +1,121 @@
+"""A picture of each view at two widths, kept to be looked at; and what can be told of them without eyes."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from tests.ui import scene
+from tests.ui.browser import Browser
+from tests.ui.conftest import Page, Server
+from tests.ui.test_browser import opened
+
+ROOT = Path(__file__).resolve().parents[2]
+SCREENS = ROOT / "build" / "screens"
+README = os.environ.get("HOLDFAST_SCREENS")
+"""Where the pictures of the README go, if they are to be taken anew."""
+
+LEAST_CONTRAST = 4.5  # of a text to what is behind it, as WCAG 2 has it for level AA
+
+VIEWS: dict[str, tuple[str, dict[str, str]]] = {
+    "threads": ("/", {}),
+    "timeline": ("/thread", {"name": scene.BOOK}),
+    "payments": ("/thread", {"name": "payments"}),
+    "recovery": ("/thread", {"name": scene.LETTERS}),
+    "interrupted": ("/thread", {"name": "letters/interrupted"}),
+    "waiting": ("/waiting", {}),
+    "store": ("/store", {}),
+    "messages": ("/step", {"thread": scene.LETTERS, "id": "@-1"}),
+    "state": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "state"}),
+    "diff": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "diff", "against": "@3"}),
+    "effects": ("/step", {"thread": scene.LETTERS, "id": "@-1", "view": "effects"}),
+    "raw": ("/step", {"thread": scene.BOOK, "id": "@2", "view": "raw"}),
+    "about": ("/step", {"thread": scene.BOOK, "id": "@-1", "view": "about"}),
+    "hostile": ("/step", {"thread": scene.HOSTILE_THREAD, "id": "@-1"}),
+}
+
+
+@pytest.mark.parametrize("width", [400, 1600])
+def test_every_view_fits_and_is_pictured(browser: Browser, served: Server, width: int) -> None:
+    opened(browser, served)
+    for name, (path, query) in VIEWS.items():
+        browser.size(width, 900)
+        browser.go(served.address(path, **query))
+        browser.find("html[data-ready]")
+        browser.wait(lambda: not browser.all("[data-lazy]") or None)
+        assert not browser.is_too_wide(), f"{name} is wider than {width} pixels"
+        browser.picture(SCREENS / f"{name}-{width}.png")
+        browser.dark(on=True)
+        browser.picture(SCREENS / f"{name}-{width}-dark.png")
+        browser.dark(on=False)
+    assert browser.complaints() == []
+
+
+@pytest.fixture
+def shown(played: tuple[Any, Page], tmp_path: Path) -> Iterator[Server]:
+    """What the demo left, with a few other threads beside it."""
+    played[1].hf.backup(tmp_path / "agent.db")
+    with holdfast.open(tmp_path / "agent.db", durability="off") as hf:
+        scene.book(hf)
+        scene.paying(hf)
+        scene.asking(hf)
+        scene.interrupted(hf)
+    server = Server(tmp_path / "agent.db")
+    try:
+        yield server
+    finally:
+        server.end()
+
+
+def test_the_pictures_of_the_readme(browser: Browser, shown: Server) -> None:
+    folder = SCREENS if README is None else ROOT / README
+    pages = {"ui-threads": ("/", {}), "ui-timeline": ("/thread", {"name": "invoices"})}
+    pages["ui-recovery"] = ("/thread", {"name": "letters/interrupted"})
+    for name, (path, query) in pages.items():
+        browser.size(1200, 700)
+        opened(browser, shown, path, **query)
+        browser.wait(lambda: browser.all("html[data-ready]:not(:has([data-lazy]))") or None)
+        browser.run("document.querySelector('.where').textContent = 'agent.db'")
+        browser.picture(folder / f"{name}.png", most=1100)
+        assert (folder / f"{name}.png").stat().st_size > 5_000
+
+
+@pytest.mark.parametrize("is_dark", [False, True])
+def test_every_text_stands_out_and_every_control_has_a_name(browser: Browser, served: Server, *, is_dark: bool) -> None:
+    browser.dark(on=is_dark)
+    try:
+        opened(browser, served)
+        for path, query in VIEWS.values():
+            browser.go(served.address(path, **query))
+            browser.wait(lambda: browser.all("html[data-ready]:not(:has([data-lazy]))") or None)
+            browser.run("document.querySelectorAll('details').forEach(each => { each.open = true })")
+            assert browser.run(_NAMELESS) == []
+            pale = [each for each in browser.run(_CONTRAST) if each["ratio"] < LEAST_CONTRAST]
+            assert pale == []
+    finally:
+        browser.dark(on=False)
+
+
+def test_whoever_reads_with_a_keyboard_sees_where_they_are(browser: Browser, served: Server) -> None:
+    opened(browser, served)
+    browser.run("document.querySelector('.threads a').focus()")
+    browser.find("body").send_keys("j")
+    outline = browser.run("return getComputedStyle(document.activeElement).outlineStyle")
+    assert outline != "none"
+    assert re.search(r"<html[^>]* lang=\"en\"", browser.driver.page_source)
+
+
+_NAMELESS = """
+return [...document.querySelectorAll('input:not([type=hidden]), select, textarea, button, a[href]')].filter(each => {
+  const label = each.labels && [...each.labels].map(l => l.textContent).join('');
+  return !(each.getAttribute('aria-label') || label || each.textContent.trim());
+}).map(each => each.outerHTML.slice(0, 120));
+"""
+
+_CONTRAST = (Path(__file__).parent / "contrast.js").read_text("utf-8")
