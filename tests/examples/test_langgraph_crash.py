@@ -44,5 +44,6 @@ def test_what_was_finished_is_not_repeated_and_what_was_in_flight_goes_by_its_po
 
 def test_without_the_journal_each_tool_that_was_cut_off_is_called_again(tmp_path: Path) -> None:
     said = run(tmp_path, "--plain")
-    for name in ("book_flight", "reserve_room", "send_letter"):
-        assert f"{name} called 2x" in said
+    called = {line.split()[0]: int(line.split()[-1].removesuffix("x")) for line in said if " called " in line}
+    # Twice, or more often: a step that ended is stored in the background, and may not be when the next kill strikes.
+    assert all(called[name] >= 2 for name in ("book_flight", "reserve_room", "send_letter")), called

@@ -134,7 +134,7 @@ def test_an_agent_that_sleeps_is_waited_for() -> None:
         run.sleep(run.state["seconds"])
         return "awake"
 
-    report = crash_everywhere(work, {"seconds": 0.001})
+    report = crash_everywhere(work, {"seconds": 0.05})
     assert report.passed, findings(report)
     assert at(report, "before the run is parked").final_state == "equal"
     with pytest.raises(InvalidArgument, match="sleeps for longer than the drill waits"):
