@@ -188,6 +188,15 @@ def test_texts_of_a_run_come_back(hf: Holdfast) -> None:
             assert {effect.key for effect in hf.effects(f"run {number}")} >= {f"model/{text}"}
 
 
+def test_a_run_of_a_thread_of_any_name_is_resumed(hf: Holdfast) -> None:
+    for text in (text for text in SOME if len(text) < 1000):
+        with refusing(), hf.run(text, start={"n": 0}) as run:
+            assert run.model(lambda: "one") == "one"
+            run.finish("done")
+        with refusing(), hf.run(text, start={"n": 0}) as run:
+            assert run.result == "done"
+
+
 def test_namespaces_of_any_name_are_apart(anywhere: str, inside: Path) -> None:
     if anywhere == "memory:":
         return  # each handle is a store of its own

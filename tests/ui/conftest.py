@@ -137,13 +137,13 @@ class Server:
             self.process.stdout.close()
 
 
-@pytest.fixture(scope="session")
-def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[demo.Papers, Page]]:
-    """A run of the demo in which clerks are killed, and the page of its store."""
-    papers = demo.Papers(tmp_path_factory.mktemp("demo") / "killed", 8, 7)
+@contextlib.contextmanager
+def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Iterator[tuple[demo.Papers, Page]]:
+    """The demo, played to its end with a killer of this kind, and the page of its store."""
+    papers = demo.Papers(folder / "killed", 8, 7)
     with contextlib.ExitStack() as processes:
         play = demo.Play(papers, processes, clerks=demo.CLERKS)
-        killer = demo.Killer(play, 7, demo.MOST_KILLS)
+        killer = kind(play, 7, demo.MOST_KILLS)
         deadline = time.monotonic() + _DEADLINE
         while not play.completed:
             assert time.monotonic() < deadline, "the work was not done in time"
@@ -151,6 +151,13 @@ def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[demo.Pape
             time.sleep(demo.LOOK_EVERY)
         play.send_home()
         yield papers, Page(play.hf)
+
+
+@pytest.fixture(scope="session")
+def played(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[demo.Papers, Page]]:
+    """A run of the demo in which clerks are killed, and the page of its store."""
+    with playing(tmp_path_factory.mktemp("demo")) as found:
+        yield found
 
 
 @pytest.fixture(scope="session")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 from examples import demo
-from tests.ui.conftest import Page
+from tests.ui.conftest import Page, playing
 
 
 def figure(text: str, name: str) -> int:
@@ -54,12 +56,7 @@ def test_the_first_screen_tells_what_the_ledger_and_the_server_counted(played: t
 
 def test_the_first_screen_tells_how_doubts_were_settled(played: tuple[demo.Papers, Page]) -> None:
     papers, page = played
-    counted: Counter[tuple[str, str, str]] = Counter()
-    for event in papers.records("events.jsonl"):
-        if event["event"] == "probe":
-            counted["pay", "probe", "yes" if event["happened"] else "no"] += 1
-    for said in papers.records("settled.jsonl"):
-        counted[said["call"].partition(" ")[0], "person", "yes" if said["happened"] else "no"] += 1
+    counted = _decided(papers)
     assert counted["dispute", "person", "yes"] >= 1, "the demo sees to it that there is one"
     kills = papers.records("kills.jsonl")
     # Who was killed between asking the bank and writing what it said, asked in vain.
@@ -83,6 +80,53 @@ def _was_answered_last(events: list[dict[str, Any]], kill: dict[str, Any]) -> bo
     while own and own[-1]["event"] == "begin" and own[-1]["call"] == "the model":
         own.pop()
     return bool(own) and own[-1].get("recorded") is True
+
+
+class Striker(demo.Killer):
+    """Kills a clerk inside an effect whose intent is written, once in each: then only its own call is in flight."""
+
+    struck: set[int]
+
+    def __init__(self, play: demo.Play, seed: int, most: int) -> None:
+        super().__init__(play, seed, most)
+        self.struck = set()
+
+    def _is_time(self) -> bool:
+        holder = self._holder
+        if holder is None or not any(clerk.pid == holder for clerk in self._play.clerks):
+            return False
+        os.kill(holder, signal.SIGSTOP)  # it must not go on between the look and the kill
+        os.waitid(os.P_PID, holder, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
+        begun = {effect.number for effect in self._play.hf.effects(demo.THREAD) if effect.status == "begun"}
+        if not begun - self.struck:
+            os.kill(holder, signal.SIGCONT)
+            return False
+        self.struck |= begun
+        return True
+
+
+def test_where_no_model_call_was_in_flight_every_figure_is_exact(tmp_path: Path) -> None:
+    with playing(tmp_path, Striker) as (papers, page):
+        text = page.get("/").text
+    events, kills, requests = (papers.records(f"{name}.jsonl") for name in ("events", "kills", "requests"))
+    assert len(kills) >= 8, "each invoice is paid or disputed, and the clerk that does so is killed"
+    assert figure(text, "crashed") == len(kills)
+    assert figure(text, "resumed") == sum(event["event"] == "claim" for event in events) - 1
+    assert figure(text, "models") == len(requests)
+    assert figure(text, "models-known") == sum(event["event"] == "model" and event["recorded"] for event in events)
+    assert figure(text, "effects") == len(papers.lines("ledger.csv")) + len(papers.lines("budget.csv"))
+    assert settled(text) == _decided(papers)
+
+
+def _decided(papers: demo.Papers) -> Counter[tuple[str, str, str]]:
+    """How doubts were settled, as the bank and the person noted it."""
+    counted: Counter[tuple[str, str, str]] = Counter()
+    for event in papers.records("events.jsonl"):
+        if event["event"] == "probe":
+            counted["pay", "probe", "yes" if event["happened"] else "no"] += 1
+    for said in papers.records("settled.jsonl"):
+        counted[said["call"].partition(" ")[0], "person", "yes" if said["happened"] else "no"] += 1
+    return counted
 
 
 def test_the_demo_can_be_kept(tmp_path: Path) -> None:

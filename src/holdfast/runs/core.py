@@ -106,7 +106,8 @@ class RunCore:
         watch = Watch(guards, session.store, row)
         self._journal = Journal(session.store, lease, row.branch, head.step, watch.stamp)
         self._cancel = pending_cancel(session.store, row)
-        identity = msgspec.msgpack.encode((session.namespace, thread.name, row.created_at))
+        names = (name.encode("utf-8", "surrogatepass") for name in (session.namespace, thread.name))
+        identity = msgspec.msgpack.encode((*names, row.created_at))
         past = Past(session.store, thread.name, effects)
         self._calls = Calls(
             session.store, self._journal, lease, tools, past, identity, watch, session.redaction, can_await=can_await

@@ -19,19 +19,22 @@ from holdfast.stores.hashing import Hasher, Hashing
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHORT = {"created_at": "at", "parent_took": "took"}
 
 
-class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename={"created_at": "at"}):
+class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_SHORT):
     """What a save says about itself. Stored as a map: a field added later reads as its default from older records.
 
     `parent_digest` is kept where it cannot be looked up later: the parent is in another thread, which may be dropped,
-    or its record was damaged.
+    or its record was damaged. `parent_took` is how many microseconds the parent took to be durable, where the same
+    handle wrote both: a checkpoint cannot say that of itself. 0 says nothing.
     """
 
     created_at: int
     size: int
     parent: bytes | None = None
     parent_digest: bytes = b""
+    parent_took: int = 0
     status: Status = "running"
     reason: str | None = None
     tags: tuple[str, ...] = ()

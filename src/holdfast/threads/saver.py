@@ -170,7 +170,7 @@ class Saver:
                     f"thread {shown(self._name)} is not where this handle last saw it, and nothing was stored; "
                     "latest() shows where it is now"
                 ) from conflict
-            self.see(Head.of(position, save.commit.row))
+            self.see(Head.written(position, save.commit.row))
             self._session.bases.put(position.thread, save.base())
         self._session.saved(self._name)
         return checkpoint

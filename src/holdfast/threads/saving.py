@@ -29,7 +29,8 @@ class Parent(msgspec.Struct, frozen=True):
     """What a new checkpoint needs to know of the one it follows. `thread` is 0 within the same thread.
 
     `readable` is False for one whose record is damaged: then its digest is not known. `schema_version` is what a save
-    takes over that says none: whoever knows nothing of versions has not changed the schema.
+    takes over that says none: whoever knows nothing of versions has not changed the schema. `took` is how many
+    microseconds it took to be durable, 0 if another handle wrote it.
     """
 
     thread: int
@@ -39,6 +40,7 @@ class Parent(msgspec.Struct, frozen=True):
     step: int
     readable: bool = True
     schema_version: int | None = None
+    took: int = 0
 
 
 class Head(msgspec.Struct, frozen=True):
@@ -51,6 +53,14 @@ class Head(msgspec.Struct, frozen=True):
     def of(cls, position: Position, row: CheckpointRow) -> Head:
         version = metas.decode(row).schema_version
         return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version))
+
+    @classmethod
+    def written(cls, position: Position, row: CheckpointRow) -> Head:
+        """A head that is durable as of now."""
+        meta = metas.decode(row)
+        took = max(0, time.time_ns() // 1000 - meta.created_at)
+        parent = Parent(0, row.seq, row.id, row.digest, row.step, schema_version=meta.schema_version, took=took)
+        return cls(position, parent)
 
     @classmethod
     def unreadable(cls, thread: ThreadRow) -> Head:
@@ -222,6 +232,7 @@ def _commit(
         size=skeleton.size,
         parent=None if parent is None else parent.id,
         parent_digest=parent.digest if parent is not None and (parent.thread or not parent.readable) else b"",
+        parent_took=0 if parent is None else parent.took,
     )
     row = CheckpointRow(
         seq=seq,

@@ -11,6 +11,7 @@ from holdfast.looking.calls import DOUBTFUL, effects
 from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, chat_of
 from holdfast.looking.nearest import existing
 from holdfast.looking.timeline import Step, step_of
+from holdfast.looking.writing import seconds_to_write
 from holdfast.records import Checkpoint, Effect
 from holdfast.threads.diff import ABSENT, Change, diff
 from holdfast.ui import acting
@@ -355,6 +356,7 @@ def _about(seen: Seen) -> Html:
     usage = checkpoint.usage
     said = usage and f"{count(usage.input)} in, {count(usage.output)} out, {count(usage.cached)} cached"
     parent = checkpoint.parent
+    took = seconds_to_write(view.hf, step.checkpoint)
     facts: list[tuple[str, Child]] = [
         ("Id", tag("code", checkpoint.id)),
         ("Seq", checkpoint.seq),
@@ -363,6 +365,7 @@ def _about(seen: Seen) -> Html:
         ("Branch", step.branch),
         ("Digest", tag("code", checkpoint.digest)),
         ("Written", checkpoint.created_at.strftime("%Y-%m-%d %H:%M:%S.%f UTC")),
+        ("Time to write", "" if took is None else duration(took)),
         ("Status", chip(checkpoint.status)),
         ("Reason", line(checkpoint.reason or "")),
         ("Trigger", line(checkpoint.trigger)),
