@@ -9,6 +9,8 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
 from holdfast.threads.patience import Patience
 
+RACES_MAX = 50  # times a verb tries again because another writer was faster
+
 
 def branch_of(position: Position | CheckpointRow) -> int:
     """How often a thread was rewound: a save counts as a move and gives out a seq, a rewind is a move only."""

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
+
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.identity import from_text, seq_of, to_text
 from holdfast.records import Checkpoint
-from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.threads.line import ancestor_beyond, require_older
+from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.threads.line import RACES_MAX, ancestor_beyond, require_older
 from holdfast.threads.listing import listed
 
 _PAGE = 500
@@ -25,18 +27,18 @@ def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> Checkpoi
     text = ref.id if isinstance(ref, Checkpoint) else ref
     if type(text) is not str or not text:
         raise InvalidArgument('a reference is an id, "@12" for a step, "@-2" counted back from the head, or "@label"')
-    number = thread.position.thread
-    if not text.startswith("@"):
-        seq = _seq_of_id(store, thread, text)
-    else:
-        seq = _counted(store, thread, text[1:]) if _is_number(text[1:]) else None
-        seq = _first(store, thread, label=text[1:]) if seq is None else seq
-        if seq is None and from_text(text[1:]) is not None:  # "thread@id", where the thread was split off
-            seq = _seq_of_id(store, thread, text[1:])
-    row = None if seq is None else store.checkpoint(number, seq)
-    if row is None or row.deleted:
-        raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
-    return row
+    seen: tuple[Position, int | None] | None = None
+    for _ in range(RACES_MAX):
+        seq = _seq_of(store, thread, text)
+        row = None if seq is None else store.checkpoint(thread.position.thread, seq)
+        if row is not None and not row.deleted:
+            return row
+        # What is counted from a head that is one no more, or was deleted once it was found, may be another now.
+        now = _as_it_is(store, thread)
+        if (now.position, seq) == seen or (now.position, seq) == (thread.position, None):
+            break
+        thread, seen = now, (now.position, seq)
+    raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
 
 
 def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
@@ -55,6 +57,25 @@ def split_reference(text: str) -> tuple[str, str]:
         raise InvalidArgument('a reference to a thread\'s checkpoint is a text like "thread@-1"')
     name, at, ref = text.rpartition("@")
     return (name, f"@{ref}") if at and name else (text, "@-1")
+
+
+def _as_it_is(store: Store, thread: ThreadRow) -> ThreadRow:
+    """A thread as it is now; as it was if it is gone, or its record cannot be read."""
+    with suppress(Damaged):
+        now = store.thread(thread.name)
+        if now is not None and now.position.thread == thread.position.thread:
+            return now
+    return thread
+
+
+def _seq_of(store: Store, thread: ThreadRow, text: str) -> int | None:
+    if not text.startswith("@"):
+        return _seq_of_id(store, thread, text)
+    seq = _counted(store, thread, text[1:]) if _is_number(text[1:]) else None
+    seq = _first(store, thread, label=text[1:]) if seq is None else seq
+    if seq is None and from_text(text[1:]) is not None:  # "thread@id", where the thread was split off
+        return _seq_of_id(store, thread, text[1:])
+    return seq
 
 
 def _is_number(text: str) -> bool:
@@ -91,7 +112,7 @@ def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
             back -= seq - beyond
             seq = beyond
             continue
-        if row is None:
+        if row is None or (row.deleted and seq == thread.position.head):
             return None
         back -= not row.deleted
         if not back:

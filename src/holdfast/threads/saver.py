@@ -16,11 +16,10 @@ from holdfast.stores.contract import CheckpointRow, Commit, Position, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.threads import meta as metas
 from holdfast.threads.freeing import unless_dead
+from holdfast.threads.line import RACES_MAX
 from holdfast.threads.references import shown
 from holdfast.threads.saving import Details, Head, Save, checked_details, save_of
 from holdfast.threads.session import Conversion, Session
-
-RACES_MAX = 50  # times a verb tries again because another writer was faster
 
 
 @final
@@ -74,14 +73,36 @@ class Saver:
         return self._head
 
     def _current(self) -> Head | None:
-        thread = self._session.store.thread(self._name)
-        if thread is None:
+        standing = self._standing()
+        if standing is None:
             return None
-        try:
-            return Head.of(thread.position, self.head_row(thread))
-        except Damaged:
-            # A thread must not be lost with its head: it can be rewound, and saved to.
-            return Head.unreadable(thread)
+        thread, row = standing
+        # A thread must not be lost with its head: it can be rewound, and saved to.
+        return Head.unreadable(thread) if isinstance(row, Damaged) else Head.of(thread.position, row)
+
+    def current_row(self) -> CheckpointRow | None:
+        """The head as it is stored. `Damaged` if it cannot be read."""
+        standing = self._standing()
+        if standing is None:
+            return None
+        if isinstance(standing[1], Damaged):
+            raise standing[1]
+        return standing[1]
+
+    def _standing(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
+        """The thread and its head. A head that is gone by the time it is read was one no more, and may be deleted."""
+        store = self._session.store
+        for _ in range(RACES_MAX):
+            thread = store.thread(self._name)
+            if thread is None:
+                return None
+            try:
+                return thread, self.head_row(thread)
+            except Damaged as damage:
+                now = store.thread(self._name)
+                if now is not None and now.position == thread.position:
+                    return thread, damage
+        raise Conflict(f"thread {shown(self._name)}: it moved {RACES_MAX} times while it was being read")
 
     def head_row(self, thread: ThreadRow) -> CheckpointRow:
         row = self._session.store.checkpoint(thread.position.thread, thread.position.head)

@@ -21,9 +21,10 @@ from holdfast.threads.deeds import require_none_ahead
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.freeing import unless_dead
 from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
+from holdfast.threads.line import RACES_MAX
 from holdfast.threads.references import find_row, seq_before, shown
 from holdfast.threads.retention import Pruned, Retention, removable, remove
-from holdfast.threads.saver import RACES_MAX, Expect, Saver
+from holdfast.threads.saver import Expect, Saver
 from holdfast.threads.saving import Head, Parent, fork_details, fork_of, save_of, seen_from_fork, summary_of
 from holdfast.threads.session import Session
 
@@ -170,10 +171,8 @@ class Thread:
 
     def head(self) -> Checkpoint | None:
         """The head without its state, or None."""
-        thread = self._session.store.thread(self.name)
-        if thread is None:
-            return None
-        return metas.checkpoint_of(self.name, self._saver.head_row(thread))
+        row = self._saver.current_row()
+        return None if row is None else metas.checkpoint_of(self.name, row)
 
     def step(self) -> int:
         """The head's step; 0 if the thread was never saved."""
@@ -393,11 +392,9 @@ class Thread:
         return self._session.migrations.migrated(self.name, plain, stored, self._schema_version)
 
     def _require_compatible(self) -> None:
-        thread = None if self._schema_version is None else self._session.store.thread(self.name)
-        if thread is not None:
-            row = self._saver.head_row(thread)
-            if metas.decode(row).schema_version != self._schema_version:
-                self._migrated(row, self._plain(thread.position.thread, row))
+        row = None if self._schema_version is None else self._saver.current_row()
+        if row is not None and metas.decode(row).schema_version != self._schema_version:
+            self._migrated(row, self._plain(self._thread().position.thread, row))
 
 
 def checked_name(name: object) -> None:
