@@ -81,7 +81,12 @@ def test_what_is_not_there_is_looked_for_once(hf: Holdfast, monkeypatch: pytest.
     hf.thread("t").prune(Retention(keep_last=1))
     store: Any = hf._session.store
     read, reads = store.checkpoint, list[int]()
-    monkeypatch.setattr(store, "checkpoint", lambda thread, seq: (reads.append(seq), read(thread, seq))[1])
+
+    def checkpoint(thread: int, seq: int) -> Any:
+        reads.append(seq)
+        return read(thread, seq)
+
+    monkeypatch.setattr(store, "checkpoint", checkpoint)
     for ref in (first.id, "@99", "@-9", "@no such label"):
         reads.clear()
         with pytest.raises(NotFound):

@@ -12,6 +12,7 @@ from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.nearest import existing
+from holdfast.looking.threads import thread_line
 from holdfast.runs.claiming import is_free
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
@@ -66,13 +67,17 @@ def account(hf: Holdfast, threads: Iterable[str]) -> Account:
     """The account of some threads together. NotFound if one is not there."""
     counting = _Counting(hf._session.store)
     for name in threads:
-        counting.add(existing(hf, name).position.thread)
+        row = existing(hf, name)
+        counting.add(row.position.thread, in_doubt=thread_line(hf, row).in_doubt)
     return counting.account()
 
 
 def weight(hf: Holdfast, thread: str) -> int:
     """How many entries the journal of a thread has: what an account of it has to read."""
-    return hf._session.store.last_effect(existing(hf, thread).position.thread)
+    try:
+        return hf._session.store.last_effect(existing(hf, thread).position.thread)
+    except Damaged:
+        return 0
 
 
 class _Counting:
@@ -83,9 +88,13 @@ class _Counting:
         self._found: Counter[tuple[str, str]] = Counter()
         self._settled: Counter[tuple[str, str, bool]] = Counter()
 
-    def add(self, thread: int) -> None:
+    def add(self, thread: int, *, in_doubt: int) -> None:
         self._counts["threads"] += 1
-        run = self._store.run(thread)
+        self._counts["in_doubt"] += in_doubt
+        try:
+            run = self._store.run(thread)
+        except Damaged:
+            return  # `verify` tells what is hurt; the others are counted
         if run is None:
             return
         is_gone = run.status == "running" and is_free(self._store, run)
@@ -113,7 +122,6 @@ class _Counting:
             return
         if row.kind not in _TOOLS or row.status == "late":
             return
-        self._counts["in_doubt"] += row.status in DOUBTFUL
         was_found = row.settled in ("probe", "person") and row.status == "done"
         if row.status == "done":
             self._done[row.name, row.kind] += 1

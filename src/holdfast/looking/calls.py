@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from holdfast.codec import packed
-from holdfast.errors import HoldfastError
+from holdfast.errors import Damaged, HoldfastError
 from holdfast.records import Effect, Usage
 from holdfast.runs.recovery import effect_of
 from holdfast.runs.usage import counted
@@ -82,15 +82,21 @@ def effects(store: Store, thread: int, *, after: int = 0, limit: int = _PAGE) ->
     return [effect_of(row) for row in store.effects(thread, after=after, limit=limit)]
 
 
-def rows_between(store: Store, thread: int, low: tuple[int, int], high: tuple[int, int]) -> Iterator[EffectRow]:
-    """The calls above (branch, step) `low` up to `high`, oldest first. What lies outside costs a few reads only."""
-    last = store.last_effect(thread)
+def rows_between(
+    store: Store, thread: int, low: tuple[int, int], high: tuple[int, int], lost: dict[str, None]
+) -> Iterator[EffectRow]:
+    """The calls above (branch, step) `low` up to `high`, oldest first. What lies outside costs a few reads only.
+
+    Entries that cannot be read are passed over; `lost` is given a sentence about each.
+    """
+    try:
+        last = store.last_effect(thread)
+    except Damaged as damage:
+        lost[str(damage)] = None
+        return
     after = _first_above(store, thread, last, low) - 1
     while after < last:
-        page = store.effects(thread, after=after, limit=_PAGE)
-        if not page:
-            return
-        for row in page:
+        for row in _readable(store, thread, after, _PAGE, lost):
             if row.kind in _NO_CALLS or row.status == "late":
                 continue
             place = (row.branch, row.step)
@@ -98,7 +104,22 @@ def rows_between(store: Store, thread: int, low: tuple[int, int], high: tuple[in
                 return
             if place > low:
                 yield row
-        after = page[-1].number
+        after += _PAGE
+
+
+def _readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[EffectRow]:
+    """A page of the journal without what is damaged; numbers have no gaps."""
+    try:
+        return store.effects(thread, after=after, limit=limit)
+    except Damaged as damage:
+        if limit == 1:
+            lost[str(damage)] = None
+            return []
+    half = limit // 2
+    return [
+        *_readable(store, thread, after, half, lost),
+        *_readable(store, thread, after + half, limit - half, lost),
+    ]
 
 
 def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> int:
@@ -116,7 +137,7 @@ def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> 
 
 def _place(store: Store, thread: int, number: int, above: int) -> tuple[int, int] | None:
     """The place of the first entry from a number on that tells one; None if there is none below `above`."""
-    for row in store.effects(thread, after=number - 1, limit=_PROBED):
+    for row in _readable(store, thread, number - 1, _PROBED, {}):
         if row.number >= above:
             break
         if row.kind not in _NO_CALLS and row.status != "late" and row.kind != "undo":

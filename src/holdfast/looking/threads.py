@@ -20,6 +20,7 @@ from holdfast.runs.recovery import each_run
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.walking import name_of
 from holdfast.threads.line import branch_of
 from holdfast.threads.meta import STATUSES, decode, moment
 from holdfast.threads.thread import checked_limit
@@ -41,6 +42,7 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
 
     `tokens` and `cost` are as its head or, in a short journal, its models say; None where nobody does. `waits_for` is
     the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run went through.
+    Without a run, `standing` is what was said at its last save.
     """
 
     name: str
@@ -61,6 +63,7 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
     parent: str | None
     handler: str | None
     version: str | None
+    has_run: bool
 
 
 class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
@@ -169,12 +172,28 @@ class _Listing:
                 rows = self._store.threads(prefix=self._which.prefix, after=after, limit=page)
             except Damaged as damage:
                 self.lost = str(damage)
+                yield from self._one_by_one(after)
                 return
             if not rows:
                 return
             yield from rows
             after = rows[-1].name
             page = _PAGE
+
+    def _one_by_one(self, after: str | None) -> Iterator[ThreadRow]:
+        """The threads behind a name that can be read: a damaged one ends a page, and is found by no name."""
+        names: list[str] = []
+        for number in self._store.thread_numbers():
+            with suppress(Damaged):
+                name = name_of(self._store, number)
+                if name is not None and name.startswith(self._which.prefix):
+                    names.append(name)
+        for name in sorted(names, key=_bytes):
+            if after is None or _bytes(name) > _bytes(after):
+                with suppress(Damaged):
+                    row = self._store.thread(name)
+                    if row is not None:
+                        yield row
 
     def _of_runs(self) -> Iterator[ThreadRow]:
         """The threads whose runs may be interrupted, or have something in doubt."""
@@ -243,6 +262,7 @@ class _Listing:
             parent=None if run is None else run.parent,
             handler=None if run is None else run.handler,
             version=None if run is None else run.version,
+            has_run=run is not None,
         )
 
     def _standing_of_run(self, run: RunRow) -> Standing:

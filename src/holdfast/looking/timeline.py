@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from datetime import datetime
 from typing import Final, Literal
 
@@ -18,12 +19,12 @@ from holdfast.records import Checkpoint, Status
 from holdfast.runs.claiming import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import Claim, EffectRow, RunRow
+from holdfast.stores.walking import name_of
 from holdfast.threads.line import branch_of
 from holdfast.threads.listing import listed
 from holdfast.threads.meta import checkpoint_of, decode, moment
 from holdfast.threads.thread import checked_limit
 
-_NAMES_LOOKED_AT: Final = 10_000  # threads whose names are asked for to name a fork or its origin
 _PAGE: Final = 500
 
 
@@ -93,10 +94,10 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         raise InvalidArgument("before must be a seq: a whole number, 1 or more")
     row = existing(hf, thread)
     store = hf._session.store
-    run = store.run(row.position.thread)
     lanes = Lanes.of(store, row)
     rows, lost, is_end = _rows(store, row, before, limit)
-    by_seq = _calls(store, row, lanes, rows) if calls and run is not None else {}
+    run = _run(store, row, lost)
+    by_seq = _calls(store, row, lanes, rows, lost) if calls and run is not None else {}
     resumptions = _resumptions(store, row, run, lanes, rows)
     origin, forks = _kin(store, row)
     steps = tuple(
@@ -111,7 +112,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         forked_from=origin,
         steps=steps,
         before=None if is_end or not rows else rows[-1].seq,
-        open_calls=_open_calls(store, row) if is_first and calls and run is not None else (),
+        open_calls=_open_calls(store, row, lost) if is_first and calls and run is not None else (),
         interrupted=is_first and run is not None and run.status == "running" and is_free(store, run),
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
@@ -131,14 +132,14 @@ def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:
 
 def _rows(
     store: Store, thread: ThreadRow, before: int | None, limit: int
-) -> tuple[list[CheckpointRow], list[str], bool]:
-    """A page of checkpoints, what could not be read, and whether it is the last."""
+) -> tuple[list[CheckpointRow], dict[str, None], bool]:
+    """A page of checkpoints, what could not be read, in sentences, and whether it is the last."""
     rows: list[CheckpointRow] = []
-    lost: list[str] = []
+    lost: dict[str, None] = {}
     for row in listed(store, thread, before=before, page=min(limit + 1, _PAGE)):
         damage = row if isinstance(row, Damaged) else _unreadable(row)
         if damage is not None:
-            lost.append(str(damage))
+            lost[str(damage)] = None
         elif len(rows) == limit:
             return rows, lost, False
         elif not isinstance(row, Damaged):
@@ -178,7 +179,17 @@ def _step(
     )
 
 
-def _calls(store: Store, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointRow]) -> dict[int, list[Call]]:
+def _run(store: Store, thread: ThreadRow, lost: dict[str, None]) -> RunRow | None:
+    try:
+        return store.run(thread.position.thread)
+    except Damaged as damage:
+        lost[str(damage)] = None
+        return None
+
+
+def _calls(
+    store: Store, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointRow], lost: dict[str, None]
+) -> dict[int, list[Call]]:
     """The calls of a page, by the seq of the checkpoint that closed them, or was the last of a branch that was left."""
     if not rows:
         return {}
@@ -189,7 +200,7 @@ def _calls(store: Store, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointR
     found: dict[int, list[Call]] = {}
     ordered = rows[::-1]
     at = 0
-    for entry in rows_between(store, number, below, high):
+    for entry in rows_between(store, number, below, high, lost):
         place = (entry.branch, entry.step)
         while at < len(ordered) - 1 and (branch_of(ordered[at]), ordered[at].step) < place:
             following = ordered[at + 1]
@@ -218,9 +229,9 @@ def _last_step(thread: ThreadRow, lanes: Lanes, row: CheckpointRow) -> int:
     return row.step
 
 
-def _open_calls(store: Store, thread: ThreadRow) -> tuple[Call, ...]:
+def _open_calls(store: Store, thread: ThreadRow, lost: dict[str, None]) -> tuple[Call, ...]:
     branch, step = branch_of(thread.position), thread.summary.step
-    rows = rows_between(store, thread.position.thread, (branch, step), (branch, 1 << 62))
+    rows = rows_between(store, thread.position.thread, (branch, step), (branch, 1 << 62), lost)
     return tuple(call_of(row) for row in rows)
 
 
@@ -249,7 +260,7 @@ def _answered(store: Store, number: int, claim: Claim, head: CheckpointRow, lane
     closing = None if branch is None else max(claim.head + 1, branch.first)
     closed = None if branch is None or closing is None or closing > branch.last else _readable(store, number, closing)
     high = (claim.branch, (1 << 62) if closed is None else closed.step)
-    entries = list(rows_between(store, number, (claim.branch, head.step), high))
+    entries = list(rows_between(store, number, (claim.branch, head.step), high, {}))
     written = [entry.number for entry in entries if (entry.ended_at or entry.begun_at) > claim.at]
     until = max(written, default=0) if closed is None else 1 << 62
     return sum(
@@ -294,18 +305,11 @@ def _origin(store: Store, origin: tuple[int, int], names: dict[int, str]) -> str
 
 
 def _names(store: Store, numbers: Iterable[int]) -> dict[int, str]:
-    """The names of threads, as far as they are found among the first: no store finds them by number."""
-    wanted = set(numbers)
+    """The names of threads by number; those that are gone, or whose record cannot be read, have none."""
     names: dict[int, str] = {}
-    after: str | None = None
-    looked = 0
-    while wanted and looked < _NAMES_LOOKED_AT:
-        page = store.threads(prefix="", after=after, limit=_PAGE)
-        if not page:
-            break
-        for row in page:
-            if row.position.thread in wanted:
-                names[row.position.thread] = row.name
-                wanted.discard(row.position.thread)
-        after, looked = page[-1].name, looked + len(page)
+    for number in numbers:
+        with suppress(Damaged):
+            name = name_of(store, number)
+            if name is not None:
+                names[number] = name
     return names

@@ -82,7 +82,9 @@ class Gate:
         descriptors: list[int] = []
         try:
             # One by one: those that were opened before one that cannot be are closed again.
-            descriptors.extend(os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600) for path in self._paths)
+            # Nor through links, which somebody may have put there who may not write where they lead.
+            flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+            descriptors.extend(os.open(path, flags, 0o600) for path in self._paths)
             opened = os.fstat(descriptors[1])
         except OSError as error:
             for descriptor in descriptors:

@@ -8,6 +8,8 @@ from holdfast.errors import Damaged
 from holdfast.stores.abilities import Rewrapping
 from holdfast.stores.contract import CheckpointRow, Store
 
+_PAGE = 500
+
 
 @runtime_checkable
 class Walking(Protocol):
@@ -28,6 +30,29 @@ class Telling(Protocol):
     def told(self) -> dict[int, str]:
         """The names, by number, of the threads that have one and whose record is sound."""
         ...
+
+
+@runtime_checkable
+class Naming(Protocol):
+    """A store that finds the name of a thread by its number."""
+
+    def name_of(self, thread: int) -> str | None:
+        """The name of a thread; None if it has none, or there is no such thread. `Damaged` if it cannot be read."""
+        ...
+
+
+def name_of(store: Store, thread: int) -> str | None:
+    """As `Naming.name_of`, of any store: one that cannot look it up is read until it is found."""
+    plain = store.plain if isinstance(store, Rewrapping) else store
+    if isinstance(plain, Naming):
+        return plain.name_of(thread)
+    after: str | None = None
+    while page := plain.threads(prefix="", after=after, limit=_PAGE):
+        for row in page:
+            if row.position.thread == thread:
+                return row.name
+        after = page[-1].name
+    return None
 
 
 def told(store: Store) -> dict[int, str]:

@@ -15,6 +15,7 @@ from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError,
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _AT_ONCE: Final = 16 << 20
+NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW  # a store is copied and unpacked: a link in it may lead anywhere
 
 
 class SyncFailed(Exception):
@@ -27,6 +28,8 @@ def translate(error: OSError, path: str) -> HoldfastError:
         return StoreFull(f"{path}: no room for the write; nothing was changed. Free space, then try again")
     if error.errno in _FORBIDDEN:
         return ReadOnly(f"{path}: this process may not write the store, or not read it; nothing was changed")
+    if error.errno == errno.ELOOP:
+        return StoreError(f"{error.filename or path}: a link in a store is not followed; put what it leads to there")
     return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
 
 
@@ -73,10 +76,17 @@ def enter(path: str, entered: set[str], *, sync: bool) -> None:
 
     Who made it may have been killed before that. `entered` are those for which this was done.
     """
+    require_no_link(path)
     if sync and path not in entered and _is_folder(path):
         sync_folder(os.path.dirname(path))
     make_folder(path, sync=sync)
     entered.add(path)
+
+
+def require_no_link(path: str) -> None:
+    """OSError if a folder of the store is a link to another."""
+    if os.path.islink(path):
+        raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def sync_folder(path: str) -> None:
@@ -139,7 +149,7 @@ def new_name(path: str) -> str:
 
 @contextmanager
 def _opened(path: str, flags: int) -> Generator[int]:
-    descriptor = os.open(path, flags | os.O_CLOEXEC, 0o600)
+    descriptor = os.open(path, flags | NO_LINK, 0o600)
     try:
         yield descriptor
     finally:

@@ -175,13 +175,14 @@ class Log:
             self._descriptor = -1
 
     def _open(self) -> None:
+        files.require_no_link(os.path.dirname(self.path))
         try:
-            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CLOEXEC)
+            self._descriptor = os.open(self.path, os.O_RDWR | os.O_APPEND | files.NO_LINK)
             self._is_writable = True
         except OSError as error:
             if error.errno not in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise
-            self._descriptor = os.open(self.path, os.O_RDONLY | os.O_CLOEXEC)
+            self._descriptor = os.open(self.path, os.O_RDONLY | files.NO_LINK)
             self._is_writable = False
         if self._opened is not None:
             self._opened(self)

@@ -157,6 +157,11 @@ def last(space: Space, number: int) -> int:
     return 0 if found is None else found.thread.at.last
 
 
+def name_of(space: Space, number: int) -> str | None:
+    found = space.numbered(number)
+    return None if found is None else found.thread.name
+
+
 def forks(space: Space, number: int) -> list[int]:
     return [] if space.numbered(number) is None else space.forks(number)
 

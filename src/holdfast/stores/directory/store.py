@@ -91,6 +91,10 @@ class DirectoryStore:
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
         return self._read(reading.threads, prefix, after, max(limit, 0))
 
+    def name_of(self, thread: int) -> str | None:
+        """See `Naming`."""
+        return self._read(reading.name_of, thread)
+
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
         return self._read(reading.checkpoint, thread, seq)
 

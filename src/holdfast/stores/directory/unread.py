@@ -55,7 +55,7 @@ def lost(path: str, tail: Damage | None) -> Damaged:
 def first_number(folder: str) -> int | None:
     """The number that the first line of a log says; None if it does not."""
     try:
-        descriptor = os.open(os.path.join(folder, LOG), os.O_RDONLY | os.O_CLOEXEC)
+        descriptor = os.open(os.path.join(folder, LOG), os.O_RDONLY | files.NO_LINK)
     except OSError:
         return None
     try:

@@ -96,6 +96,11 @@ def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) ->
     return page
 
 
+def name_of(session: Session, number: int) -> str | None:
+    found, _ = find_number(session, number)
+    return None if found is None or found.name is None else rows.to_text(found.name)
+
+
 def told(session: Session) -> dict[int, str]:
     """The names of all threads whose record is sound; a damaged one does not hide those that follow."""
     names: dict[int, str] = {}

@@ -129,6 +129,10 @@ class PostgresStore:
         last = None if after is None else rows.to_bytes(after)
         return self._read(reading.threads, rows.to_bytes(prefix), last, max(limit, 0))
 
+    def name_of(self, thread: int) -> str | None:
+        """See `Naming`."""
+        return self._read(reading.name_of, thread)
+
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
         return self._read(reading.checkpoint, thread, seq)
 

@@ -96,6 +96,11 @@ def threads(
     return page
 
 
+def name_of(connection: sqlite3.Connection, namespace: bytes, thread: int) -> str | None:
+    found = find_number(connection, namespace, thread)
+    return None if found is None or found.name is None else rows.to_text(found.name)
+
+
 def numbers(connection: sqlite3.Connection, namespace: bytes) -> list[int]:
     return [number for (number,) in connection.execute(_SQL["thread_numbers"], (namespace,))]
 
