@@ -34,6 +34,7 @@ class _EntrySaid(msgspec.Struct, frozen=True, array_like=True):
     by: str | None
     mark: str | None
     usage: Usage | None
+    spent: Usage | None = None
 
 
 _decode_entry = msgspec.msgpack.Decoder(_EntrySaid).decode
@@ -48,7 +49,7 @@ class OpenedEntry(NamedTuple):
 
 def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> EffectRow:
     said = _EntrySaid(
-        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.mark, row.usage
+        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.mark, row.usage, row.spent
     )
     bare = replace(
         row,
@@ -61,6 +62,7 @@ def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> Effec
         by=None,
         mark=token,
         usage=None,
+        spent=None,
     )
     return replace(bare, sealed=seal.seal(packed(said), _entry_place(bare)))
 

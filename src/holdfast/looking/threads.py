@@ -12,11 +12,12 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.looking.calls import DOUBTFUL, usage_of
+from holdfast.looking.calls import DOUBTFUL
 from holdfast.records import Usage
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now, open_entries
 from holdfast.runs.recovery import each_run
+from holdfast.runs.spending import spent
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Clock, EffectRow, RunRow
@@ -33,14 +34,13 @@ Standing = Literal[
 Order = Literal["name", "newest", "oldest", "largest", "longest"]
 
 _PAGE: Final = 500
-_COUNTED: Final = 60  # journal entries that are read for what a thread cost, where no checkpoint says it
 _DERIVED: Final = ("interrupted", "in doubt")
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
     """One thread. `standing` is what it is shown as, `in_doubt` how many of its calls are in doubt.
 
-    `tokens` and `cost` are as its head or, in a short journal, its models say; None where nobody does. `waits_for` is
+    `tokens` and `cost` are as its head says or, where it does not, its models did; None where nobody does. `waits_for` is
     the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run went through.
     Without a run, `standing` is what was said at its last save.
     """
@@ -299,20 +299,7 @@ class _Listing:
         with suppress(Damaged):
             rows = self._store.checkpoints(number, before=row.position.head + 1, limit=1)
             usage = decode(rows[0]).usage if rows else None
-            if usage is not None or run is None or self._store.last_effect(number) > _COUNTED:
-                return usage
-            spent = [
-                used for entry in self._store.effects(number, after=0, limit=_COUNTED) if (used := usage_of(entry))
-            ]
-            if spent:
-                return Usage(
-                    input=sum(used.input for used in spent),
-                    output=sum(used.output for used in spent),
-                    cached=sum(used.cached for used in spent),
-                    total=sum(used.total or used.input + used.output for used in spent),
-                    cost=sum(used.cost for used in spent),
-                    currency=spent[0].currency,
-                )
+            return usage if usage is not None or run is None else spent(self._store, number)
         return None
 
 

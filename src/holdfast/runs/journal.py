@@ -47,7 +47,7 @@ class Journal:
         stamp: Callable[[EffectRow], EffectRow] = lambda row: row,
     ) -> None:
         """`stamp` adds to each entry of this claim what is to be kept with it."""
-        self._store = store
+        self.store = store
         self._lease = lease
         self._thread = lease.row.thread
         self._branch = branch
@@ -141,7 +141,7 @@ class Journal:
     def amend(self, row: EffectRow) -> None:
         """Replace an entry that may not be the newest of its call any more."""
         with self._lock:
-            self._store.journal(self._thread, self._lease.fence, [row])
+            self.store.journal(self._thread, self._lease.fence, [row])
             newest = self._entries.get((row.step, row.key))
             if newest is not None and newest.number == row.number:
                 self._entries[row.step, row.key] = row
@@ -155,7 +155,7 @@ class Journal:
     def write_expecting(self, row: EffectRow, last: int) -> EffectRow:
         """Record an entry if nothing was told from outside since `last` was the newest; else Conflict."""
         with self._lock:
-            number = self._store.park(self._lease.row, self._stamp(row), last)
+            number = self.store.park(self._lease.row, self._stamp(row), last)
             self._last = max(self._last, number)
             self._entries[row.step, row.key] = replace(row, number=number)
             return self._entries[row.step, row.key]
@@ -169,7 +169,7 @@ class Journal:
     def _write(self, rows: list[EffectRow]) -> None:
         moment = time.monotonic()
         try:
-            numbers = self._store.journal(self._thread, self._lease.fence, rows)
+            numbers = self.store.journal(self._thread, self._lease.fence, rows)
         except LeaseLost:
             self._lease.lose()
             raise
@@ -218,7 +218,7 @@ class Journal:
                 return []
             self._told, self._looked = told, moment
             outside: list[EffectRow] = []
-            while page := self._store.effects(self._thread, after=self._last, limit=_PAGE):
+            while page := self.store.effects(self._thread, after=self._last, limit=_PAGE):
                 self._last = page[-1].number
                 outside += [row for row in page if row.kind in _FROM_OUTSIDE]
             return outside
@@ -230,7 +230,7 @@ class Journal:
 
     def write_late(self, row: EffectRow) -> None:
         """Keep what a call gave although the run is lost: evidence for whoever has to settle it."""
-        self._store.tell(self._thread, replace(row, status="late", number=0))
+        self.store.tell(self._thread, replace(row, status="late", number=0))
 
     def new(
         self, step: int, key: str, name: str, kind: EffectClass, status: EffectStatus, arguments: bytes

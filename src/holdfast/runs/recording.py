@@ -15,6 +15,7 @@ from holdfast.redaction import Redaction
 from holdfast.runs.failures import again, behind, text_of
 from holdfast.runs.journal import Journal, now
 from holdfast.runs.lease import Lease
+from holdfast.runs.spending import Spending
 from holdfast.runs.watch import Watch
 from holdfast.stores.running import EffectRow
 
@@ -33,6 +34,7 @@ class Recorder:
         self._journal = journal
         self._watch = watch
         self._lease = lease
+        self._spending = Spending(journal.store, lease.row.thread)
         self._raised: list[tuple[BaseException, EffectRow]] = []
 
     def record(
@@ -59,13 +61,14 @@ class Recorder:
     ) -> Any:
         """Record a result that is as it is to be recorded."""
         row = replace(row, result=encoded, error=None, ended_at=now())
+        plain = packed.decode(encoded)
         if row.kind == "model":
-            row = self._watch.spent(row, encoded)
+            row = self._spending.with_sum(self._watch.spent(row, encoded), plain)
         if with_next:
             self._journal.write_with_next(row)
         else:
             self.end(row)
-        return _decoded(encoded, conversion)
+        return _restored(plain, conversion)
 
     def end(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
         """Record how a call ended. A store that fails for a moment is asked again while the lease lasts.

@@ -132,6 +132,7 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     mark: str | None = None  # a name under which the entry is found without reading the journal
     deadline: Deadline | None = None  # when a wait ends without an answer
     usage: Usage | None = None  # of a model's reply, in a run with a budget
+    spent: Usage | None = None  # of a model's reply: what all replies of the thread up to it cost together
     held: int = 0  # for how many ms the run had been held by then, in a run with a budget
     known: tuple[int, int] = (0, 0)  # model and tool calls answered from the journal before it, since the last entry
     settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how it was decided when it was in doubt

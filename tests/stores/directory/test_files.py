@@ -269,3 +269,28 @@ def test_a_sync_that_fails_leaves_the_outcome_unknown(open_store: Open, monkeypa
     again = open_store().thread("a")
     assert again is not None
     assert again.position.head in (1, 2)
+
+
+@pytest.mark.parametrize("code", [errno.ENOSPC, errno.EROFS, errno.EMFILE])
+def test_a_folder_that_cannot_be_opened_to_be_synced_changes_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    with holdfast.open(f"dir:{tmp_path / 'store'}") as hf:
+        hf.thread("a").save({"n": 1})
+        real = os.open
+
+        def refused(path: str, flags: int, *more: int, **named: int) -> int:
+            if flags & os.O_DIRECTORY and str(path).endswith("b"):
+                raise OSError(code, os.strerror(code), path)
+            return real(path, flags, *more, **named)
+
+        monkeypatch.setattr(os, "open", refused)
+        with pytest.raises(StoreError):
+            hf.thread("b").save({"n": 1})
+        monkeypatch.undo()
+        assert [info.name for info in hf.threads()] == ["a"]
+        assert hf.thread("b").save({"n": 2}).seq == 1
+    with holdfast.open(f"dir:{tmp_path / 'store'}") as hf:
+        latest = hf.thread("b").latest()
+        assert latest is not None
+        assert latest.state == {"n": 2}

@@ -40,8 +40,8 @@ def copy(
             # Last: a folder without it is no store.
             copying.file(MARKER)
             copying.sync()
-            os.rename(part, path)
-            files.sync_folder(os.path.dirname(path))
+            with files.renaming_in(os.path.dirname(path), sync=True):
+                os.rename(part, path)
         finally:
             shutil.rmtree(part, ignore_errors=True)
     except files.SyncFailed as error:

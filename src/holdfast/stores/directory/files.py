@@ -7,7 +7,7 @@ import os
 import secrets
 import stat
 from collections.abc import Generator, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError, StoreFull
@@ -29,7 +29,9 @@ def translate(error: OSError, path: str) -> HoldfastError:
     if error.errno in _FORBIDDEN:
         return ReadOnly(f"{path}: this process may not write the store, or not read it; nothing was changed")
     if error.errno == errno.ELOOP:
-        return StoreError(f"{error.filename or path}: a link in a store is not followed; put what it leads to there")
+        return StoreError(
+            f"{error.filename or path}: nothing is written through a link in a store; put what it leads to there"
+        )
     return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
 
 
@@ -49,12 +51,9 @@ def make_folder(path: str, *, sync: bool) -> None:
         missing.append(at)
         at = os.path.dirname(at)
     for folder in reversed(missing):
-        try:
+        # Somebody else may be faster.
+        with suppress(FileExistsError), renaming_in(os.path.dirname(folder), sync=sync):
             os.mkdir(folder, 0o700)
-        except FileExistsError:
-            continue  # somebody else was faster
-        if sync:
-            sync_folder(os.path.dirname(folder))
 
 
 def is_there(path: str) -> bool:
@@ -91,11 +90,26 @@ def require_no_link(path: str) -> None:
 
 def sync_folder(path: str) -> None:
     """Make durable which names a folder has."""
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    with renaming_in(path, sync=True):
+        pass
+
+
+@contextmanager
+def renaming_in(folder: str, *, sync: bool) -> Generator[None]:
+    """Make durable which names a folder has after the block, if `sync`.
+
+    It is opened before: where that fails, as on a full disk, nothing has changed, and the error may say so.
+    """
+    if not sync:
+        yield
+        return
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(descriptor)
-    except OSError as error:
-        raise SyncFailed from error
+        yield
+        try:
+            os.fsync(descriptor)
+        except OSError as error:
+            raise SyncFailed from error
     finally:
         os.close(descriptor)
 
@@ -137,9 +151,8 @@ def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, is_alone: bo
             write_all(descriptor, piece)
         if sync:
             sync_data(descriptor)
-    os.rename(new, path)
-    if sync:
-        sync_folder(os.path.dirname(path))
+    with renaming_in(os.path.dirname(path), sync=sync):
+        os.rename(new, path)
 
 
 def new_name(path: str) -> str:

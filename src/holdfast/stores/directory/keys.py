@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -72,12 +73,8 @@ class Keys:
     def remove(self, id: bytes, expect: KeyRow | None, *, sync: bool) -> None:
         if expect is not None and self._listed(id) != expect:
             return
-        try:
+        with suppress(FileNotFoundError), files.renaming_in(self._folder, sync=sync):
             os.unlink(self._path(id))
-        except FileNotFoundError:
-            return
-        if sync:
-            files.sync_folder(self._folder)
 
     def _path(self, id: bytes) -> str:
         return os.path.join(self._folder, id.hex() + _SUFFIX)

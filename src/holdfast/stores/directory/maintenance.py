@@ -158,11 +158,10 @@ def lay_aside(space: Space, found: Followed) -> None:
         return
     files.make_folder(os.path.dirname(grave), sync=space.sync)
     settle_log(space, found)
-    os.rename(found.folder, grave)
-    space.forget(found.folder)
-    if space.sync:
-        files.sync_folder(os.path.dirname(grave))
-        files.sync_folder(os.path.dirname(found.folder))
+    above = os.path.dirname(found.folder)
+    with files.renaming_in(above, sync=space.sync), files.renaming_in(os.path.dirname(grave), sync=space.sync):
+        os.rename(found.folder, grave)
+        space.forget(found.folder)
 
 
 def sweep_leftovers(space: Space) -> None:

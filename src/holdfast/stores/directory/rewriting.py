@@ -87,10 +87,9 @@ class Rewriting:
             tail.set_aside(self._path, self._source, self._until, sync=sync)
         if sync:
             files.sync_data(self._target)
-        os.rename(self._new, self._path)
-        self._is_done = True
-        if sync:
-            files.sync_folder(os.path.dirname(self._path))
+        with files.renaming_in(os.path.dirname(self._path), sync=sync):
+            os.rename(self._new, self._path)
+            self._is_done = True
 
     def close(self) -> None:
         """Let go of the files. A new log that was not put in place is removed."""
