@@ -38,6 +38,8 @@ LAYERS = {
     "crypto": BASE
     | {"stores.abilities", "stores.contract", "stores.hashing", "stores.keys", "stores.running", "stores.segment"}
     | {"stores.walking"},
+    # Types for what users save. They go through `type=`, as any of a user's own: nothing knows them.
+    "states": BASE,
     "state": BASE | {"codec", "stores.contract", "stores.hashing"},
     "threads": BASE | {"codec", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking"},
     "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},

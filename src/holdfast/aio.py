@@ -26,6 +26,7 @@ from holdfast.records import (
     Interrupted,
     Progress,
     Question,
+    RunInfo,
     Status,
     Stuck,
     ThreadInfo,
@@ -269,6 +270,9 @@ class AsyncHoldfast:
 
     async def effects(self, thread: str) -> list[Effect]:
         return await _in_thread(self._hf.effects, thread)
+
+    async def run_info(self, thread: str) -> RunInfo | None:
+        return await _in_thread(self._hf.run_info, thread)
 
     def interrupted(self) -> AsyncIterator[Interrupted]:
         return _each(self._hf.interrupted)

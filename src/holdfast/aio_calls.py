@@ -11,8 +11,9 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.aio_threads import Done, begin, begin_theirs, done
+from holdfast.errors import CallTimedOut
 from holdfast.observing import Observed
-from holdfast.runs.invoking import Call, Ended, Invocation, TimedOut, Uncalled, advance, is_async, watched
+from holdfast.runs.invoking import Call, Ended, Invocation, Uncalled, advance, is_async, watched
 
 _END: Final = object()
 
@@ -96,8 +97,8 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
     return _Outcome(given.result, given.error, cancelled)
 
 
-def _timed_out(what: Invocation) -> TimedOut:
-    return TimedOut(f"no answer after {what.timeout:g} seconds")
+def _timed_out(what: Invocation) -> CallTimedOut:
+    return CallTimedOut(f"no answer after {what.timeout:g} seconds")
 
 
 async def source_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from holdfast.records import Checkpoint, Erased
 
 
@@ -80,6 +82,20 @@ class LeaseLost(HoldfastError):
 
 class CallFailed(HoldfastError):
     """A call failed before the process died, and the run went on from there. The class of its error is not loaded."""
+
+
+class CallTimedOut(HoldfastError):
+    """A tool took longer than its `timeout`. It cannot be stopped: it may still happen while `is_running` says so.
+
+    Not a TimeoutError: if a tool raises one of its own, `not_done=` may say that nothing happened. Of this nobody can.
+    """
+
+    def __init__(self, message: str, is_running: Callable[[], bool] | None = None) -> None:
+        super().__init__(message)
+        self.is_running = is_running
+
+    def __reduce__(self) -> tuple[type[CallTimedOut], tuple[str]]:
+        return type(self), (str(self),)
 
 
 class Cancelled(HoldfastError):

@@ -13,7 +13,7 @@ from holdfast.identity import to_text
 from holdfast.keeping import Keeping
 from holdfast.opening import Durability, open_store
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import Effect, Erased, Interrupted, Progress, Question, Stuck, ThreadInfo
+from holdfast.records import Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
 from holdfast.redaction import Redaction
 from holdfast.runs import answers, progress, recovery, stuck, undoing
 from holdfast.runs.block import RunBlock
@@ -205,6 +205,10 @@ class Holdfast(Keeping):
     def effects(self, thread: str) -> list[Effect]:
         """The journal of a thread: every call that was recorded, oldest first. NotFound if there is no thread."""
         return recovery.effects_of(self._session.store, self._row(thread))
+
+    def run_info(self, thread: str) -> RunInfo | None:
+        """What the run of a thread is doing, or how it ended and why; None if the thread has none."""
+        return recovery.info_of(self._session.store, self._row(thread))
 
     def interrupted(self) -> Iterator[Interrupted]:
         """The runs whose owner is gone, and what a resume would do with each."""

@@ -128,6 +128,23 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
     by: str | None = None
 
 
+class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """What the run of a thread is doing, or how it ended. `reason` is why it failed, was halted or waits.
+
+    `interrupted` says that its status is running, and nobody runs it: its owner is gone.
+    """
+
+    thread: str
+    status: Status
+    interrupted: bool
+    reason: str | None
+    attempt: int
+    turn: str | None
+    handler: str | None
+    version: str | None
+    since: datetime
+
+
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose owner is gone. `would` says what a resume would do."""
 

@@ -40,9 +40,9 @@ _DERIVED: Final = ("interrupted", "in doubt")
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
     """One thread. `standing` is what it is shown as, `in_doubt` how many of its calls are in doubt.
 
-    `tokens` and `cost` are as its head says or, where it does not, its models did; None where nobody does. `waits_for` is
-    the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run went through.
-    Without a run, `standing` is what was said at its last save.
+    `tokens` and `cost` are as its head says or, where it does not, its models did; None where nobody does.
+    `waits_for` is the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run
+    went through. Without a run, `standing` is what was said at its last save.
     """
 
     name: str

@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import packed
-from holdfast.errors import InvalidArgument, LeaseLost, NotRecorded, Unsupported
+from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, Unsupported
 from holdfast.runs.failures import text_of
-from holdfast.runs.invoking import Call, Invocation, TimedOut, Uncalled
+from holdfast.runs.invoking import Call, Invocation, Uncalled
 from holdfast.runs.journal import Journal, now
 from holdfast.runs.lease import Lease
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, unknown_outcome
@@ -195,7 +195,7 @@ class Acting:
             self._recorder.note(error, row)
             raise
         except Exception as error:
-            if tool.effect == "irreversible" or isinstance(error, TimedOut):
+            if tool.effect == "irreversible" or isinstance(error, CallTimedOut):
                 row = self._recorder.end(replace(row, status="in_doubt", error=self._text_of(error)))
                 raise _Doubt(row, error) from error
             row = self._recorder.end(replace(row, status="failed", error=self._text_of(error), heard=is_last))
@@ -260,7 +260,7 @@ class Acting:
     def _may_still_act(self, row: EffectRow, cause: BaseException | None) -> bool:
         """Whether a call that took too long is still under way in this process: not done yet is no "not done"."""
         place = (self._identity, row.number)
-        if isinstance(cause, TimedOut) and cause.is_running is not None:
+        if isinstance(cause, CallTimedOut) and cause.is_running is not None:
             _LATE[place] = cause.is_running
         is_running = _LATE.get(place)
         if is_running is not None and not is_running():

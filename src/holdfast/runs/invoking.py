@@ -14,7 +14,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.errors import HoldfastError
+from holdfast.errors import CallTimedOut
 from holdfast.observing import Observation, Observed
 from holdfast.runs.outcome import NotDone
 
@@ -36,14 +36,6 @@ class Ended(msgspec.Struct, frozen=True):
 
 
 Call: TypeAlias = Generator[Invocation, Any, Any]
-
-
-class TimedOut(HoldfastError):
-    """A function took longer than it may. It cannot be stopped: it may still happen while `is_running`."""
-
-    def __init__(self, message: str, is_running: Callable[[], bool] | None = None) -> None:
-        super().__init__(message)
-        self.is_running = is_running
 
 
 class Uncalled(BaseException):
@@ -127,7 +119,7 @@ def _within(seconds: float, what: Invocation) -> Any:
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise TimedOut(f"no answer after {seconds:g} seconds", thread.is_alive)
+        raise CallTimedOut(f"no answer after {seconds:g} seconds", thread.is_alive)
     result, error = outcome[0]
     if error is not None:
         raise error

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.codec import packed
 from holdfast.errors import Conflict, InvalidArgument, NotFound
-from holdfast.records import Effect, Interrupted
+from holdfast.records import Effect, Interrupted, RunInfo
 from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free, start_digest
 from holdfast.runs.journal import now, open_entries
@@ -31,6 +31,24 @@ _ACTING = ("idempotent", "irreversible")  # entries of other kinds are asked, to
 def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
     """A thread's journal, oldest first."""
     return [effect_of(row) for row in _journal(store, thread.position.thread)]
+
+
+def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
+    """The run of a thread as users see it; None if it has none."""
+    run = store.run(thread.position.thread)
+    if run is None:
+        return None
+    return RunInfo(
+        thread=thread.name,
+        status=run.status,
+        interrupted=run.status == "running" and is_free(store, run),
+        reason=run.reason,
+        attempt=run.attempt,
+        turn=run.turn,
+        handler=run.handler,
+        version=run.version,
+        since=moment(run.updated_at),
+    )
 
 
 def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:

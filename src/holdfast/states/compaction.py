@@ -1,0 +1,163 @@
+"""Ways to make a conversation shorter, as values. What a way leaves alone keeps its id, its time and its place."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import InvalidArgument
+from holdfast.states.messages import Message
+from holdfast.states.turns import Turn, turns_of
+
+_SUMMARY: Final = "summary"
+_SNIPPED: Final = "snipped"
+
+Count = Callable[[Message], int]
+
+
+class Compacted(msgspec.Struct, frozen=True, kw_only=True):
+    """What a compaction did: messages that went, were made shorter, were put in; tokens before and after."""
+
+    removed: int
+    shortened: int
+    added: int
+    tokens_before: int
+    tokens_after: int
+
+
+class Way(msgspec.Struct, frozen=True):
+    """Base of all ways. One of your own overrides `shorten`."""
+
+    def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
+        """The messages that are left. `limit` is how many tokens they should be, `count` says how many one is."""
+        raise NotImplementedError(f"{type(self).__name__} must override shorten()")
+
+
+class SlidingWindow(Way, frozen=True):
+    """The oldest turns go until the rest fits. System messages and the newest turn stay."""
+
+    def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
+        left = sum(map(count, messages))
+        gone: set[int] = set()
+        for turn in list(turns_of(messages))[:-1]:
+            if left <= limit:
+                break
+            for at in _others(messages, turn):
+                gone.add(at)
+                left -= count(messages[at])
+        return [each for at, each in enumerate(messages) if at not in gone]
+
+
+class SnipResults(Way, frozen=True, kw_only=True):
+    """What tools gave becomes a line that names the tool and how it went, but for the newest `keep` messages.
+
+    The calls stay, and so does which result answers which. `data["snipped"]` says how many characters went.
+    """
+
+    keep: int = 10
+
+    def __post_init__(self) -> None:
+        _check_keep(self.keep)
+
+    def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
+        names = {call.id: call.name for each in messages for call in each.tool_calls}
+        end = len(messages) - self.keep
+        return [_snipped(each, names, count) if at < end else each for at, each in enumerate(messages)]
+
+
+class Summarise(Way, frozen=True):
+    """What is older than the newest `keep` messages becomes one message with `summary`, in its place.
+
+    `summary` may be a function of the messages that would go: it is called only if there are any. Without a summary,
+    or if there is none to be had, nothing is done. System messages stay, but for an earlier summary, which is one of
+    those that go. A turn is not cut: then more than `keep` stay.
+    """
+
+    summary: str | Callable[[list[Message]], str | None] | None
+    keep: int = 10
+
+    def __post_init__(self) -> None:
+        _check_keep(self.keep)
+
+    def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
+        end = self._end(messages)
+        old = [each for each in messages[:end] if each.role != "system" or _SUMMARY in each.data]
+        text = self._text(old) if old else None
+        if not text:
+            return list(messages)
+        stay = [each for each in messages[:end] if each.role == "system" and _SUMMARY not in each.data]
+        told = Message.system(f"[summary of what was said before] {text}", data={_SUMMARY: len(old)})
+        return [*stay, told, *messages[end:]]
+
+    def _end(self, messages: Sequence[Message]) -> int:
+        wanted = len(messages) - self.keep
+        for turn in turns_of(messages):
+            if turn.stop > wanted or turn.state == "open":
+                return turn.start
+        return len(messages)
+
+    def _text(self, old: list[Message]) -> str | None:
+        return self.summary(old) if callable(self.summary) else self.summary
+
+
+class Breaker(msgspec.Struct):
+    """Counts attempts that failed one after the other, to know when to stop trying. It can be part of a state.
+
+    >>> breaker = Breaker()
+    >>> breaker.failed(); breaker.failed(); breaker.is_open
+    False
+    >>> breaker.failed(); breaker.is_open
+    True
+    """
+
+    limit: int = 3
+    successes: int = 0
+    failures: int = 0
+    in_a_row: int = 0
+
+    @property
+    def is_open(self) -> bool:
+        """Whether `limit` attempts have failed in a row."""
+        return self.in_a_row >= self.limit
+
+    def succeeded(self) -> None:
+        """Count an attempt that went well: the row of failures is over."""
+        self.successes += 1
+        self.in_a_row = 0
+
+    def failed(self) -> None:
+        """Count an attempt that did not."""
+        self.failures += 1
+        self.in_a_row += 1
+
+
+def difference(before: Sequence[Message], after: Sequence[Message]) -> dict[str, int]:
+    """How many messages went, were changed, were put in: told by their ids."""
+    was = {each.id: each for each in before}
+    now = {each.id: each for each in after}
+    return {
+        "removed": len(was.keys() - now.keys()),
+        "shortened": sum(was[id] != now[id] for id in was.keys() & now.keys()),
+        "added": len(now.keys() - was.keys()),
+    }
+
+
+def _others(messages: Sequence[Message], turn: Turn) -> list[int]:
+    return [at for at in range(turn.start, turn.stop) if messages[at].role != "system"]
+
+
+def _snipped(message: Message, names: dict[str, str], count: Count) -> Message:
+    if message.role != "tool":
+        return message
+    name = message.tool_name or names.get(message.tool_call_id or "", "tool")
+    data = {**message.data, _SNIPPED: len(message.text)}
+    short = replace(message, content=f"[{name}: {'error' if message.is_error else 'ok'}]", data=data)
+    return short if count(short) < count(message) else message
+
+
+def _check_keep(keep: Any) -> None:
+    if type(keep) is not int or keep < 0:
+        raise InvalidArgument("keep must be a whole number of messages, 0 or more")

@@ -1,0 +1,212 @@
+"""Ways to make a conversation shorter."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+import pytest
+
+from holdfast import InvalidArgument
+from holdfast.states import Breaker, Conversation, Message, SlidingWindow, SnipResults, Summarise, ToolCall, Way
+
+
+class Counted(Conversation):
+    """Each message is as many tokens as it has characters."""
+
+    def tokens_of(self, message: Message) -> int:
+        return len(message.text)
+
+
+def ask(*ids: str) -> Message:
+    return Message.assistant("", tool_calls=[ToolCall("read", id=each) for each in ids])
+
+
+def texts(talk: Conversation) -> list[str]:
+    return [each.text or ",".join(call.id for call in each.tool_calls) for each in talk.messages]
+
+
+def with_results(budget: int = 100) -> Counted:
+    talk = Counted(budget=budget, prompt="P")
+    talk.push(Message.user("go"), ask("1"), Message.tool("1", "x" * 30), ask("2"))
+    talk.push(Message.tool("2", "y" * 30, tool_name="write", is_error=True), Message.assistant("done"))
+    return talk
+
+
+def test_a_sliding_window_drops_the_oldest_down_to_three_fifths() -> None:
+    talk = Counted(budget=20, prompt="PPPP")
+    talk.push(Message.system("S"), *(Message.user(text * 3) for text in "abcdef"))
+    done = talk.compact(SlidingWindow())
+    assert texts(talk) == ["S", "eee", "fff"]
+    assert (done.removed, done.shortened, done.added) == (4, 0, 0)
+    assert (done.tokens_before, done.tokens_after) == (23, 11)
+
+
+def test_a_sliding_window_drops_whole_turns_and_never_the_newest() -> None:
+    talk = Counted(budget=10)
+    talk.push(Message.user("a"), ask("1"), Message.tool("1", "b" * 9), ask("2"), Message.tool("2", "c" * 9))
+    talk.compact(SlidingWindow())
+    assert texts(talk) == ["2", "c" * 9]
+    assert talk.is_resumable()
+
+
+def test_a_sliding_window_leaves_what_fits() -> None:
+    talk = Counted(budget=20)
+    talk.push(Message.user("abc"))
+    done = talk.compact(SlidingWindow())
+    assert (done.removed, texts(talk)) == (0, ["abc"])
+
+
+def test_snipping_names_the_tool_and_how_it_went_and_keeps_the_pairs() -> None:
+    talk = with_results()
+    before = list(talk.messages)
+    done = talk.compact(SnipResults(keep=1))
+    assert texts(talk) == ["go", "1", "[read: ok]", "2", "[write: error]", "done"]
+    assert (done.removed, done.shortened, done.added) == (0, 2, 0)
+    assert talk.is_resumable()
+    assert [each.id for each in talk.messages] == [each.id for each in before]
+    assert talk.messages[2].data == {"snipped": 30}
+    assert done.tokens_after < done.tokens_before
+
+
+def test_snipping_leaves_the_newest_alone_and_what_is_short() -> None:
+    talk = with_results()
+    talk.messages[2] = Message.tool("1", "tiny")
+    talk.compact(SnipResults(keep=2))
+    assert texts(talk) == ["go", "1", "tiny", "2", "y" * 30, "done"]
+
+
+def test_snipping_twice_is_snipping_once() -> None:
+    talk = with_results()
+    talk.compact(SnipResults(keep=0))
+    once = list(talk.messages)
+    assert talk.compact(SnipResults(keep=0)).shortened == 0
+    assert talk.messages == once
+
+
+def test_without_a_way_results_are_snipped_but_of_the_newest_ten() -> None:
+    talk = with_results()
+    talk.push(*(Message.user(str(n)) for n in range(8)))
+    talk.compact()
+    assert texts(talk)[:6] == ["go", "1", "[read: ok]", "2", "y" * 30, "done"]
+
+
+def test_a_summary_takes_the_place_of_what_is_older() -> None:
+    talk = Counted(budget=100, prompt="P")
+    talk.push(Message.system("S"), *(Message.user(text) for text in "abcd"))
+    kept = talk.messages[-2:]
+    done = talk.compact(Summarise("two letters", keep=2))
+    assert texts(talk) == ["S", "[summary of what was said before] two letters", "c", "d"]
+    assert talk.messages[-2:] == kept
+    assert (done.removed, done.added) == (2, 1)
+    assert talk.messages[1].role == "system"
+
+
+def test_a_summary_does_not_cut_a_turn() -> None:
+    talk = Counted(budget=100)
+    talk.push(Message.user("a"), ask("1", "2"), Message.tool("1", "b"), Message.tool("2", "c"), Message.user("d"))
+    talk.compact(Summarise("an a", keep=2))
+    assert texts(talk)[1:] == ["1,2", "b", "c", "d"]
+    assert talk.is_resumable()
+
+
+def test_a_summary_leaves_a_turn_that_is_open() -> None:
+    talk = Counted(budget=100)
+    talk.push(Message.user("a"), ask("1"))
+    talk.compact(Summarise("an a", keep=0))
+    assert texts(talk)[1:] == ["1"]
+
+
+def test_all_can_be_summarised() -> None:
+    talk = Counted(budget=100)
+    talk.push(Message.user("a"), Message.user("b"))
+    talk.compact(Summarise("letters", keep=0))
+    assert texts(talk) == ["[summary of what was said before] letters"]
+
+
+def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
+    talk = Counted(budget=100)
+    talk.push(*(Message.user(text) for text in "abc"))
+    talk.compact(Summarise("one", keep=1))
+    talk.push(Message.user("d"))
+    seen: list[str] = []
+
+    def summary(old: list[Message]) -> str:
+        seen.extend(each.text for each in old)
+        return "two"
+
+    talk.compact(Summarise(summary, keep=1))
+    assert seen == ["[summary of what was said before] one", "c"]
+    assert texts(talk) == ["[summary of what was said before] two", "d"]
+
+
+def no_summary(_: list[Message]) -> None:
+    return None
+
+
+@pytest.mark.parametrize("summary", [None, "", no_summary])
+def test_without_a_summary_nothing_is_done(summary: str | None) -> None:
+    talk = Counted(budget=100)
+    talk.push(*(Message.user(text) for text in "abc"))
+    done = talk.compact(Summarise(summary, keep=1))
+    assert (texts(talk), done.removed, done.added) == (["a", "b", "c"], 0, 0)
+
+
+def test_a_function_is_not_asked_for_a_summary_of_nothing() -> None:
+    def summary(_: list[Message]) -> str:
+        raise AssertionError("asked")
+
+    talk = Counted(budget=100)
+    talk.push(Message.system("S"), Message.user("a"))
+    talk.compact(Summarise(summary, keep=1))
+    assert texts(talk) == ["S", "a"]
+
+
+def test_a_further_way_is_gone_only_if_it_is_still_too_long() -> None:
+    enough, more = with_results(budget=100), with_results(budget=20)
+    for talk in (enough, more):
+        talk.compact(SnipResults(keep=1), Summarise("s", keep=1))
+    assert texts(enough) == ["go", "1", "[read: ok]", "2", "[write: error]", "done"]
+    assert texts(more) == ["[summary of what was said before] s", "done"]
+
+
+def test_how_short_is_short_enough_can_be_said() -> None:
+    talk = Counted(budget=20)
+    talk.push(*(Message.user(text * 3) for text in "abcd"))
+    talk.compact(SlidingWindow(), to=0.3)
+    assert texts(talk) == ["ccc", "ddd"]
+
+
+def test_a_way_of_ones_own() -> None:
+    class Last(Way, frozen=True):
+        def shorten(self, messages: Sequence[Message], limit: int, count: object) -> list[Message]:
+            return list(messages[-1:])
+
+    talk = Counted(budget=20)
+    talk.push(Message.user("a"), Message.user("b"))
+    assert talk.compact(Last()).removed == 1
+    with pytest.raises(NotImplementedError, match="Way must override shorten"):
+        talk.compact(Way())
+
+
+@pytest.mark.parametrize("keep", [-1, 1.5, True])
+def test_how_many_to_keep_is_a_number(keep: int) -> None:
+    with pytest.raises(InvalidArgument, match="keep must be a whole number"):
+        SnipResults(keep=keep)
+    with pytest.raises(InvalidArgument, match="keep must be a whole number"):
+        Summarise("s", keep=keep)
+
+
+def test_a_breaker_opens_after_three_failures_in_a_row() -> None:
+    breaker = Breaker()
+    assert (breaker.successes, breaker.failures, breaker.in_a_row, breaker.is_open) == (0, 0, 0, False)
+    breaker.failed()
+    breaker.failed()
+    assert (breaker.in_a_row, breaker.is_open) == (2, False)
+    breaker.succeeded()
+    assert (breaker.successes, breaker.failures, breaker.in_a_row) == (1, 2, 0)
+    for _ in range(3):
+        breaker.failed()
+    assert breaker.is_open
+    assert msgspec.json.decode(msgspec.json.encode(breaker), type=Breaker) == breaker
+    assert Breaker(limit=1, in_a_row=1).is_open

@@ -1,0 +1,113 @@
+"""Ready-made states in a store: as any type of a user's own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import msgspec
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Unsupported, Usage, states
+from holdfast.states import Conversation, File, Image, Message, Prompt, Text, ToolCall, Work
+
+
+def a_work() -> Work:
+    call = ToolCall("read", {"path": "a", "depth": 2})
+    work = Work(budget=1000, prompt=Prompt("rules", "today"), usage=Usage(input=3, cost=0.5), iteration=4)
+    work.push(Message.system("S"), Message.user("look", images=[Image("data:image/png;base64,QQ", "low")]))
+    work.push(Message.assistant("", tool_calls=[call], reasoning="hm"), Message.tool(call, [File(b"\x00", "x/y")]))
+    work.push(Message.assistant([Text("done")], data={"mine": (1, 2.5, None)}))
+    work.record(call.done({"size": 3}), ToolCall("pay", "as text").begun(), ToolCall("mail").in_doubt())
+    work.partial_results += ["chunk", {"n": 1}]
+    return work
+
+
+def test_a_state_comes_back_as_it_was(hf: Holdfast) -> None:
+    work = a_work()
+    hf.thread("agent", type=Work).save(work)
+    assert hf.thread("agent", type=Work).latest() is not None
+    loaded = hf.thread("agent", type=Work).load("@-1").state
+    assert loaded == work
+    assert type(loaded) is Work
+    assert type(loaded.messages[1].content[1]) is Image
+
+
+def test_without_a_type_it_is_plain_data(hf: Holdfast) -> None:
+    hf.thread("agent", type=Conversation).save(Conversation(messages=[Message.user("Hello")], id="talk"))
+    state = hf.thread("agent").load("@-1").state
+    assert state["messages"][0]["role"] == "user"
+    assert state["messages"][0]["content"] == "Hello"
+
+
+def test_a_message_more_costs_a_message_more(hf: Holdfast) -> None:
+    thread, talk = hf.thread("agent", type=Conversation), Conversation()
+    talk.push(*(Message.user(f"message {n} " * 50) for n in range(200)))
+    thread.save(talk)
+    talk.push(Message.assistant("one more"))
+    thread.save(talk)
+    change = thread.diff("@-2", "@-1").changes
+    assert [(each.kind, each.path) for each in change] == [("added", "$.messages[200]")]
+
+
+def test_a_run_holds_one(hf: Holdfast) -> None:
+    def answer() -> str:
+        return "Tides are two a day."
+
+    with hf.run("talk", start=Conversation(prompt="P"), type=Conversation) as run:
+        run.state.push(Message.user("tides?"))
+        run.state.push(Message.assistant(run.model(answer)))
+        run.finish()
+    assert hf.thread("talk", type=Conversation).load("@-1").state.last_answer() == "Tides are two a day."
+
+
+class Strict(Conversation):
+    """One that is saved only where it can be resumed."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require_resumable()
+
+
+def test_a_conversation_can_refuse_to_be_saved_in_the_middle_of_a_turn(hf: Holdfast) -> None:
+    thread, talk, call = hf.thread("agent", type=Strict), Strict(), ToolCall("read")
+    talk.push(Message.user("go"))
+    thread.save(talk)
+    talk.push(Message.assistant(tool_calls=[call]))
+    with pytest.raises(Unsupported) as refused:
+        thread.save(talk)
+    assert "message 1 asks for tools that did not answer" in str(refused.value.__cause__)
+    assert thread.count() == 1
+    talk.push(Message.tool(call, "text"))
+    assert thread.save(talk).seq == 2
+
+
+class Booked(Work):
+    """A work with a field of its own."""
+
+    customer: str = ""
+
+
+def test_a_subclass_is_stored_by_its_own_name(hf: Holdfast) -> None:
+    hf.thread("agent", type=Booked).save(Booked(customer="ann", messages=[Message.user("hi")]))
+    assert hf.thread("agent", type=Booked).load("@-1").state.customer == "ann"
+    with pytest.raises(Unsupported):
+        hf.thread("agent", type=Work).save(Booked(customer="bob"))
+
+
+def test_a_state_can_hold_one() -> None:
+    class Desk(msgspec.Struct):
+        talk: Conversation
+        open: bool = True
+
+    with holdfast.open("memory:") as hf:
+        desk = Desk(Conversation(messages=[Message.user("hi")]))
+        hf.thread("desk", type=Desk).save(desk)
+        assert hf.thread("desk", type=Desk).load("@-1").state == desk
+
+
+def test_nothing_of_it_is_among_the_names_of_the_package() -> None:
+    assert not {name for name in vars(states) if name[0].isupper()} & set(holdfast.__all__)
+    code = "import sys, holdfast; sys.exit('holdfast.states' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
