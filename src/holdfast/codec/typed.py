@@ -18,6 +18,7 @@ import msgspec
 
 from holdfast.codec.check import key_step, type_name
 from holdfast.codec.fields import find_unstorable, has_fields, is_pydantic
+from holdfast.codec.leftover import left_over
 from holdfast.codec.sameness import difference, settled
 from holdfast.errors import InvalidArgument, Unsupported
 
@@ -74,14 +75,24 @@ class StateType:
         return plain
 
     def from_plain(self, plain: Any) -> Any:
-        """The state again. `InvalidArgument`, with the path, if what was stored does not fit the type any more."""
+        """The state again. `InvalidArgument`, with the path, if what was stored does not fit the type any more.
+
+        So too if the type has no place for something: it would be gone with the next save.
+        """
         try:
-            return self._restore(plain)
+            state = self._restore(plain)
         except Exception as error:  # whatever the user's own validators and constructors raise
-            raise InvalidArgument(
-                f"the stored state does not fit type={self.name} at {_place(error)}; "
-                "load it without type=, or give a type that takes it"
-            ) from error
+            raise self._misfit(_place(error)) from error
+        left = left_over(plain, state)
+        if left is not None:
+            raise self._misfit(left)
+        return state
+
+    def _misfit(self, path: str) -> InvalidArgument:
+        return InvalidArgument(
+            f"the stored state does not fit type={self.name} at {path}; "
+            "load it without type=, or give a type that takes it"
+        )
 
     def _restore(self, plain: Any) -> Any:
         return msgspec.convert(plain, self._type, builtin_types=_NATIVE, str_keys=False, dec_hook=_from_builtin)
