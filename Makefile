@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify \
+.PHONY: help check format test coverage kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -46,7 +46,8 @@ endef
 help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           let ruff format the code and fix what it can'
-	@echo 'make test             every test, with coverage; make test ARGS="tests/codec -x" for some'
+	@echo 'make test             every test; make test ARGS="tests/codec -x" for some'
+	@echo 'make coverage         run the tests, and say which lines and branches none of them took'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
 	@echo 'make crash-lab        break stores in every way there is, and write docs/crash-lab.md; about an hour'
@@ -74,6 +75,12 @@ format: $(READY)
 # The ci profile repeats the same examples at every run and sets no deadline per example: a busy machine must not
 # fail a build. Plain pytest looks for new examples.
 test: $(READY)
+	$(install_strace)
+	$(install_chromium)
+	$(BIN)/pytest -n 2 --hypothesis-profile=ci $(ARGS)
+
+# Tracing every line makes the tests take half as long again.
+coverage: $(READY)
 	$(install_strace)
 	$(install_chromium)
 	$(BIN)/pytest -n 2 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
