@@ -50,9 +50,10 @@ LAYERS = {
     # A framework's data goes through its adapter, which knows how it is kept.
     "importers": BASE
     | {"adapters", "codec", "handle", "state", "stores.contract", "stores.hashing", "stores.running", "threads"},
-    # As it is stored, without what the layers above make of it.
+    # JSON lines have threads as they are stored; the other formats, messages as `looking` reads them.
     "exporters": BASE
-    | {"handle", "runs", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking", "threads"},
+    | {"codec", "handle", "looking", "runs", "state"}
+    | {"stores.contract", "stores.hashing", "stores.running", "stores.walking", "threads"},
     "cli": BASE
     | {
         "codec",

@@ -283,3 +283,13 @@ def test_a_page_of_it() -> None:
         assert chat is not None
         assert [message.index for message in chat.messages] == indices
         assert chat.total == 10
+
+
+@pytest.mark.parametrize("field", ["reasoning", "reasoning_content"])
+def test_what_a_message_says_it_thought_is_shown(field: str) -> None:
+    chat = chat_of({"messages": [{"role": "assistant", "content": "Four.", field: "Two and two."}]})
+    assert chat is not None
+    assert [(part.kind, part.text) for part in chat.messages[0].parts] == [
+        ("thought", "Two and two."),
+        ("text", "Four."),
+    ]

@@ -1,7 +1,10 @@
-"""Write threads as JSON lines, with all that is stored of them: checkpoints, forks, labels, journals, runs.
+"""Write threads for others to read: all that is stored of them, their messages for OpenTelemetry, or a transcript.
 
-Those that are named, those of a --prefix, or all of the namespace. `holdfast import jsonl FILE` brings them into any
-store; docs/export.md has the format. Without --output they go to stdout. What is encrypted is written in clear.
+--format jsonl, the default, has checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` brings them
+into any store. otel has messages and model calls as OpenTelemetry's GenAI conventions form them. Both take those that
+are named, those of a --prefix, or all of the namespace. markdown and html are a transcript of one thread. All but jsonl
+take a reference, THREAD@12, too; see `holdfast show`. Without --output they go to stdout. docs/export.md describes the
+formats. What is encrypted is written in clear.
 """
 
 from __future__ import annotations
@@ -11,42 +14,89 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Callable
 from typing import IO, Any
 
-from holdfast.cli.bar import bar
+from holdfast.cli.application import load_redaction
+from holdfast.cli.bar import Show, bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.output import _give_up
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
-from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.exporters import Exported, export_jsonl
+from holdfast.errors import HoldfastError, InvalidArgument, NotFound
+from holdfast.exporters import Exported, export_html, export_jsonl, export_markdown, export_otel
+from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
+from holdfast.looking.references import find, split
+from holdfast.threads.references import shown
+
+_TRANSCRIPTS = {"markdown": export_markdown, "html": export_html}
+_FORMATS = ("jsonl", "otel", *_TRANSCRIPTS)
+
+Export = Callable[[Any], Exported]
 
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("threads", metavar="THREAD", nargs="*", help="which ones; by default all")
+    parser.add_argument("--format", choices=_FORMATS, default="jsonl", help="jsonl, otel, markdown or html")
     parser.add_argument("--prefix", metavar="TEXT", help="those whose names begin with this")
-    parser.add_argument("--output", metavar="FILE", help="a new file; by default stdout")
+    parser.add_argument("-o", "--output", metavar="FILE", help="a new file; by default stdout")
+    parser.add_argument(
+        "--redact", metavar="APP:FN", help="a function of a text, module:attribute, for every text but names; not jsonl"
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write what was done as JSON; needs --output")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
+    _check(arguments)
+    redact = None if arguments.redact is None else load_redaction(arguments.redact)
+    with open_existing(arguments) as hf, bar("reading") as show:
+        export = _exporting(hf, arguments, redact, show)
+        done = _to_stdout(export) if arguments.output is None else export(arguments.output)
+    _tell(arguments, done)
+    return Exit.OK if done.ok else Exit.ERROR
+
+
+def _check(arguments: Namespace) -> None:
     if arguments.threads and arguments.prefix is not None:
         raise InvalidArgument("name threads, or give a --prefix, and not both")
     if arguments.json and arguments.output is None:
         raise InvalidArgument("--json says what was written, so what is written needs an --output of its own")
-    which: dict[str, Any] = {"threads": arguments.threads or None, "prefix": arguments.prefix}
-    with open_existing(arguments) as hf, bar("reading") as show:
-        for name in arguments.threads:
-            existing(hf, name)
-        if arguments.output is None:
-            done = _to_stdout(lambda out: export_jsonl(hf, out, **which, progress=show))
-        else:
-            done = export_jsonl(hf, arguments.output, **which, progress=show)
-    _tell(arguments, done)
-    return Exit.OK if done.ok else Exit.ERROR
+    if arguments.format in _TRANSCRIPTS and (len(arguments.threads) != 1 or arguments.prefix is not None):
+        raise InvalidArgument(f"--format {arguments.format} is a transcript of one thread: name one, or a reference")
+    if arguments.format == "jsonl" and arguments.redact is not None:
+        raise InvalidArgument("--format jsonl has all as it is stored, so there is no --redact; see the other formats")
+
+
+def _exporting(
+    hf: Holdfast, arguments: Namespace, redact: Callable[[str], str] | None, progress: Show | None
+) -> Export:
+    """What writes to a file or a stream. NotFound, with what may have been meant, before anything is written."""
+    transcript = _TRANSCRIPTS.get(arguments.format)
+    if transcript is not None:
+        return lambda target: transcript(hf, target, arguments.threads[0], redact=redact)
+    which: dict[str, Any] = {"threads": arguments.threads or None, "prefix": arguments.prefix, "progress": progress}
+    if arguments.format == "otel":
+        for reference in arguments.threads:
+            find(hf, reference)
+        return lambda target: export_otel(hf, target, **which, redact=redact)
+    for name in arguments.threads:
+        _whole(hf, name)
+    return lambda target: export_jsonl(hf, target, **which)
+
+
+def _whole(hf: Holdfast, name: str) -> None:
+    """NotFound if there is no thread of that name, InvalidArgument if it is a reference to a checkpoint of one."""
+    try:
+        existing(hf, name)
+    except NotFound:
+        if "@" not in name:
+            raise
+        thread, _ = split(hf, name)
+        raise InvalidArgument(
+            f"--format jsonl has whole threads: name {shown(thread.name)} alone, or give another --format"
+        ) from None
 
 
 def _tell(arguments: Namespace, done: Exported) -> None:

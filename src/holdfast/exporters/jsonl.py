@@ -6,16 +6,15 @@ one thread needs is held: where the cells are that its deleted checkpoints have 
 
 from __future__ import annotations
 
-import os
 import uuid
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
-from typing import IO, Final
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
 
 import msgspec
 
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument, NotFound
+from holdfast.exporters.target import Exported, Progress, Target, Write, written_to
 from holdfast.handle import Holdfast
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now
@@ -34,27 +33,10 @@ from holdfast.threads.soundness import Examiner
 _PAGE: Final = 200
 _LOOKS_MAX: Final = 50  # at a thread that moves each time
 
-Progress = Callable[[str, int, int], None]
-Write = Callable[[bytes], object]
-
-
-class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what was left out because it is damaged."""
-
-    threads: int
-    checkpoints: int
-    entries: int
-    bytes: int
-    left_out: tuple[Problem, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.left_out
-
 
 def export_jsonl(
     hf: Holdfast,
-    target: str | os.PathLike[str] | IO[bytes],
+    target: Target,
     *,
     threads: Sequence[str] | None = None,
     prefix: str | None = None,
@@ -69,29 +51,7 @@ def export_jsonl(
         raise InvalidArgument("export takes names of threads, or a prefix, and not both")
     hf._session.check_open()
     exporting = _Exporting(hf, _selected(hf, threads, prefix), progress)
-    if not isinstance(target, str | os.PathLike):
-        return exporting.run(target.write)
-    with _created(target) as file:
-        try:
-            done = exporting.run(file.write)
-            file.flush()
-            os.fsync(file.fileno())
-        except BaseException:
-            # Half an export is worth nothing, and would be in the way of the next.
-            with suppress(OSError):
-                os.unlink(target)
-            raise
-    return done
-
-
-def _created(path: str | os.PathLike[str]) -> IO[bytes]:
-    try:
-        number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-    except FileExistsError:
-        raise InvalidArgument(f"{os.fspath(path)} is there already; name a new file. Nothing was written") from None
-    except OSError as error:
-        raise HoldfastError(f"cannot write {os.fspath(path)} ({error.strerror})") from error
-    return os.fdopen(number, "wb", buffering=1 << 20)
+    return written_to(target, exporting.run)
 
 
 def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -> dict[int, str]:

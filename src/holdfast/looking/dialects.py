@@ -117,6 +117,10 @@ def _top(message: dict[Any, Any], pieces: _Pieces) -> None:
         pieces.parts += [("thought", text) for _, text in _content(message.get("summary")) if type(text) is str]
         return
     known = False
+    for field in ("reasoning", "reasoning_content"):
+        if type(message.get(field)) is str and message[field]:
+            known = True
+            pieces.parts.append(("thought", message[field]))
     for field in ("content", "parts"):
         if field in message:
             known = True

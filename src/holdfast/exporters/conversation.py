@@ -1,0 +1,213 @@
+"""A thread as it was at one of its checkpoints: what was said, called and spent on the way there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import datetime
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import Damaged
+from holdfast.handle import Holdfast
+from holdfast.looking.calls import DOUBTFUL, usage_of
+from holdfast.looking.lanes import Branch, Lanes
+from holdfast.looking.nearest import existing
+from holdfast.looking.references import Found, find, state_of
+from holdfast.looking.threads import thread_line
+from holdfast.looking.timeline import _kin
+from holdfast.records import Checkpoint, Effect, Usage
+from holdfast.redaction import Redaction
+from holdfast.runs.journal import open_entries
+from holdfast.runs.recovery import effect_of
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import EffectRow
+from holdfast.threads.line import Line, branch_of
+from holdfast.threads.meta import decode, moment
+
+_PAGE: Final = 200
+_ACTING: Final = ("idempotent", "irreversible")
+# Names are how things are found, and are never redacted where they are stored either.
+_NAMES: Final = frozenset({"thread", "id", "parent", "digest", "effect", "status", "trigger"})
+
+
+class BranchTold(msgspec.Struct, frozen=True, kw_only=True):
+    """A branch as people count them, from 1, and as the journal does; its checkpoints, and the one it came from, 0 if
+    none. `leads` says that it leads to the checkpoint that is told of.
+    """
+
+    number: int
+    of: int
+    first: int
+    last: int
+    parent: int
+    leads: bool
+
+
+class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+    """All that a transcript tells of a checkpoint, redacted.
+
+    `standing` is how the thread stands, or, of a checkpoint that is not its head, the status it was saved with. `usage`
+    is what the checkpoint says, or what the journaled model calls that led to it cost. `open_calls` are those that no
+    checkpoint has closed, in doubt if nobody knows what became of them; only the head has some. `lost` are sentences
+    about what cannot be read.
+    """
+
+    checkpoint: Checkpoint
+    is_head: bool
+    standing: str
+    reason: str | None
+    agent: str | None
+    begun_at: datetime | None
+    branch: int
+    branches: tuple[BranchTold, ...]
+    usage: Usage | None
+    model_calls: int
+    open_calls: tuple[Effect, ...]
+    lost: tuple[str, ...]
+
+    @property
+    def thread(self) -> str:
+        return self.checkpoint.thread
+
+
+class Gatherer:
+    """Reads conversations from a store, redacted before anybody sees them."""
+
+    def __init__(self, hf: Holdfast, redaction: Redaction) -> None:
+        self._hf = hf
+        self._store: Store = hf._session.store
+        self._redaction = redaction
+
+    def gather(self, reference: str) -> Conversation:
+        """What a reference names. NotFound as of `find`, Damaged if nothing of the checkpoint can be read."""
+        found = find(self._hf, reference)
+        row = existing(self._hf, found.thread)
+        loaded = state_of(self._hf, found)
+        is_head = row.position.head == found.checkpoint.seq
+        lost = [f"{each.path} is lost: {each.why}" for each in loaded.lost]
+        now = thread_line(self._hf, row)
+        calls, spent = 0, loaded.usage
+        open_calls: tuple[Effect, ...] = ()
+        try:
+            calls, counted = self._spent(row, found)
+            spent = loaded.usage or counted
+            open_calls = self._open(row, is_held=now.standing == "running") if is_head else ()
+        except Damaged as damage:
+            lost.append(f"its journal cannot be read: {damage}")
+        lanes = Lanes.of(self._store, row)
+        branch = lanes.branch(found.checkpoint.seq)
+        return Conversation(
+            checkpoint=self._redacted(loaded),
+            is_head=is_head,
+            standing=now.standing if is_head else loaded.status,
+            reason=self._told(now.reason if is_head and now.reason is not None else loaded.reason),
+            agent=self._told(loaded.agent or now.agent),
+            begun_at=self._begun_at(row),
+            branch=1 if branch is None else lanes.branches.index(branch) + 1,
+            branches=tuple(_told(lanes.branches, found.checkpoint.seq)),
+            usage=spent,
+            model_calls=calls,
+            open_calls=tuple(self._redacted(each) for each in open_calls),
+            lost=tuple(map(self._redaction.message, lost)),
+        )
+
+    def kin(self, conversation: Conversation) -> tuple[str | None, tuple[str, ...]]:
+        """What its thread was forked from, as a reference, and the names of its forks, as far as they can be found."""
+        origin, forks = _kin(self._store, existing(self._hf, conversation.thread))
+        return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
+
+    def journal(self, conversation: Conversation) -> Iterator[EffectRow]:
+        """The journaled calls that led to a checkpoint, oldest first; of the head, those that are open, too.
+
+        What a fork's origin did before is in the journal of that.
+        """
+        row = existing(self._hf, conversation.thread)
+        yield from self._leading(row, conversation.checkpoint.seq, is_head=conversation.is_head)
+
+    def redacted(self, value: Any) -> Any:
+        """A plain value, or a record of the store, as it may be written."""
+        return self._redacted(value)
+
+    # -- inside ------------------------------------------------------------------------------------------------------
+
+    def _leading(self, row: ThreadRow, seq: int, *, is_head: bool) -> Iterator[EffectRow]:
+        number, store = row.position.thread, self._store
+        last = store.last_effect(number)
+        checkpoint = None if is_head or not last else store.checkpoint(number, seq)
+        line = Line.of(store, row.position) if checkpoint is None else Line.to(store, number, checkpoint)
+        after = 0
+        while after < last:
+            page = store.effects(number, after=after, limit=_PAGE)
+            if not page:
+                return
+            yield from (each for each in page if each.status != "late" and line.holds(each.branch, each.step))
+            after = page[-1].number
+
+    def _spent(self, row: ThreadRow, found: Found) -> tuple[int, Usage | None]:
+        """How many model calls were answered on the way to a checkpoint, and what their replies say that they cost."""
+        is_head = row.position.head == found.checkpoint.seq
+        calls = 0
+        total: Usage | None = None
+        for entry in self._leading(row, found.checkpoint.seq, is_head=is_head):
+            if entry.kind == "model" and entry.status == "done":
+                calls += 1
+                used = usage_of(entry)
+                total = used if total is None or used is None else _sum(total, used)
+        return calls, total
+
+    def _open(self, row: ThreadRow, *, is_held: bool) -> tuple[Effect, ...]:
+        number, store = row.position.thread, self._store
+        run = store.run(number)
+        closed = 0 if run is None else run.closed
+        rows = open_entries(store, number, closed, store.last_effect(number), row.summary.step, branch_of(row.position))
+        newest = {(each.step, each.key): each for each in rows}.values()
+        return tuple(effect_of(_decided(each, is_held=is_held)) for each in newest)
+
+    def _begun_at(self, row: ThreadRow) -> datetime | None:
+        try:
+            first = self._store.checkpoint(row.position.thread, 1)
+            return None if first is None or first.deleted else moment(decode(first).created_at)
+        except Damaged:
+            return None
+
+    def _told(self, text: str | None) -> str | None:
+        return None if text is None else self._redaction.message(text)
+
+    def _redacted(self, value: Any) -> Any:
+        if isinstance(value, msgspec.Struct) and not isinstance(value, Usage):
+            fields = {name: getattr(value, name) for name in value.__struct_fields__ if name not in _NAMES}
+            return msgspec.structs.replace(value, **{name: self._redacted(each) for name, each in fields.items()})
+        return self._redaction.value(value)
+
+
+def _decided(row: EffectRow, *, is_held: bool) -> EffectRow:
+    """A call whose status says whether it is in doubt: what is begun in a run that nobody holds is."""
+    is_doubtful = row.status in DOUBTFUL and not (is_held and row.status == "begun")
+    if row.kind in _ACTING and (is_doubtful or row.status == "asked"):
+        return msgspec.structs.replace(row, status="in_doubt")
+    return row
+
+
+def _sum(one: Usage, other: Usage) -> Usage:
+    return Usage(
+        input=one.input + other.input,
+        output=one.output + other.output,
+        cached=one.cached + other.cached,
+        total=(one.total or one.input + one.output) + (other.total or other.input + other.output),
+        cost=one.cost + other.cost,
+        currency=one.currency,
+    )
+
+
+def _told(branches: list[Branch], seq: int) -> Iterator[BranchTold]:
+    lanes = Lanes(branches, seq)
+    for number, branch in enumerate(branches, 1):
+        yield BranchTold(
+            number=number,
+            of=branch.number,
+            first=branch.first,
+            last=branch.last,
+            parent=branch.parent,
+            leads=lanes.leads_to_head(branch.first),
+        )

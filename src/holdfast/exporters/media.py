@@ -1,0 +1,132 @@
+"""Images, sounds, films and documents in messages, in the words of the providers that take them."""
+
+from __future__ import annotations
+
+import base64
+import re
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+_TYPES: Final = {
+    "image": "image",
+    "image_url": "image",
+    "input_image": "image",
+    "output_image": "image",
+    "image-url": "image",
+    "audio": "audio",
+    "input_audio": "audio",
+    "output_audio": "audio",
+    "audio-url": "audio",
+    "video": "video",
+    "video_url": "video",
+    "video-url": "video",
+    "document": "document",
+    "document-url": "document",
+    "file": "document",
+    "input_file": "document",
+    "binary": None,
+    "media": None,
+}
+_INSIDE: Final = ("image_url", "video_url", "source", "file", "input_audio", "audio", "inlineData", "inline_data")
+_GOOGLE: Final = ("inlineData", "inline_data", "fileData", "file_data")
+_TYPE: Final = ("media_type", "mime_type", "mimeType")
+_DATA: Final = ("data", "base64", "file_data")
+_URI: Final = ("url", "uri", "fileUri", "file_uri", "file_url", "image_url", "video_url")
+_FILE: Final = ("file_id", "fileId")
+_DATA_URI: Final = re.compile(r"data:([^,;]*)(?:;[^,;]*)*?(;base64)?,", re.IGNORECASE)
+_KINDS: Final = ("image", "audio", "video")
+
+
+class Media(msgspec.Struct, frozen=True, kw_only=True):
+    """Something that is no text: with its bytes in base64, or where it is. One of `content`, `uri`, `file_id` is set.
+
+    `modality` is "image", "audio", "video", "document", or "unknown".
+    """
+
+    modality: str
+    mime_type: str | None
+    content: str | None = None
+    uri: str | None = None
+    file_id: str | None = None
+
+    @property
+    def size(self) -> int | None:
+        """About how many bytes it has; None if that cannot be told from here."""
+        return None if self.content is None else len(self.content.rstrip("=")) * 3 // 4
+
+
+def media_of(block: Any) -> Media | None:
+    """What a block of a message shows or plays; None if it is something else."""
+    if type(block) is not dict:
+        return None
+    kind = next((_text(block.get(key)) for key in ("type", "kind", "part_kind") if _text(block.get(key))), "")
+    if kind not in _TYPES and not any(type(block.get(key)) is dict for key in _GOOGLE):
+        return None
+    found = list(_dicts(block))
+    mime = _first(found, _TYPE) or (_sound(found) if _TYPES.get(kind) == "audio" else "")
+    uri, file_id = _first(found, _URI), _first(found, _FILE)
+    if block.get("source_type") == "id":
+        file_id = file_id or _text(block.get("id"))
+    content = _content(found)
+    if content is None and uri:
+        match = _DATA_URI.match(uri)
+        if match:
+            mime = mime or match[1]
+            data = uri[match.end() :]
+            content, uri = (data if match[2] else base64.b64encode(data.encode()).decode()), ""
+    elif content is not None:
+        match = _DATA_URI.match(content)  # OpenAI has files so
+        if match:
+            mime, content = mime or match[1], content[match.end() :]
+    media = Media(modality=_modality(_TYPES.get(kind), mime), mime_type=mime or None)
+    if content is not None:
+        return msgspec.structs.replace(media, content=content)
+    if uri:
+        return msgspec.structs.replace(media, uri=uri)
+    return msgspec.structs.replace(media, file_id=file_id) if file_id else None
+
+
+def _dicts(block: dict[Any, Any]) -> Iterator[dict[Any, Any]]:
+    yield block
+    for key in (*_INSIDE, *_GOOGLE):
+        inside = block.get(key)
+        if type(inside) is dict:
+            yield inside
+
+
+def _content(found: list[dict[Any, Any]]) -> str | None:
+    for each in found:
+        for key in _DATA:
+            data = each.get(key)
+            if type(data) is bytes:
+                return base64.b64encode(data).decode()
+            if type(data) is str and data:
+                # Anthropic takes a document as plain text, too.
+                return base64.b64encode(data.encode("utf-8", "replace")).decode() if _is_plain(each) else data
+    return None
+
+
+def _is_plain(source: dict[Any, Any]) -> bool:
+    return source.get("type") == "text"
+
+
+def _first(found: list[dict[Any, Any]], keys: tuple[str, ...]) -> str:
+    return next((_text(each[key]) for each in found for key in keys if _text(each.get(key))), "")
+
+
+def _sound(found: list[dict[Any, Any]]) -> str:
+    named = next((_text(each.get("format")) for each in found if _text(each.get("format"))), "")
+    return f"audio/{named}" if named else ""
+
+
+def _modality(told: str | None, mime: str) -> str:
+    major = mime.partition("/")[0].lower()
+    if major in _KINDS:
+        return major
+    return told or ("document" if major in ("application", "text") else "unknown")
+
+
+def _text(value: Any) -> str:
+    return value if type(value) is str else ""

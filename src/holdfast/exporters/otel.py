@@ -1,0 +1,185 @@
+"""Threads as JSON lines in the form of OpenTelemetry's GenAI conventions: what was said, and each model call.
+
+One line for each thread, and one for each model call in its journal that led there. Holdfast's own attributes are named
+`holdfast.*`; docs/export.md has them all. Nothing of OpenTelemetry is needed to write it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
+from typing import Any, Final
+
+from holdfast.codec import packed
+from holdfast.errors import Damaged, InvalidArgument, NotFound
+from holdfast.exporters.conversation import Conversation, Gatherer
+from holdfast.exporters.otel_messages import talk_of
+from holdfast.exporters.otel_request import model_of, outputs_of, response_id, response_model, system_of, tools_of
+from holdfast.exporters.target import Exported, Progress, Target, Write, put_all, written_to
+from holdfast.handle import Holdfast
+from holdfast.looking.calls import usage_of
+from holdfast.looking.data import data_of
+from holdfast.looking.references import find
+from holdfast.records import Usage
+from holdfast.redaction import Redaction
+from holdfast.runs.usage import cache_written
+from holdfast.stores.contract import Problem
+from holdfast.stores.running import EffectRow
+from holdfast.threads.meta import moment
+
+SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
+THREAD: Final = "holdfast.thread"
+MODEL_CALL: Final = "gen_ai.client.inference.operation.details"
+
+_PAGE: Final = 200
+_CLASS: Final = re.compile(r"[A-Za-z_][\w.]*")
+
+Attributes = dict[str, Any]
+
+
+def export_otel(
+    hf: Holdfast,
+    target: Target,
+    *,
+    threads: Sequence[str] | None = None,
+    prefix: str | None = None,
+    redact: Callable[[str], str] | None = None,
+    progress: Progress | None = None,
+) -> Exported:
+    """Write threads in the form of OpenTelemetry's GenAI conventions, to a new file or to an open one.
+
+    `threads` are names or references ("notes@12"), by default all, or those whose names begin with `prefix`. `redact`
+    is a function of a text that gives one: every text but names goes through it. NotFound if one that is named is not
+    there, InvalidArgument if the file is. What cannot be read is left out and told.
+    """
+    if threads is not None and prefix is not None:
+        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+    hf._session.check_open()
+    gatherer = Gatherer(hf, Redaction(redact))
+    names = list(_names(hf, prefix or "")) if threads is None else list(threads)
+    if threads is not None:
+        for name in names:
+            find(hf, name)
+    return written_to(target, _Exporting(gatherer, names, progress).run)
+
+
+def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
+    store, after = hf._session.store, None
+    while page := store.threads(prefix=prefix, after=after, limit=_PAGE):
+        yield from (row.name for row in page)
+        after = page[-1].name
+
+
+class _Exporting:
+    """One export: what was written, and what could not be."""
+
+    def __init__(self, gatherer: Gatherer, names: list[str], progress: Progress | None) -> None:
+        self._gatherer = gatherer
+        self._names = names
+        self._progress = progress
+        self._left_out: list[Problem] = []
+
+    def run(self, write: Write) -> Exported:
+        threads = calls = size = 0
+        for done, name in enumerate(self._names):
+            if self._progress is not None:
+                self._progress("exporting", done, len(self._names))
+            try:
+                conversation = self._gatherer.gather(name)
+                lines = [_line(THREAD, conversation.checkpoint.created_at, _thread(conversation))]
+                lines += self._calls(conversation)
+            except (Damaged, NotFound) as error:
+                self._left_out.append(Problem(name, (), f"{error}; all of the thread was left out"))
+                continue
+            seqs = (conversation.checkpoint.seq,)
+            self._left_out += [Problem(conversation.thread, seqs, why) for why in conversation.lost]
+            size += put_all(write, lines)
+            threads, calls = threads + 1, calls + len(lines) - 1
+        return Exported(threads=threads, checkpoints=threads, entries=calls, bytes=size, left_out=tuple(self._left_out))
+
+    def _calls(self, conversation: Conversation) -> Iterator[str]:
+        try:
+            for row in self._gatherer.journal(conversation):
+                if row.kind == "model":
+                    yield _line(MODEL_CALL, moment(row.begun_at), self._call(conversation, row))
+        except Damaged:
+            return  # the conversation tells that its journal cannot be read
+
+    def _call(self, conversation: Conversation, row: EffectRow) -> Attributes:
+        reply = None if row.result is None else self._gatherer.redacted(packed.decode(row.result))
+        outputs, reasons = outputs_of(reply)
+        attributes: Attributes = {
+            "gen_ai.operation.name": "chat",
+            "gen_ai.conversation.id": conversation.thread,
+            "gen_ai.agent.name": conversation.agent,
+            "gen_ai.response.model": response_model(reply),
+            "gen_ai.response.id": response_id(reply),
+            "gen_ai.response.finish_reasons": reasons,
+            **_usage(usage_of(row)),
+            "gen_ai.usage.cache_creation.input_tokens": cache_written(reply) or None,
+            "gen_ai.output.messages": outputs,
+            "error.type": _error(row.error),
+            "holdfast.step": row.step,
+            "holdfast.branch": row.branch,
+            "holdfast.effect": row.number,
+            "holdfast.attempt": row.fence,
+            "holdfast.status": row.status,
+            "holdfast.seconds": None if row.ended_at is None else max(row.ended_at - row.begun_at, 0) / 1_000_000,
+        }
+        return attributes
+
+
+def _thread(conversation: Conversation) -> Attributes:
+    checkpoint = conversation.checkpoint
+    talk = talk_of(checkpoint.state, conversation.open_calls)
+    return {
+        "gen_ai.operation.name": "invoke_agent",
+        "gen_ai.conversation.id": conversation.thread,
+        "gen_ai.agent.name": conversation.agent,
+        "gen_ai.request.model": model_of(checkpoint.state, checkpoint.metadata),
+        "gen_ai.response.finish_reasons": [] if talk is None or talk.finish is None else [talk.finish],
+        **_usage(conversation.usage),
+        "gen_ai.system_instructions": system_of(checkpoint.state),
+        "gen_ai.tool.definitions": tools_of(checkpoint.state),
+        "gen_ai.input.messages": [] if talk is None else talk.input,
+        "gen_ai.output.messages": [] if talk is None else talk.output,
+        "holdfast.checkpoint.id": checkpoint.id,
+        "holdfast.checkpoint.seq": checkpoint.seq,
+        "holdfast.step": checkpoint.step,
+        "holdfast.branch": conversation.branches[conversation.branch - 1].of if conversation.branches else 0,
+        "holdfast.head": conversation.is_head,
+        "holdfast.status": conversation.standing,
+        "holdfast.label": checkpoint.label,
+        "holdfast.tags": list(checkpoint.tags),
+        "holdfast.in_doubt": [effect.number for effect in conversation.open_calls if effect.status == "in_doubt"],
+    }
+
+
+def _usage(usage: Usage | None) -> Attributes:
+    if usage is None:
+        return {}
+    return {
+        "gen_ai.usage.input_tokens": usage.input or None,
+        "gen_ai.usage.output_tokens": usage.output or None,
+        "gen_ai.usage.cache_read.input_tokens": usage.cached or None,
+        "holdfast.usage.total_tokens": usage.total or None,
+        "holdfast.usage.cost": usage.cost or None,
+        "holdfast.usage.currency": usage.currency if usage.cost else None,
+    }
+
+
+def _error(text: str | None) -> str | None:
+    """The class of an error. A text that does not begin with one may hold anything."""
+    if text is None:
+        return None
+    kind = text.partition(": ")[0]
+    return kind if _CLASS.fullmatch(kind) else "_OTHER"
+
+
+def _line(name: str, at: datetime, attributes: Attributes) -> str:
+    """An event in one line of ASCII. What is not known, or empty, is left out."""
+    told = {key: data_of(value) for key, value in attributes.items() if value is not None and value not in ([], "")}
+    event = {"schema_url": SCHEMA_URL, "event_name": name, "timestamp": at.isoformat(), "attributes": told}
+    return f"{json.dumps(event, separators=(',', ':'))}\n"
