@@ -13,20 +13,25 @@ from holdfast.adapters.langgraph.messages import unfolded
 from holdfast.adapters.langgraph.notes import note_of
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.adapters.langgraph.track import Track, View
-from holdfast.errors import Damaged
+from holdfast.adapters.langgraph.written import in_order
+from holdfast.errors import Damaged, NotFound
 from holdfast.state.loading import load_base
+from holdfast.threads.references import shown
 
 
 def plain_history(track: Track, view: View, id: str | None, channels: Sequence[str]) -> dict[str, dict[str, Any]]:
     """What each channel was given before a checkpoint: `writes` as (task id, value), `seed` where a value is stored.
 
-    Damaged if an ancestor is gone, so that what the channel was given cannot be told.
+    Damaged if an ancestor is gone, so that what the channel was given cannot be told; NotFound if the checkpoint itself
+    may be gone: one that never was has no history.
     """
     found: dict[str, dict[str, Any]] = {channel: {"writes": []} for channel in channels}
     left = set(channels)
     row = None if id is None else track.row_of(view, id)
     held = None if row is None else track.hold(view, row)
     line = _Line(track, view)
+    if id is not None and held is None and view.position is not None and line.is_cut:
+        raise NotFound(f"checkpoint {id} of thread {shown(track.name)} is not there; it may have been deleted just now")
     seen: set[str] = set()
     is_target = True
     while held is not None and left:
@@ -102,7 +107,7 @@ class _Line:
 
 def _gather(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left: set[str]) -> None:
     """What one ancestor has of the channels: its writes, newest first, and its values, at which a channel ends."""
-    for task_id, _, _, channel, value in reversed(held.plain_list(WRITES)):
+    for task_id, _, _, channel, value in reversed(in_order(held.plain_list(WRITES))):
         if channel in left:
             found[channel]["writes"].append((task_id, unfolded(value, cells)))
     for channel in list(left):

@@ -5,7 +5,7 @@ Nothing is loaded for that: what a serde gave there is what it gives here.
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -14,14 +14,14 @@ from holdfast.adapters.langgraph.channels import Encoded
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, EARLY, WRITES, Held, channel_key, ids_key
 from holdfast.adapters.langgraph.messages import apart, folded, is_message, some, unfolded
-from holdfast.adapters.langgraph.notes import metadata_of, packed_plain
+from holdfast.adapters.langgraph.notes import metadata_of, packed_plain, redacted_metadata
+from holdfast.adapters.langgraph.redacting import redacted
 from holdfast.adapters.langgraph.track import Track
-from holdfast.adapters.langgraph.writing import Carried, Put, Write, Writes
+from holdfast.adapters.langgraph.writing import Carried, Put, Writes
+from holdfast.adapters.langgraph.written import VALUE, Write
 from holdfast.codec import packed
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Store
-
-_PLACE: Final = 4  # what comes before the value of a write
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -80,7 +80,7 @@ def carry_writes(core: Core, track: Track, id: str, writes: list[Write]) -> None
 
 
 def _folded(writes: list[Write], cells: list[Any]) -> list[Write]:
-    return [[*write[:_PLACE], folded(write[_PLACE], cells)] for write in writes]
+    return [[*write[:VALUE], folded(write[VALUE], cells)] for write in writes]
 
 
 def differences(held: Held, foreign: Foreign, redaction: Redaction) -> list[str]:
@@ -89,14 +89,14 @@ def differences(held: Held, foreign: Foreign, redaction: Redaction) -> list[str]
     found = []
     if held.note.parent != foreign.parent:
         found.append("its parent")
-    if not _same(held.plain(CHECKPOINT), redaction.value(packed_plain(foreign.checkpoint))):
+    if not _same(held.plain(CHECKPOINT), packed_plain(foreign.checkpoint)):
         found.append("its versions")
-    if not _same(dict(metadata_of(held.row)), redaction.value(foreign.metadata)):
+    if not _same(dict(metadata_of(held.row)), redacted_metadata(redaction, foreign.metadata)):
         found.append("its metadata")
     channels = set(held.channels)
     for channel in sorted(channels | foreign.values.keys()):
         both = channel in foreign.values and channel in channels
-        if not both or not _same(held.value(channel, cells), redaction.value(foreign.values[channel])):
+        if not both or not _same(held.value(channel, cells), redacted(redaction, foreign.values[channel])):
             found.append(f"channel {channel}")
     return found
 
@@ -104,7 +104,7 @@ def differences(held: Held, foreign: Foreign, redaction: Redaction) -> list[str]
 def stored_writes(held: Held) -> list[Write]:
     """The writes of a checkpoint as the serde gave them."""
     cells = held.plain_list(CELLS)
-    return [[*write[:_PLACE], unfolded(write[_PLACE], cells)] for write in held.plain_list(WRITES)]
+    return [[*write[:VALUE], unfolded(write[VALUE], cells)] for write in held.plain_list(WRITES)]
 
 
 def early_writes(held: Held) -> dict[str, list[Write]]:
@@ -112,14 +112,18 @@ def early_writes(held: Held) -> dict[str, list[Write]]:
     cells = held.plain_list(CELLS)
     found: dict[str, list[Write]] = {}
     for owner, *write in held.plain_list(EARLY):
-        found.setdefault(owner, []).append([*write[:_PLACE], unfolded(write[_PLACE], cells)])
+        found.setdefault(owner, []).append([*write[:VALUE], unfolded(write[VALUE], cells)])
     return found
 
 
 def unlike(stored: list[Write], given: list[Write], redaction: Redaction) -> list[Write]:
     """Those of the given writes that are not stored, or otherwise."""
     known = {(write[0], write[2]): write for write in stored}
-    return [write for write in given if not _same(known.get((write[0], write[2])), redaction.value(write))]
+    return [
+        write
+        for write in given
+        if not _same(known.get((write[0], write[2])), [*write[:VALUE], redacted(redaction, write[VALUE])])
+    ]
 
 
 def _same(one: Any, other: Any) -> bool:

@@ -138,9 +138,8 @@ class Core:
                 yield track
 
     def _is_ours(self, track: Track) -> bool:
-        thread = track.placer.thread()
-        row = None if thread is None else track.placer.row(thread.position.thread, thread.position.head)
-        return row is not None and note_of(row) is not None
+        found = track.head()
+        return found is not None and note_of(found[1]) is not None
 
     def _names(self, prefix: str) -> Iterator[str]:
         after: str | None = None

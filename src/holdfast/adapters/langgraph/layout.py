@@ -22,7 +22,7 @@ WRITES: Final = "$writes"
 CELLS: Final = "$cells"
 EARLY: Final = "$early"
 HISTORY: Final = "$history"
-_VALUES: Final = "$values"
+VALUES: Final = "$values"
 _IDS_OF: Final = "$ids:"
 _MARK: Final = "$"
 
@@ -44,13 +44,13 @@ WRITE_LISTS: Final = (WRITES, EARLY)
 
 
 def is_bookkeeping(key: str) -> bool:
-    """Whether LangGraph needs what is under a key as it is."""
-    return key == CHECKPOINT or key.startswith(_IDS_OF)
+    """Whether what is under a key stays as it is: LangGraph needs it so, or it was stored before."""
+    return key in (CHECKPOINT, HISTORY) or key.startswith(_IDS_OF)
 
 
 def laid_out(entries: dict[str, Any]) -> dict[str, Any]:
     """The entries of all channels as they are stored: too many of them, or odd ones, go under one key."""
-    return entries if is_nameable(entries) else {_VALUES: entries}
+    return entries if is_nameable(entries) else {VALUES: entries}
 
 
 def is_nameable(entries: dict[str, Any]) -> bool:
@@ -125,7 +125,7 @@ class Held:
     def _apart(self) -> dict[str, Any]:
         """Values that are under one key."""
         if self._others is None:
-            found = self.plain(_VALUES, {})
+            found = self.plain(VALUES, {})
             if type(found) is not dict:
                 raise self._misfit()
             self._others = found

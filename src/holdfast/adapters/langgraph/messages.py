@@ -95,19 +95,22 @@ def unfolded(plain: Any, cells: list[Any]) -> Any:
     return {key: unfolded(item, cells) if type(item) in _CONTAINERS else item for key, item in plain.items()}
 
 
-def moved(plain: Any, cells: list[Any], to: list[Any]) -> Any:
-    """Plain data whose hoisted bodies are in `cells`, with them at the end of `to` instead."""
+def moved(plain: Any, cells: list[Any], to: list[Any], behind: int = 0) -> Any:
+    """Plain data whose hoisted bodies are in `cells`, with them at the end of `to` instead.
+
+    `behind` is how many more there are before those of `to`.
+    """
     kind = type(plain)
     if kind is list:
-        return [moved(item, cells, to) if type(item) in _CONTAINERS else item for item in plain]
+        return [moved(item, cells, to, behind) if type(item) in _CONTAINERS else item for item in plain]
     if kind is not dict:
         return plain
     if plain.get(EXT) == HOISTED:
         bodies = _hoisted(plain, cells)
-        start = len(to)
+        start = behind + len(to)
         to += bodies
         return {**plain, _START: start}
-    return {key: moved(item, cells, to) if type(item) in _CONTAINERS else item for key, item in plain.items()}
+    return {key: moved(item, cells, to, behind) if type(item) in _CONTAINERS else item for key, item in plain.items()}
 
 
 def _fold(nodes: list[Any], cells: list[Any] | None) -> dict[str, Any]:
@@ -149,8 +152,7 @@ def are_messages(values: list[Any]) -> bool:
 
 
 def is_message(node: Any) -> bool:
-    """Whether plain data is one of LangChain's own messages."""
-    """Whether plain data stands for a message of LangChain's."""
+    """Whether plain data stands for one of LangChain's own messages."""
     if type(node) is not dict or node.get(EXT) != _PYDANTIC:
         return False
     payload = node.get(PAYLOAD)

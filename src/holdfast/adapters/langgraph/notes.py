@@ -14,6 +14,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from holdfast.adapters.langgraph.values import from_plain, to_plain
 from holdfast.codec import packed
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import CheckpointRow
 from holdfast.threads import meta as metas
 
@@ -22,6 +23,7 @@ KEY: Final = "$langgraph"
 # Metadata is listed and compared, whatever serde the values go through.
 _serde: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
 
+_LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
 _VERSION: Final = re.compile(r"\A([0-9]{32})\.(.*)\Z", re.DOTALL)
 _PLAIN_KEYS: Final = ("v", "ts", "updated_channels")
 _OTHERS: Final[dict[str, Any]] = {
@@ -67,7 +69,12 @@ def metadata_of(row: CheckpointRow) -> CheckpointMetadata:
 
 
 def metadata_with(
-    metadata: CheckpointMetadata, given: str | None, parent: str | None, tip: str | None, highest: str | None
+    metadata: CheckpointMetadata,
+    given: str | None,
+    parent: str | None,
+    tip: str | None,
+    highest: str | None,
+    redaction: Redaction = AS_IS,
 ) -> dict[str, Any]:
     """The metadata of a new row."""
     if KEY in metadata:
@@ -76,7 +83,17 @@ def metadata_with(
     said = [given, parent, tip, highest]
     if tip == highest:  # as nearly always
         said = [given, parent] if tip == given else [given, parent, tip]
-    return {**plain, KEY: [_short(part) for part in said]}
+    return {**redacted_metadata(redaction, plain), KEY: [_short(part) for part in said]}
+
+
+def redacted_metadata(redaction: Redaction, plain: dict[str, Any]) -> dict[str, Any]:
+    """Metadata with the texts redacted that are not LangGraph's own, in the same order."""
+    theirs = {key: value for key, value in plain.items() if key not in _LANGGRAPHS}
+    changed = redaction.value(theirs)
+    if changed is theirs:
+        return plain
+    others = iter(changed.items())
+    return dict((key, value) if key in _LANGGRAPHS else next(others) for key, value in plain.items())
 
 
 def _metadata(row: CheckpointRow) -> dict[str, Any]:

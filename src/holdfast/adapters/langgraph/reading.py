@@ -20,10 +20,11 @@ from holdfast.adapters.langgraph.notes import Note, metadata_of, unpacked_checkp
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.values import from_plain
+from holdfast.adapters.langgraph.written import in_order
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import CheckpointRow
+from holdfast.threads.line import RACES_MAX
 from holdfast.threads.references import shown
-from holdfast.threads.saver import RACES_MAX
 
 Found: TypeAlias = tuple[str, Track, Note]
 
@@ -119,17 +120,24 @@ def _matches(note: Note, wanted: dict[str, Any]) -> bool:
 def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store: Recent) -> CheckpointTuple | None:
     with track.line:
         view = track.view()
-        row = track.row_of(view, id)
-    if row is None:
-        return None
-    try:
+    for _ in range(RACES_MAX):
+        damage: Damaged | None = None
+        try:
+            with track.line:
+                row = track.row_of(view, id)
+                held = None if row is None else track.hold(view, row, store)
+            if held is not None:
+                return _tuple(core, serde, track, held, track.thread_id, remember=False)
+        except Damaged as error:
+            damage = error
         with track.line:
-            held = track.hold(view, row, store)
-        return _tuple(core, serde, track, held, track.thread_id, remember=False)
-    except Damaged:
-        if _is_gone(track, view, row):
+            now = track.moved_from(view)
+        if now is None and damage is not None:
+            raise damage
+        if now is None:
             return None
-        raise
+        view = now
+    raise Conflict(f"thread {shown(track.name)}: it moved {RACES_MAX} times while it was being read")
 
 
 def _tuple(
@@ -147,7 +155,7 @@ def _tuple(
         parent_config=None if note.parent is None else config_of(thread_id, track.namespace, note.parent),
         pending_writes=[
             (task_id, channel, from_plain(serde, unfolded(value, cells), f"writes.{channel}"))
-            for task_id, _, _, channel, value in held.plain_list(WRITES)
+            for task_id, _, _, channel, value in in_order(held.plain_list(WRITES))
         ],
     )
 
@@ -169,9 +177,10 @@ def delta_history(
 ) -> dict[str, DeltaChannelHistory]:
     """What each channel was given before a checkpoint, back to where its value is stored."""
     track = core.track(thread_id_of(config), namespace_of(config))
+    asked = checkpoint_id_of(config)
     with track.line:
-        view = track.look()
-        plain = plain_history(track, view, checkpoint_id_of(config) or view.tip, channels)
+        track.look()
+        plain = track.racing(lambda view: plain_history(track, view, asked or view.tip, channels))
     found: dict[str, DeltaChannelHistory] = {}
     for channel, history in plain.items():
         writes: list[PendingWrite] = [

@@ -23,6 +23,7 @@ from langgraph.checkpoint.serde.jsonplus import (
 from holdfast.adapters.langgraph.allowing import Name, load
 from holdfast.adapters.langgraph.comparing import compare, is_steady
 from holdfast.adapters.langgraph.finding import place
+from holdfast.adapters.langgraph.importing import is_being_imported
 from holdfast.adapters.langgraph.trees import Built
 from holdfast.codec.framing import extension
 from holdfast.errors import Unsupported
@@ -59,7 +60,7 @@ def check_saved(serde: JsonPlusSerializer, value: Any, data: bytes, built: list[
 
     `data` is what was saved of it, and `built` the objects in that.
     """
-    if any((name := _name(item)) is not None and _is_being_imported(name[0]) for item in built):
+    if any((name := _name(item)) is not None and is_being_imported(name[0]) for item in built):
         return
     proven = _proven_by(serde)
     foreign = False
@@ -93,17 +94,11 @@ def check_loaded(serde: JsonPlusSerializer, value: Any, built: list[Built], path
             continue
         if whole and item is built[-1]:
             _judge(name, value, path)
-        elif name in proven or _is_being_imported(name[0]):
+        elif name in proven or is_being_imported(name[0]):
             continue
         else:
             _try(serde, item, name, path)
         _prove(proven, item.code, name)
-
-
-def _is_being_imported(module: str) -> bool:
-    """Whether another thread may hold the lock of its import: a graph that runs at the top of a script, say."""
-    spec = getattr(sys.modules.get(module), "__spec__", None)
-    return bool(getattr(spec, "_initializing", False))
 
 
 def _prove(proven: set[Name], code: int, name: Name) -> None:

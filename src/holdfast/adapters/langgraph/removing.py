@@ -13,18 +13,19 @@ from typing import Any, TypeVar
 
 from holdfast.adapters.langgraph.ancestry import plain_history
 from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.describing import details_of
 from holdfast.adapters.langgraph.layout import CELLS, CHECKPOINT, EARLY, HISTORY, WRITES, Held
 from holdfast.adapters.langgraph.messages import moved
 from holdfast.adapters.langgraph.naming import checked_thread_id, journal_name, of_track
 from holdfast.adapters.langgraph.notes import Note, metadata_of
 from holdfast.adapters.langgraph.track import Track, View
-from holdfast.adapters.langgraph.writing import details_of
-from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
+from holdfast.adapters.langgraph.written import channels_of
+from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.records import Erased
 from holdfast.state.known import Kept
 from holdfast.stores.contract import CheckpointRow, Position
+from holdfast.threads.line import RACES_MAX
 from holdfast.threads.references import shown
-from holdfast.threads.saver import RACES_MAX
 
 T = TypeVar("T")
 
@@ -79,10 +80,14 @@ def _run_of(note: Note) -> str | None:
 def _racing(track: Track, attempt: Callable[[View], T]) -> T:
     """Do something with where the track is, and again if somebody else moved it meanwhile."""
     for _ in range(RACES_MAX):
+        view = track.look()
         try:
-            return attempt(track.look())
+            return attempt(view)
         except (Conflict, Protected, NotFound):
             track.forget()
+        except Damaged:
+            if track.moved_from(view) is None:
+                raise
     raise Conflict(f"thread {shown(track.name)}: other writers were faster {RACES_MAX} times in a row")
 
 
@@ -154,12 +159,16 @@ def _remove(track: Track, view: View, kept: Collection[str]) -> None:
     """
     if view.position is None:
         return
-    known = {row.seq for row in track.placer.rows(view.position.thread, 0) if row.seq <= view.position.last}
+    number = view.position.thread
+    known = {row.seq for row in track.placer.rows(number, 0) if row.seq <= view.position.last}
     rows = {id: row for id in sorted(kept) if (row := track.row_of(view, id)) is not None}
     tip = view.tip if view.tip in rows else max(rows, default=None)
     early = view.row is not None and EARLY in track.hold(view, view.row).parts
     if tip is None and not early:
-        track.drop()
+        # Dropping the thread would take along what somebody else stores just now; this is refused then.
+        empty = details_of(track, {}, (), None, None, None, None)
+        track.place(view, {CHECKPOINT: None, WRITES: []}, empty, None)
+        track.remove(number, sorted(known))
         return
     head = view.row if view.row is not None and (tip == view.tip) else None
     for id, row in rows.items():
@@ -170,7 +179,7 @@ def _remove(track: Track, view: View, kept: Collection[str]) -> None:
         track.point(rows[tip])
         view = track.view()
     stay = {row.seq for row in rows.values()} | ({view.position.head} if view.position is not None else set())
-    track.remove(sorted(known - stay))
+    track.remove(number, sorted(known - stay))
 
 
 def _needs_anew(
@@ -200,7 +209,8 @@ def _place_anew(
     state |= _carried(track, view, held)
     parent = None if history is not None else held.note.parent
     highest = None if view.note is None else view.note.highest
-    details = details_of(track, metadata_of(row), held.plain_list(WRITES), held.note.id, parent, tip, highest)
+    channels = channels_of(held.plain_list(WRITES))
+    details = details_of(track, metadata_of(row), channels, held.note.id, parent, tip, highest)
     placed = track.place(view, state, details, held)
     return track.view(), placed.row
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import random
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from types import TracebackType
-from typing import Any, Literal, Self
+from typing import Any, Literal, Self, TypeVar
 
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import (
@@ -23,12 +23,15 @@ from langgraph.checkpoint.serde.base import SerializerProtocol
 from holdfast.adapters.langgraph import reading, removing, writing
 from holdfast.adapters.langgraph.allowing import serde_for
 from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.importing import is_importing
 from holdfast.adapters.langgraph.naming import config_of, namespace_of, thread_id_in, thread_id_of
 from holdfast.aio_threads import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
 from holdfast.records import Erased
+
+T = TypeVar("T")
 
 _PAGE = 20  # checkpoints that an async listing reads at once
 
@@ -167,7 +170,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # -- async: what is stored is taken before the first await ------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return await to_the_end(lambda: self.get_tuple(config))
+        return await _loaded(lambda: self.get_tuple(config))
 
     async def alist(
         self,
@@ -178,7 +181,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         limit: int | None = None,
     ) -> AsyncIterator[CheckpointTuple]:
         found = self.list(config, filter=filter, before=before, limit=limit)
-        while page := await to_the_end(lambda: [*islice(found, _PAGE)]):
+        while page := await _loaded(lambda: [*islice(found, _PAGE)]):
             for each in page:
                 yield each
 
@@ -213,4 +216,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     async def aget_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return await to_the_end(lambda: self.get_delta_channel_history(config=config, channels=channels))
+        return await _loaded(lambda: self.get_delta_channel_history(config=config, channels=channels))
+
+
+async def _loaded(work: Callable[[], T]) -> T:
+    """What a thread of its own loads; this one, if another would wait for what is being imported here."""
+    return work() if is_importing() else await to_the_end(work)

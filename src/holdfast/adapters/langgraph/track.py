@@ -12,17 +12,19 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.adapters.langgraph.layout import WRITE_LISTS, Held, is_bookkeeping
+from holdfast.adapters.langgraph.layout import VALUES, WRITE_LISTS, WRITES, Held, is_bookkeeping
 from holdfast.adapters.langgraph.naming import track_name
 from holdfast.adapters.langgraph.notes import Note, note_of
+from holdfast.adapters.langgraph.redacting import redacted
+from holdfast.adapters.langgraph.written import Written
 from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
 from holdfast.state.known import Apart, Extended, Kept
 from holdfast.state.loading import load_base
 from holdfast.state.reach import CellReader
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.threads.line import RACES_MAX
 from holdfast.threads.placing import Placer
-from holdfast.threads.saver import RACES_MAX
 from holdfast.threads.saving import Details
 from holdfast.threads.session import Session
 
@@ -62,6 +64,7 @@ class Track:
         self._index: dict[str, list[Note]] = {}
         self._indexed = (0, 0)
         self._held: OrderedDict[int, Held] = OrderedDict()
+        self._written: tuple[bytes, Written] | None = None
 
     @property
     def name(self) -> str:
@@ -76,21 +79,35 @@ class Track:
     def look(self) -> View:
         """Where the track is now."""
         thread = self.placer.thread()
-        if thread is None:
+        known = self._view
+        now = known
+        if thread is not None and (now is None or now.position != thread.position):
+            found = self.head(thread)
+            thread, row = found or (None, None)
+            now = None if thread is None or row is None else View(thread.position, row, self._noted(row))
+        if thread is None or now is None:
             self._view = View()
             self.reindex()
             return self._view
-        known = self._view
         if known is None or known.position is None or not _only_grew(known, known.position, thread):
             self.reindex()
-        if known is None or known.position != thread.position:
-            number, head = thread.position.thread, thread.position.head
-            row = self.placer.row(number, head)
-            if row is None:
-                raise Damaged(f"thread {thread.name}: checkpoint {head}, its head, is missing")
-            known = View(thread.position, row, self._noted(row))
-        self._view = known = replace(known, count=thread.count)
-        return known
+        self._view = now = replace(now, count=thread.count)
+        return now
+
+    def head(self, thread: ThreadRow | None = None) -> tuple[ThreadRow, CheckpointRow] | None:
+        """The thread, as it was when it was last looked at, and its head; None if there is none.
+
+        The head may be deleted between the two looks, after somebody moved the thread on: then both are read again.
+        """
+        thread = thread or self.placer.thread()
+        while thread is not None:
+            row = self.placer.row(thread.position.thread, thread.position.head)
+            if row is not None:
+                return thread, row
+            before, thread = thread, self.placer.thread()
+            if thread is not None and thread.position == before.position:
+                raise Damaged(f"thread {thread.name}: checkpoint {thread.position.head}, its head, is missing")
+        return None
 
     def view(self) -> View:
         """Where the track was when it was last looked at: a commit says Conflict if it is elsewhere by now."""
@@ -98,6 +115,11 @@ class Track:
 
     def forget(self) -> None:
         self._view = None
+
+    def moved_from(self, view: View) -> View | None:
+        """Where the track is now, if that is elsewhere, or less of it is left: what was damage then may be none now."""
+        now = self.look()
+        return None if now.position == view.position and now.count == view.count else now
 
     def _noted(self, row: CheckpointRow) -> Note:
         note = note_of(row)
@@ -161,10 +183,25 @@ class Track:
                 self._held.popitem(last=False)
         return held
 
+    def written(self, held: Held) -> Written:
+        """Which writes a row has."""
+        if self._written is not None and self._written[0] == held.row.id:
+            return self._written[1]
+        written = Written(held.plain_list(WRITES))
+        self.has_written(held, written)
+        return written
+
+    def has_written(self, held: Held, written: Written) -> None:
+        """Remember it of this row, the one that is asked for next."""
+        self._written = held.row.id, written
+
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def racing(self, attempt: Callable[[View], T]) -> T:
-        """Try something with where the track was, and again with where it is if somebody else moved it meanwhile."""
+        """Try something with where the track was, and again with where it is if somebody else moved it meanwhile.
+
+        Rows that were deleted while they were being read look damaged.
+        """
         view = self.view()
         for _ in range(RACES_MAX):
             try:
@@ -173,6 +210,11 @@ class Track:
                 raise Conflict(str(overtaken)) from None
             except (Conflict, AlreadyExists):
                 view = self.look()
+            except Damaged:
+                now = self.moved_from(view)
+                if now is None:
+                    raise
+                view = now
         raise Conflict(f"thread {self.name}: other writers were faster {RACES_MAX} times in a row")
 
     def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:
@@ -205,12 +247,10 @@ class Track:
         position = self.placer.point(view.position, row)
         self._view = View(position, row, self._noted(row), view.count)
 
-    def remove(self, seqs: list[int]) -> None:
-        """Delete rows, none of which is the head."""
-        view = self.look()
-        if view.position is not None:
-            self.placer.remove(view.position.thread, seqs)
-            self.reindex()
+    def remove(self, number: int, seqs: list[int]) -> None:
+        """Delete rows of the thread with this number, none of which is the head."""
+        self.placer.remove(number, seqs)
+        self.forget()
 
     def drop(self) -> None:
         """Delete the track, if it is there."""
@@ -225,13 +265,17 @@ def _redacted(redaction: Redaction, key: str, value: Any) -> Any:
     """What a state has under a key, with its texts redacted, but for what is stored already or LangGraph needs."""
     if isinstance(value, Kept) or is_bookkeeping(key):
         return value
+    if key == VALUES and type(value) is dict:
+        return {name: _redacted(redaction, name, member) for name, member in value.items()}
+    if key in WRITE_LISTS and isinstance(value, Extended):
+        return Extended(value.part, value.keep, _redacted(redaction, key, value.items))
     if key in WRITE_LISTS and type(value) is list:
-        return [[*write[:-1], redaction.value(write[-1])] for write in value]
+        return [[*write[:-1], redacted(redaction, write[-1])] for write in value]
     if isinstance(value, Extended):
-        return Extended(value.part, value.keep, redaction.value(value.items))
+        return Extended(value.part, value.keep, redacted(redaction, value.items))
     if isinstance(value, Apart):
-        return Apart(redaction.value(value.value), value.beside)
-    return redaction.value(value)
+        return Apart(redacted(redaction, value.value), value.beside)
+    return redacted(redaction, value)
 
 
 def _only_grew(known: View, position: Position, thread: ThreadRow) -> bool:

@@ -18,7 +18,7 @@ from holdfast.errors import Damaged
 
 EXT: Final = "$ext"
 PAYLOAD: Final = "payload"
-_DICT: Final = "dict"
+DICT: Final = "dict"
 TYPED: Final = "typed"
 
 _MARK: Final = packb(EXT)
@@ -150,7 +150,7 @@ def _spelled(tree: Any) -> Any:
         return [_spelled(item) for item in tree]
     if kind is dict:
         if EXT in tree:
-            return {EXT: _DICT, PAYLOAD: [[key, _spelled(item)] for key, item in tree.items()]}
+            return {EXT: DICT, PAYLOAD: [[key, _spelled(item)] for key, item in tree.items()]}
         return {key: _spelled(item) for key, item in tree.items()}
     if kind is _Object:
         return {EXT: tree.code, PAYLOAD: _spelled(tree.payload)}
@@ -228,7 +228,7 @@ class Writer:
             body = self.pack(payload, room)
             self.built.append(Built(code, payload, body))
             return extension(code, body)
-        if code == _DICT:
+        if code == DICT:
             if type(payload) is not list or not all(type(pair) is list and len(pair) == 2 for pair in payload):
                 raise damaged("a dict is not as written")
             return self._map(payload, room)

@@ -7,7 +7,7 @@ the rest works on that alone, and can be tried again when another writer was fas
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final, TypeAlias
+from typing import Any
 
 import msgspec
 from langchain_core.runnables import RunnableConfig
@@ -17,14 +17,14 @@ from langgraph.checkpoint.base import (
     Checkpoint,
     CheckpointMetadata,
     get_checkpoint_metadata,
-    writes_sort_key,
 )
 from langgraph.checkpoint.serde.base import SerializerProtocol
-from langgraph.checkpoint.serde.types import ERROR, INTERRUPT, TASKS
+from langgraph.checkpoint.serde.types import TASKS
 from msgspec.structs import replace
 
 from holdfast.adapters.langgraph.channels import Encoded, encoded
 from holdfast.adapters.langgraph.core import Core
+from holdfast.adapters.langgraph.describing import details_of
 from holdfast.adapters.langgraph.layout import (
     CELLS,
     CHECKPOINT,
@@ -39,23 +39,16 @@ from holdfast.adapters.langgraph.layout import (
 )
 from holdfast.adapters.langgraph.messages import folded, moved
 from holdfast.adapters.langgraph.naming import checkpoint_id_of, namespace_of, thread_id_of
-from holdfast.adapters.langgraph.notes import metadata_of, metadata_with, packed_checkpoint, seen_in, version_of
+from holdfast.adapters.langgraph.notes import metadata_of, packed_checkpoint, seen_in, version_of
 from holdfast.adapters.langgraph.ordering import PUSHED, has_run
 from holdfast.adapters.langgraph.track import Overtaken, Track, View
 from holdfast.adapters.langgraph.values import to_plain
+from holdfast.adapters.langgraph.written import VALUE, Write, channels_of, merged
 from holdfast.codec import packed
-from holdfast.errors import InvalidArgument
-from holdfast.records import Status
-from holdfast.state.known import Apart, Kept
+from holdfast.errors import Conflict, Damaged, InvalidArgument
+from holdfast.state.known import Apart, Extended, Kept
 from holdfast.state.parts import Series
 from holdfast.threads.references import shown
-from holdfast.threads.saving import Details, checked_details
-
-Write: TypeAlias = list[Any]
-"""task id, task path, index, channel, plain value"""
-
-_TASK, _PATH, _INDEX, _CHANNEL, _VALUE = range(5)
-_STEP_MAX: Final = 1 << 62
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -175,7 +168,7 @@ def _is_led_to(track: Track, given: Put) -> bool:
         held = _held(track, view, given.parent)
         if held is None or metadata_of(held.row).get("step") != given.metadata.get("step", 0) - 1:
             return True
-        stored = {write[_PATH] for write in held.plain_list(WRITES)}
+        stored = track.written(held).paths
         pushed = sum(path.startswith(PUSHED) for path in stored)
         return pushed >= _sent(held) and has_run(given.seen, seen_in(held.plain(CHECKPOINT))) <= stored
 
@@ -217,7 +210,7 @@ def _put(track: Track, view: View, given: Put) -> Held:
     tip = given.id if view.tip is None or given.id > view.tip or follows else view.tip
     known = None if view.note is None else view.note.highest
     highest = given.id if known is None or given.id > known else known
-    details = details_of(track, given.metadata, writes, given.id, given.parent, tip, highest)
+    details = details_of(track, given.metadata, channels_of(writes), given.id, given.parent, tip, highest)
     if carried is not None and carried.created_at is not None:
         details = replace(details, meta=replace(details.meta, created_at=carried.created_at))
     return track.place(view, state, details, under)
@@ -292,27 +285,74 @@ def _put_writes(track: Track, view: View, given: Writes) -> None:
         _put_early(track, view, given)
         return
     held = track.hold(view, row)
-    cells = held.plain_list(CELLS)
-    old = held.plain_list(WRITES)
-    new = merged(old, [[*write[:_VALUE], moved(write[_VALUE], given.cells, cells)] for write in given.writes])
-    if packed.encode(new) == packed.encode(old):
+    written = track.written(held)
+    new = written.new_of(given.writes)
+    if new == []:
+        _require_still(track, view)
         return
     state: dict[str, Any] = {key: Kept(part) for key, part in held.parts.items()}
-    state[WRITES] = new
-    if row is not view.row and view.row is not None:
-        # Only the newest row carries what came early.
+    part = held.parts.get(WRITES)
+    if new is not None and row is view.row and isinstance(part, Series):
+        state |= _added(held, part, new, given.cells)
+        channels = written.channels | channels_of(new)
+    else:
+        new = None
+        changed = _rewritten(track, view, held, given)
+        if changed is None:
+            _require_still(track, view)
+            return
         state.pop(EARLY, None)
-        state |= _early_of(track.hold(view, view.row), cells)
-    if cells:
-        state[CELLS] = Apart(cells, held.longest())
+        state |= changed
+        channels = channels_of(changed[WRITES])
     note = held.note
     highest = note.highest if view.note is None else view.note.highest
-    details = details_of(track, metadata_of(row), new, note.id, note.parent, view.tip, highest)
+    details = details_of(track, metadata_of(row), channels, note.id, note.parent, view.tip, highest)
     head = view.row
-    track.place(view, state, details, held)
+    placed = track.place(view, state, details, held)
+    if new is not None:
+        written.add(new)
+        track.has_written(placed, written)
     if head is not None and head is not row:
         # Late writes of an earlier checkpoint: who looks at the thread sees its latest.
         track.point(head)
+
+
+def _require_still(track: Track, view: View) -> None:
+    """Conflict if the track was rewound since: what it had then, it may not have now."""
+    if track.moved_from(view) is not None:
+        raise Conflict(f"thread {shown(track.name)}: it has moved")
+
+
+def _added(held: Held, part: Series, new: list[Write], hoisted: list[Any]) -> dict[str, Any]:
+    """Writes behind those that a row has, of which nothing is looked at."""
+    known = held.parts.get(CELLS)
+    cells: list[Any] = []
+    start = known.length if isinstance(known, Series) else 0
+    if known is not None and not isinstance(known, Series):
+        raise Damaged(f"checkpoint {held.row.seq}: it is not as LangGraph's are stored")
+    added = [[*write[:VALUE], moved(write[VALUE], hoisted, cells, start)] for write in new]
+    state: dict[str, Any] = {WRITES: Extended(part, part.length, added)}
+    if cells:
+        state[CELLS] = Apart(cells, held.longest()) if known is None else Extended(known, start, cells)
+    return state
+
+
+def _rewritten(track: Track, view: View, held: Held, given: Writes) -> dict[str, Any] | None:
+    """All writes of a row with others among them; None if that changes nothing."""
+    cells = held.plain_list(CELLS)
+    old = held.plain_list(WRITES)
+    new = merged(old, [[*write[:VALUE], moved(write[VALUE], given.cells, cells)] for write in given.writes])
+    if packed.encode(new) == packed.encode(merged(old, [])):
+        return None
+    state: dict[str, Any] = {WRITES: new}
+    if EARLY in held.parts and held.row is view.row:
+        state[EARLY] = Kept(held.parts[EARLY])
+    elif held.row is not view.row and view.row is not None:
+        # Only the newest row carries what came early.
+        state |= _early_of(track.hold(view, view.row), cells)
+    if cells:
+        state[CELLS] = Apart(cells, held.longest())
+    return state
 
 
 def _put_early(track: Track, view: View, given: Writes) -> None:
@@ -320,7 +360,7 @@ def _put_early(track: Track, view: View, given: Writes) -> None:
     held = None if view.row is None else track.hold(view, view.row)
     cells = [] if held is None else held.plain_list(CELLS)
     early = [] if held is None else held.plain_list(EARLY)
-    moved_in = [[*write[:_VALUE], moved(write[_VALUE], given.cells, cells)] for write in given.writes]
+    moved_in = [[*write[:VALUE], moved(write[VALUE], given.cells, cells)] for write in given.writes]
     mine = merged([write for owner, *write in early if owner == given.id], moved_in)
     early = [entry for entry in early if entry[0] != given.id] + [[given.id, *write] for write in mine]
     state: dict[str, Any] = {CHECKPOINT: None, WRITES: [], EARLY: early}
@@ -332,7 +372,7 @@ def _put_early(track: Track, view: View, given: Writes) -> None:
     details = details_of(
         track,
         {} if held is None else metadata_of(held.row),
-        [] if held is None else held.plain_list(WRITES),
+        set() if held is None else track.written(held).channels,
         None if note is None else note.id,
         None if note is None else note.parent,
         view.tip,
@@ -350,42 +390,3 @@ def _moved(held: Held, key: str, cells: list[Any]) -> list[Any]:
     """Writes of a row, with the bodies that were hoisted out of them at the end of `cells`."""
     found: list[Any] = moved(held.plain_list(key), held.plain_list(CELLS), cells) if key in held.parts else []
     return found
-
-
-def merged(old: list[Write], new: list[Write]) -> list[Write]:
-    """Writes with others added, in the order in which they are applied.
-
-    Of two at the same place the first counts; of special ones (errors, interrupts, resumes) the last.
-    """
-    found = {(write[_TASK], write[_INDEX]): write for write in old}
-    for write in new:
-        place = (write[_TASK], write[_INDEX])
-        if write[_INDEX] < 0 or place not in found:
-            found[place] = write
-    return sorted(found.values(), key=_order)
-
-
-def _order(write: Write) -> tuple[str, str, int]:
-    return writes_sort_key(write[_PATH], write[_TASK], write[_INDEX])
-
-
-def details_of(
-    track: Track,
-    metadata: CheckpointMetadata,
-    writes: list[Write],
-    id: str | None,
-    parent: str | None,
-    tip: str | None,
-    highest: str | None,
-) -> Details:
-    step = metadata.get("step")
-    channels = {write[_CHANNEL] for write in writes}
-    status: Status = "waiting" if INTERRUPT in channels else "failed" if ERROR in channels else "idle"
-    return checked_details(
-        track.placer.session.redaction,
-        # LangGraph counts from -1.
-        step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-        metadata=metadata_with(metadata, id, parent, tip, highest),
-        status=status,
-        trigger="writes" if writes else str(metadata.get("source") or "put"),
-    )
