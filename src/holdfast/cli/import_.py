@@ -11,20 +11,39 @@ from argparse import ArgumentParser, Namespace
 from holdfast.cli.bar import bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, lines, put, put_json
+from holdfast.cli.numbers import count
 from holdfast.cli.store import add_store, open_existing, open_store
 from holdfast.cli.talk import nearest
 from holdfast.errors import InvalidArgument, NotFound
-from holdfast.importers import FORMATS, Finding, Report, import_from
+from holdfast.handle import Holdfast
+from holdfast.importers import FORMATS, Finding, Options, Progress, Report, import_from
+from holdfast.importers.formats import checked_format
 
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    formats = "; ".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items())
-    parser.add_argument("format", metavar="FORMAT", help=formats)
+    formats = "\n".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items())
+    parser.add_argument("format", metavar="FORMAT", help=f"one of\n{formats}")
     parser.add_argument("source", metavar="SOURCE", help="what to import from, as the format has it")
     add_store(parser)
     parser.add_argument("--dry-run", action="store_true", help="store nothing; tell what would be imported")
+    parser.add_argument(
+        "--accept-mismatch",
+        action="store_true",
+        help=f"take checkpoints whose checksum does not fit, and say so; for {_takers('accept_mismatch')}",
+    )
+    parser.add_argument(
+        "--max-file-bytes",
+        metavar="N",
+        type=count,
+        default=Options().max_file_bytes,
+        help=f"skip what is larger in one file, or line; by default {Options().max_file_bytes}",
+    )
     parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+
+
+def _takers(option: str) -> str:
+    return ", ".join(name for name, each in FORMATS.items() if option in each.takes)
 
 
 def run(arguments: Namespace) -> int:
@@ -41,9 +60,11 @@ def run(arguments: Namespace) -> int:
 
 
 def _imported(arguments: Namespace) -> Report:
-    FORMATS[arguments.format].open(arguments.source, None).close()  # what is no source must not leave an empty store
+    options = Options(accept_mismatch=arguments.accept_mismatch, max_file_bytes=arguments.max_file_bytes)
+    # What is no source must not leave an empty store.
+    checked_format(arguments.format, options).open(arguments.source, None, options).close()
     with bar("importing") as show, open_store(arguments) as hf:
-        return import_from(hf, arguments.format, arguments.source, progress=show)
+        return _import(arguments, hf, show)
 
 
 def _rehearsed(arguments: Namespace) -> Report:
@@ -51,9 +72,21 @@ def _rehearsed(arguments: Namespace) -> Report:
         try:
             opened = open_existing(arguments)
         except NotFound:
-            return import_from(None, arguments.format, arguments.source, dry_run=True, progress=show)
+            return _import(arguments, None, show)
         with opened as hf:
-            return import_from(hf, arguments.format, arguments.source, dry_run=True, progress=show)
+            return _import(arguments, hf, show)
+
+
+def _import(arguments: Namespace, hf: Holdfast | None, show: Progress | None) -> Report:
+    return import_from(
+        hf,
+        arguments.format,
+        arguments.source,
+        dry_run=arguments.dry_run,
+        progress=show,
+        accept_mismatch=arguments.accept_mismatch,
+        max_file_bytes=arguments.max_file_bytes,
+    )
 
 
 def _tell(report: Report) -> None:

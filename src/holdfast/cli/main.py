@@ -11,6 +11,7 @@ from holdfast.cli.exits import Exit, exit_code
 from holdfast.cli.output import write
 from holdfast.cli.talk import nearest, say
 from holdfast.cli.verbs import VERBS
+from holdfast.cli.wording import worded
 from holdfast.errors import HoldfastError, InvalidArgument, StoreError
 
 _ABOUT = "Holdfast keeps an LLM agent's work safe: its state step by step, back where it was after a crash."
@@ -35,6 +36,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         return _run(name, verb, words[1:])
     except KeyboardInterrupt:
         return Exit.INTERRUPTED
+    except BrokenPipeError:
+        return Exit.UNREAD
     except HoldfastError as error:
         say(f"{name}: {_message(error)}")
         return exit_code(error)
@@ -46,12 +49,19 @@ class _Parser(ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise InvalidArgument(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
+    def _print_message(self, message: str, file: object = None) -> None:
+        """Help goes where all else does: it is cut off, or cannot be shown, in the same ways."""
+        write(message)
+
 
 class _Formatter(HelpFormatter):
-    """Wraps a description to the terminal, paragraph by paragraph."""
+    """Wraps a description to the terminal, paragraph by paragraph, and the help of an argument line by line."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(super(_Formatter, self)._fill_text(each, width, indent) for each in text.split("\n\n"))
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return [line for each in text.split("\n") for line in super(_Formatter, self)._split_lines(each, width)]
 
 
 def _run(name: str, verb: str, words: list[str]) -> int:
@@ -111,6 +121,7 @@ def _version() -> str:
 
 def _message(error: HoldfastError) -> str:
     cause = error.__cause__
+    message = worded(str(error))
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
-        return f"{error} ({cause.strerror})"
-    return str(error)
+        return f"{message} ({cause.strerror})"
+    return message

@@ -8,55 +8,134 @@ from typing import NamedTuple
 
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
+from holdfast.importers.foreign_file import FILE_MAX
 from holdfast.importers.frame import Progress, Report, Source, run
+from holdfast.importers.options import Options
 
 
 class Format(NamedTuple):
-    """One format. `open` opens a source of it, to be moved to a store; None only looks at what there is."""
+    """One format. `open` opens a source of it, to be moved to a store; None only looks at what there is.
+
+    `takes` names what of `Options` it heeds.
+    """
 
     summary: str
     source: str
-    open: Callable[[str, Holdfast | None], Source]
+    open: Callable[[str, Holdfast | None, Options], Source]
+    takes: tuple[str, ...] = ()
 
 
 # ruff: noqa: PLC0415 - they take what extras bring
-def _langgraph_sqlite(source: str, hf: Holdfast | None) -> Source:
+def _ares(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.ares import open_ares
+
+    return open_ares(source, hf, options)
+
+
+def _continuum(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.continuum import open_continuum
+
+    return open_continuum(source, hf, options)
+
+
+def _cortex(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.cortex import open_cortex
+
+    return open_cortex(source, hf, options)
+
+
+def _claude_transcript(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.claude_transcripts import open_claude_transcripts
+
+    return open_claude_transcripts(source, hf, options)
+
+
+def _langgraph_sqlite(source: str, hf: Holdfast | None, _options: Options) -> Source:
     from holdfast.importers.langgraph import open_sqlite
 
     return open_sqlite(source, hf)
 
 
-def _langgraph_postgres(source: str, hf: Holdfast | None) -> Source:
+def _langgraph_postgres(source: str, hf: Holdfast | None, _options: Options) -> Source:
     from holdfast.importers.langgraph import open_postgres
 
     return open_postgres(source, hf)
 
 
-def _jsonl(source: str, hf: Holdfast | None) -> Source:
+def _jsonl(source: str, hf: Holdfast | None, _options: Options) -> Source:
     from holdfast.importers.jsonl import open_jsonl
 
     return open_jsonl(source, hf)
+
+
+def _openai_agents_sqlite(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.openai_agents import open_openai_agents
+
+    return open_openai_agents(source, hf, options)
+
+
+def _smooth_file(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.smooth_file import open_smooth_files
+
+    return open_smooth_files(source, hf, options)
+
+
+def _smooth_sqlite(source: str, hf: Holdfast | None, options: Options) -> Source:
+    from holdfast.importers.smooth_sqlite import open_smooth_sqlite
+
+    return open_smooth_sqlite(source, hf, options)
 
 
 FORMATS = {
     "jsonl": Format("what `holdfast export` wrote", "FILE", _jsonl),
     "langgraph-sqlite": Format("threads of LangGraph's SqliteSaver", "FILE", _langgraph_sqlite),
     "langgraph-postgres": Format("threads of LangGraph's PostgresSaver", "URL", _langgraph_postgres),
+    "ares": Format("checkpoints of ares-server", "DIR", _ares, ("max_file_bytes",)),
+    "continuum": Format("session folders of Continuum", "DIR", _continuum, ("accept_mismatch", "max_file_bytes")),
+    "cortex": Format("checkpoints of cortexai-agents, written as JSON", "FILE", _cortex, ("max_file_bytes",)),
+    "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", _smooth_file, ("max_file_bytes",)),
+    "smooth-sqlite": Format("those of its SqliteCheckpointStore", "FILE", _smooth_sqlite, ("max_file_bytes",)),
+    "openai-agents-sqlite": Format(
+        "sessions of the OpenAI Agents SDK's SQLiteSession", "FILE", _openai_agents_sqlite, ("max_file_bytes",)
+    ),
+    "claude-transcript": Format(
+        "sessions of Claude Code and the Claude Agent SDK", "FILE or DIR", _claude_transcript, ("max_file_bytes",)
+    ),
 }
 
 
 def import_from(
-    hf: Holdfast | None, kind: str, source: str, *, dry_run: bool = False, progress: Progress | None = None
+    hf: Holdfast | None,
+    kind: str,
+    source: str,
+    *,
+    dry_run: bool = False,
+    progress: Progress | None = None,
+    accept_mismatch: bool = False,
+    max_file_bytes: int = FILE_MAX,
 ) -> Report:
     """Bring all threads of a source over; `kind` is its format, one of FORMATS.
 
     Run again, it goes on where it was; what is there is not stored twice. The source is only
     read. `dry_run` stores nothing and tells what would be; then `hf` may be None, for a store that is not there yet.
-    InvalidArgument if it is no source of this format, NotFound if there is none, NotInstalled if an extra is needed.
+    `accept_mismatch` takes checkpoints whose checksum does not fit; `max_file_bytes` skips larger files.
+    InvalidArgument if it is no source of this format, or the format has no such option; NotFound if there is no
+    source, NotInstalled if an extra is needed.
     """
-    if kind not in FORMATS:
-        raise InvalidArgument(f"there is no format {kind!r}; there is {', '.join(FORMATS)}")
+    options = Options(accept_mismatch=accept_mismatch, max_file_bytes=max_file_bytes)
+    format_ = checked_format(kind, options)
     if hf is None and not dry_run:
         raise InvalidArgument("give the store to import to; only a dry run needs none")
-    with closing(FORMATS[kind].open(source, hf)) as opened:
+    with closing(format_.open(source, hf, options)) as opened:
         return run(opened, dry_run=dry_run, progress=progress)
+
+
+def checked_format(kind: str, options: Options) -> Format:
+    """A format by its name. InvalidArgument if there is none, or it heeds not all that was chosen."""
+    if kind not in FORMATS:
+        raise InvalidArgument(f"there is no format {kind!r}; there is {', '.join(FORMATS)}")
+    for name in options.chosen():
+        if name not in FORMATS[kind].takes:
+            takers = ", ".join(other for other, each in FORMATS.items() if name in each.takes)
+            raise InvalidArgument(f"{name} is nothing to choose for {kind}; it is for {takers}")
+    return FORMATS[kind]

@@ -82,6 +82,10 @@ class Tally:
         self._thread = thread
         self._threads += 1
 
+    def is_no_thread(self) -> None:
+        """What was begun is none: something of the source itself is told."""
+        self._threads -= 1
+
     def moved(self, writes: int) -> None:
         """A checkpoint was stored, or would be, and so many writes with it."""
         self._checkpoints += 1

@@ -10,7 +10,7 @@ from langgraph.checkpoint.serde.types import TASKS
 
 from holdfast.adapters.langgraph.carrying import Foreign
 from holdfast.adapters.langgraph.trees import EXT, TYPED
-from holdfast.adapters.langgraph.writing import Write
+from holdfast.adapters.langgraph.written import Write
 from holdfast.errors import InvalidArgument, StoreError
 from holdfast.importers.frame import Unusable
 from holdfast.importers.langgraph.database import as_object, foreign, json_dict, json_tree, plain_of, writes_of

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from holdfast.adapters.langgraph.carrying import Foreign
-from holdfast.adapters.langgraph.writing import Write
+from holdfast.adapters.langgraph.written import Write
 from holdfast.errors import InvalidArgument, NotFound, StoreError
 from holdfast.importers.frame import Unusable
 from holdfast.importers.langgraph.database import (

@@ -21,7 +21,7 @@ from holdfast.adapters.langgraph.naming import track_name
 from holdfast.adapters.langgraph.notes import Note, note_of
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.adapters.langgraph.track import Track, View
-from holdfast.adapters.langgraph.writing import Write
+from holdfast.adapters.langgraph.written import Write
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable

@@ -1,0 +1,226 @@
+"""Transcripts of Claude Code and the Claude Agent SDK: a file of JSON lines for each session, or folders of them.
+
+A session is a thread named by its id, and a sub-agent one of its own: `SESSION/subagents/agent-ID` for a file,
+`SESSION/sidechain-ID` for what older versions wrote into the session's own file.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterator
+from itertools import chain
+from pathlib import PurePath
+from typing import Any, Final
+
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.importers.claude_lines import SAID, SPOKEN, Line, TranscriptFile
+from holdfast.importers.claude_walk import Walk
+from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
+from holdfast.importers.foreign_file import entries, object_of, read, shown_name
+from holdfast.importers.frame import Unusable
+from holdfast.importers.options import Options
+
+FORMAT: Final = "claude-transcript"
+
+_SUFFIX: Final = ".jsonl"
+_SUBAGENTS: Final = "subagents"
+_AGENT: Final = "agent-"
+_FILES_MAX: Final = 16  # that a session may go on through
+_SIDECAR_MAX: Final = 1 << 20
+_SIDE: Final = re.compile(rb'"isSidechain"\s*:\s*true')
+_TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for kind in sorted(SPOKEN)) + rb')"')
+
+
+def open_claude_transcripts(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+    """A transcript, or a folder with some in it. NotFound if there is none, InvalidArgument if it is something else."""
+    if not os.path.exists(path):
+        raise NotFound(f"there is no file or folder {path}")
+    left: list[ForeignThread] = []
+    if os.path.isdir(path):
+        files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
+        if not files:
+            raise InvalidArgument(f"{path} holds no transcript of Claude Code: no file *{_SUFFIX}")
+    else:
+        files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
+        try:
+            if not _is_transcript(files[0]):
+                raise InvalidArgument(f"{path} is no transcript of Claude Code: no line of it is one of a session")
+        except Unusable as error:
+            raise InvalidArgument(f"cannot read {path}: {error}") from None
+    return ForeignSource(FORMAT, hf, chain(left, _threads(files)), sum(map(_count, files)))
+
+
+class SessionThread:
+    """One conversation of a file. `side` is the sub-agent whose it is, None for the session itself or all of it."""
+
+    has_unique_keys: Final = True
+
+    def __init__(self, name: str, file: TranscriptFile, *, side: str | None = None, is_agents: bool = False) -> None:
+        self.name: Final = name
+        self._file = file
+        self._side = side
+        self._is_agents = is_agents
+
+    def records(self) -> Iterator[Entry]:
+        """See `ForeignThread`."""
+        try:
+            if not self._is_agents and not _is_transcript(self._file):
+                empty = not any(True for _ in self._file.raw())
+                why = "it is empty" if empty else "no line of it is one of a session of Claude Code"
+                yield (Remark if empty else Unreadable)(None, why)
+                return
+            yield from self._walk().records()
+        except Unusable as error:
+            yield Unreadable(None, str(error))
+
+    def _walk(self) -> Walk:
+        if self._side is not None:
+            sides = Sides()
+            return Walk(self._file, lambda line: sides.of(line) == self._side, is_main=False)
+        if self._is_agents:
+            return Walk(self._file, lambda _: True, agent=_sidecar(self._file.path))
+        return main_walk(self._file, ())
+
+
+def main_walk(file: TranscriptFile, behind: tuple[str, ...]) -> Walk:
+    """The session of a file; `behind` are the files that go on from it, of which this one is none."""
+    seen = (*behind, file.path)
+
+    def before(uuid: str) -> tuple[str, list[Any]] | None:
+        for other in _beside(file, uuid) if len(seen) < _FILES_MAX else ():
+            if other.path not in seen:
+                found = main_walk(other, seen).up_to(uuid)
+                if found is not None:
+                    return other.stem, found
+        return None
+
+    return Walk(file, lambda line: not line.is_sidechain, before=before)
+
+
+class Sides:
+    """Which sub-agent a line of a session's own file is of: by its id, or by the line that it began with."""
+
+    def __init__(self) -> None:
+        self._roots: dict[str, str] = {}
+
+    def of(self, line: Line) -> str | None:
+        if not line.is_sidechain or line.uuid is None:
+            return None
+        root = line.text("agentId") or self._roots.get(line.parent or "", line.uuid)
+        self._roots.setdefault(line.uuid, root)
+        return root
+
+
+def _threads(files: list[TranscriptFile]) -> Iterator[ForeignThread]:
+    taken: set[str] = set()
+    for file in files:
+        for thread in _of_file(file):
+            if thread.name in taken:
+                why = f"another file of session {thread.name} was taken; import this one to a namespace of its own"
+                yield Aside(shown_name(file.path), [Unreadable(None, why)])
+            else:
+                taken.add(thread.name)
+                yield thread
+
+
+def _of_file(file: TranscriptFile) -> Iterator[ForeignThread]:
+    folders = PurePath(file.path).parts[:-1]
+    if _SUBAGENTS in folders[1:]:
+        place = len(folders) - 1 - folders[::-1].index(_SUBAGENTS)
+        yield SessionThread(shown_name("/".join((*folders[place - 1 :], file.stem))), file, is_agents=True)
+    elif file.stem.startswith(_AGENT):
+        session = _session_of(file)
+        yield SessionThread(file.stem if session is None else f"{session}/{file.stem}", file, is_agents=True)
+    else:
+        sides = _sides(file)
+        if sides is None or sides[0] or not sides[1]:
+            yield SessionThread(file.stem, file)
+        for side in () if sides is None else sides[1]:
+            yield SessionThread(f"{file.stem}/sidechain-{side}", file, side=side)
+
+
+def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
+    """Whether somebody else than sub-agents speaks in a file, and those; None if it cannot be read."""
+    sides = Sides()
+    found: dict[str, None] = {}
+    has_others = False
+    try:
+        for number, offset, data in file.raw():
+            if _SIDE.search(data) is None:
+                has_others = has_others or _TALK.search(data) is not None
+                continue
+            try:
+                line = Line(number, offset, object_of(data))
+            except Unusable:
+                continue  # whoever reads it tells
+            side = sides.of(line)
+            has_others = has_others or not line.is_sidechain
+            if side is not None and line.kind in SPOKEN:
+                found[side] = None
+    except Unusable:
+        return None
+    return has_others, [*found]
+
+
+def _is_transcript(file: TranscriptFile) -> bool:
+    """Whether a line of a file is one of a session. Unusable if the file cannot be read."""
+    for line in file.lines():
+        if isinstance(line, Line) and (line.kind in SAID or (line.kind and (line.uuid or line.text("sessionId")))):
+            return True
+    return False
+
+
+def _session_of(file: TranscriptFile) -> str | None:
+    try:
+        found = (line.text("sessionId") for line in file.lines() if isinstance(line, Line))
+        return next((session for session in found if session is not None), None)
+    except Unusable:
+        return None
+
+
+def _count(file: TranscriptFile) -> int:
+    try:
+        return sum(_TALK.search(data) is not None for _, _, data in file.raw())
+    except Unusable:
+        return 0
+
+
+def _beside(file: TranscriptFile, uuid: str) -> Iterator[TranscriptFile]:
+    """The other files of the folder that name a line. What is bad in them is told by whoever imports them."""
+    needle = uuid.encode("utf-8", "surrogatepass")
+    folder = os.path.dirname(file.path)
+    for entry in entries(folder):
+        other = TranscriptFile(os.path.join(folder, entry.name), file.limit)
+        if entry.name.endswith(_SUFFIX) and other.path != file.path:
+            try:
+                if any(needle in data for _, _, data in other.raw()):
+                    yield other
+            except Unusable:
+                continue
+
+
+def _sidecar(path: str) -> dict[str, Any] | None:
+    """What a file beside a sub-agent's says of it: its type, and where it worked."""
+    try:
+        return object_of(read(f"{path.removesuffix(_SUFFIX)}.meta.json", _SIDECAR_MAX))
+    except Unusable:
+        return None
+
+
+def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
+    """The transcripts in a folder and the folders in it, a session before its sub-agents. Others are `left`."""
+    root = os.path.abspath(path)
+    waiting = [root]
+    while waiting:
+        folder = waiting.pop()
+        try:
+            found = entries(folder)
+        except (InvalidArgument, NotFound) as error:
+            if folder == root:
+                raise
+            left.append(Aside(shown_name(folder), [Unreadable(None, str(error))]))
+            continue
+        yield from (entry.path for entry in found if entry.name.endswith(_SUFFIX) and not entry.is_dir())
+        waiting.extend(entry.path for entry in reversed(found) if entry.is_dir(follow_symlinks=False))

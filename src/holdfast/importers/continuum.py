@@ -1,0 +1,276 @@
+"""Session folders of Continuum: `{session}/checkpoints/cp_{time}_{id}.json`, a link `latest.json`, and one backup.
+
+The newest file is gone on from, whatever `latest.json` says: Continuum threw errors away when it set that. A link is
+never followed. A backup, and a `latest.json` that is a copy, stand in for a file that is torn or gone.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.importers.continuum_checksum import CHECKSUM, KNOWN, VERSION, Checksum
+from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign_file import Fields, entries, moment_of_text, object_of, read, shown_name
+from holdfast.importers.frame import Unusable
+from holdfast.importers.options import Options
+from holdfast.records import UNREADABLE, Usage
+
+_FOLDER: Final = "checkpoints"
+_LATEST: Final = "latest.json"
+_CHECKPOINT: Final = re.compile(r"cp_([0-9]{8}_[0-9]{6})_(.+)\.json", re.DOTALL)
+_BACKUP: Final = ".backup"
+_MICROSECONDS: Final = re.compile(r"\.[0-9]{7,}")
+
+
+def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+    """A storage folder. NotFound if there is none, InvalidArgument if there is no session of Continuum's in it."""
+    sessions: list[ForeignThread] = []
+    others: list[Entry] = []
+    size = 0
+    for entry in entries(path):
+        if not entry.is_dir(follow_symlinks=False):
+            if entry.is_symlink():
+                others.append(Unreadable(shown_name(entry.name), "it is a link, and links are not followed"))
+            continue
+        session = _Session(path, entry.name, options)
+        if session.exists():
+            size += session.count()
+            sessions.append(session)
+    if not sessions:
+        hint = "; give the folder that holds the folders of sessions" if path.rstrip("/\\").endswith(_FOLDER) else ""
+        raise InvalidArgument(f"{path} holds no session of Continuum: there is no SESSION/{_FOLDER} in it{hint}")
+    if others:
+        sessions.append(Aside(path, others))
+    return ForeignSource("continuum", hf, sessions, size)
+
+
+class _Peek(msgspec.Struct, gc=False):
+    """What is needed of a checkpoint to know where it belongs."""
+
+    checkpoint_id: str
+    created_at: str = ""
+    iteration: int = 0
+
+
+class _File(msgspec.Struct, frozen=True, order=True):
+    """A checkpoint in the order of saving. Two of one second are told apart by what they say."""
+
+    second: str
+    created_at: str
+    iteration: int
+    name: str
+    id: str
+    """As its name has it, or, in what has another name, as it says itself."""
+    is_spare: bool = False
+
+
+_peeks: Final = msgspec.json.Decoder(_Peek)
+
+
+class _Session:
+    """See `ForeignThread`."""
+
+    def __init__(self, path: str, session: str, options: Options) -> None:
+        self.name: Final = shown_name(session)
+        self._path = os.path.join(path, session, _FOLDER)
+        self._options = options
+
+    def exists(self) -> bool:
+        return os.path.isdir(self._path)
+
+    def count(self) -> int:
+        return sum(_CHECKPOINT.fullmatch(name) is not None for name in self._names())
+
+    def _names(self) -> list[str]:
+        if os.path.islink(self._path):
+            return []
+        try:
+            return [entry.name for entry in entries(self._path)]
+        except (InvalidArgument, NotFound):
+            return []
+
+    def records(self) -> Iterator[Entry]:
+        if os.path.islink(self._path):
+            yield Unreadable(f"folder {_FOLDER}", "it is a link, and links are not followed")
+            return
+        names = self._names()
+        spares = [*self._spares(names)]
+        files = self._files(names)
+        known = {file.id for file in files}
+        lost: list[_File] = []
+        for spare in spares:
+            if spare.id not in known:  # its own file is gone; of several copies, one is enough
+                known.add(spare.id)
+                lost.append(spare)
+        yield from self._remarks(names)
+        last: str | None = None
+        for file in sorted([*files, *lost]):
+            try:
+                record = self._record(file)
+            except Unusable as error:
+                instead = self._instead(file, spares, str(error))
+                yield instead
+                last = file.name if isinstance(instead, Record) else last
+            else:
+                yield record
+                last = file.name
+        yield from self._latest(names, last)
+
+    # -- files ------------------------------------------------------------------------------------------------------
+
+    def _files(self, names: list[str]) -> list[_File]:
+        """The checkpoints by name; those of one second are looked into."""
+        found = [(name, match[1], match[2]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
+        seconds = Counter(second for _, second, _ in found)
+        files = []
+        for name, second, id in found:
+            said = self._peek(name) if seconds[second] > 1 else None
+            files.append(_File(second, said.created_at if said else "", said.iteration if said else 0, name, id))
+        return files
+
+    def _spares(self, names: list[str]) -> Iterator[_File]:
+        """Copies of checkpoints under other names."""
+        for name in names:
+            is_copy = name == _LATEST and not os.path.islink(os.path.join(self._path, name))
+            if is_copy or name.endswith(_BACKUP):
+                said = self._peek(name)
+                if said is not None:
+                    moment = moment_of_text(said.created_at)
+                    second = "" if moment is None else f"{moment:%Y%m%d_%H%M%S}"
+                    yield _File(second, said.created_at, said.iteration, name, said.checkpoint_id, is_spare=True)
+
+    def _peek(self, name: str) -> _Peek | None:
+        try:
+            return _peeks.decode(self._read(name))
+        except (Unusable, *UNREADABLE):
+            return None  # told when it is its turn
+
+    def _read(self, name: str) -> bytes:
+        return read(os.path.join(self._path, name), self._options.max_file_bytes)
+
+    def _remarks(self, names: list[str]) -> Iterator[Entry]:
+        for name in names:
+            if name.endswith(_BACKUP) and self._peek(name) is None:
+                yield Remark(f"file {shown_name(name)}", "it is a backup that cannot be read")
+            elif name != _LATEST and not name.endswith(_BACKUP) and _CHECKPOINT.fullmatch(name) is None:
+                yield Remark(
+                    f"file {shown_name(name)}", "it is no checkpoint; a writer that was killed leaves such files"
+                )
+
+    def _latest(self, names: list[str], last: str | None) -> Iterator[Entry]:
+        """What `latest.json` says, if that is not what is gone on from."""
+        if _LATEST not in names:
+            if names:
+                yield Remark(_LATEST, "there is none; the newest checkpoint is gone on from")
+            return
+        try:
+            target = os.readlink(os.path.join(self._path, _LATEST))
+        except OSError:
+            return  # a copy, see _spares
+        if os.path.basename(target) != target:
+            yield Remark(_LATEST, "it is a link that leads elsewhere, and was not followed")
+        elif target not in names:
+            yield Remark(_LATEST, "it names a checkpoint that is gone; the newest one is gone on from")
+        elif target != last:
+            yield Remark(_LATEST, "it does not name the newest checkpoint that can be read, which is gone on from")
+
+    # -- records ----------------------------------------------------------------------------------------------------
+
+    def _instead(self, file: _File, spares: list[_File], why: str) -> Entry:
+        """A copy of a checkpoint that cannot be taken, if there is one; else itself, if that was chosen."""
+        for spare in spares:
+            if spare.id == file.id and spare != file:
+                try:
+                    return self._record(spare, f"file {shown_name(file.name)}: {why}; it was taken from {spare.name}")
+                except Unusable:
+                    continue
+        if self._options.accept_mismatch:
+            try:
+                return self._record(file, is_accepted=True)
+            except Unusable:
+                pass
+        return Unreadable(f"file {shown_name(file.name)}", why)
+
+    def _record(self, file: _File, remark: str | None = None, *, is_accepted: bool = False) -> Record:
+        data = self._read(file.name)
+        fields = Fields(object_of(data))
+        remarks = [] if remark is None else [remark]
+        kept = _checked(data, fields, remarks, is_accepted=is_accepted)
+        if file.is_spare and remark is None:
+            remarks.append(f"its file is gone; it was taken from {shown_name(file.name)}")
+        id = fields.text("checkpoint_id")
+        if not file.is_spare and id != file.id:
+            remarks.append(f"it is in file {shown_name(file.name)}, which is called by another id")
+        session = fields.take("session_id")
+        if session != self.name:
+            remarks.append("it says that it is of another session, and is in the folder of this one")
+            kept["session_id"] = session
+        written, iteration = fields.take("created_at"), fields.whole("iteration")
+        created_at = moment_of_text(written)
+        if created_at is None:
+            remarks.append("it has no time that is one; it has that of the import")
+        if created_at is None or _MICROSECONDS.search(written):
+            kept["created_at"] = written  # ours has microseconds
+        if iteration < 0:
+            remarks.append("its iteration is below 0, and its step is 0")
+            kept["iteration"] = iteration
+        usage = _usage(fields, kept, remarks)
+        return Record(
+            id=id,
+            step=max(iteration, 0),
+            created_at=created_at,
+            trigger=fields.text_or_none("trigger") or "import",
+            usage=usage,
+            resume_hint=fields.text_or_none("resume_hint"),
+            state={
+                "messages": fields.items("messages"),
+                "tool_calls_pending": fields.items("tool_calls_pending"),
+                "tool_results": fields.take("tool_results"),
+            },
+            rest={**fields.rest, **kept},
+            remarks=tuple(remarks),
+        )
+
+
+def _checked(data: bytes, fields: Fields, remarks: list[str], *, is_accepted: bool) -> dict[str, Any]:
+    """Hold a checkpoint against its checksum; what is to be kept of that. Unusable if it does not fit."""
+    checksum = Checksum(data.decode("utf-8"))
+    fields.take(CHECKSUM)
+    fields.take(VERSION)
+    problem = checksum.problem()
+    if checksum.version != KNOWN and (checksum.version is not None or problem is None):
+        raise Unusable(f"it is of a version of Continuum's format that is not known; {KNOWN} is")
+    if problem is None:
+        if checksum.is_refused_there():
+            remarks.append(
+                "Continuum itself may say that its checksum does not fit: it reads a fraction of it inexactly. "
+                "The checkpoint is what was written"
+            )
+        return {}
+    if not is_accepted:
+        raise Unusable(f"{problem}. accept_mismatch= or --accept-mismatch takes it all the same")
+    remarks.append(f"{problem}. It was taken all the same")
+    return {"checksum": "mismatch"}
+
+
+def _usage(fields: Fields, kept: dict[str, Any], remarks: list[str]) -> Usage | None:
+    """Tokens and cost, where they are amounts. Continuum writes a cost that is no number as null."""
+    tokens, cost = fields.take("tokens_used"), fields.take("cost_estimate")
+    if type(tokens) is not int or not 0 <= tokens < 2**63:
+        if tokens is not None:
+            kept["tokens_used"] = tokens
+            remarks.append("its tokens_used is no amount")
+        tokens = 0
+    if type(cost) not in (int, float) or not 0 <= cost < 2**63:
+        kept["cost_estimate"] = cost
+        remarks.append("its cost_estimate is no amount")
+        cost = 0.0
+    return Usage(total=tokens, cost=float(cost)) if tokens or cost else None

@@ -1,0 +1,239 @@
+"""Files of other systems, read with care: never through a link, never beyond a limit, and nothing in them is executed.
+
+Whatever is wrong with a file is `Unusable`, and says what; its content is never part of that.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final, NoReturn
+
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.importers.frame import Unusable
+
+FILE_MAX: Final = 128 << 20
+"""How many bytes a file, or a line of one, may have by default; what is read of it takes some times as much memory."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FIGURES_MAX: Final = 4000  # of a whole number; Python reads 4,300 at most
+
+
+def entries(path: str) -> list[os.DirEntry[str]]:
+    """What a folder holds, by name. NotFound if there is none, InvalidArgument if it is no folder."""
+    try:
+        with os.scandir(path) as found:
+            return sorted(found, key=lambda entry: entry.name)
+    except FileNotFoundError:
+        raise NotFound(f"there is no folder {path}") from None
+    except NotADirectoryError:
+        raise InvalidArgument(f"{path} is no folder") from None
+    except OSError as error:
+        raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
+
+
+def shown_name(name: str) -> str:
+    """The name of a file as a text, also if it is none: file systems take any bytes."""
+    return os.fsencode(name).decode("utf-8", "replace")
+
+
+def open_file(path: str) -> int:
+    """A file, open for reading. Unusable if it is a link, or anything else than a file."""
+    if os.path.islink(path):  # and by the flags, where there is one for it, if it becomes one meanwhile
+        raise Unusable("it is a link, and links are not followed")
+    try:
+        opened = os.open(path, _FLAGS)
+    except FileNotFoundError:
+        raise Unusable("it is not there any more") from None
+    except OSError as error:
+        raise Unusable(f"it cannot be read ({error.strerror})") from None
+    if not stat.S_ISREG(os.fstat(opened).st_mode):
+        os.close(opened)
+        raise Unusable("it is no file")
+    return opened
+
+
+def read(path: str, limit: int = FILE_MAX) -> bytes:
+    """All that a file holds."""
+    with open(open_file(path), "rb") as file:
+        try:
+            size = os.fstat(file.fileno()).st_size
+            data = file.read(limit + 1) if size <= limit else b""
+        except OSError as error:
+            raise Unusable(f"it cannot be read ({error.strerror})") from None
+    if size > limit or len(data) > limit:
+        raise Unusable(_too_large(max(size, len(data)), limit))
+    return data
+
+
+def lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, bytes | Unusable]]:
+    """The lines of a file that are not empty, by number; of one that is too long, why it is left out.
+
+    Holds one line in memory. Unusable if the file cannot be read.
+    """
+    for number, _, line in placed_lines(path, limit):
+        yield number, line
+
+
+def placed_lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, int, bytes | Unusable]]:
+    """As `lines`, each with the place in the file where it begins."""
+    with open(open_file(path), "rb") as file:
+        number = 0
+        try:
+            while line := file.readline(limit + 1):
+                number += 1
+                size = len(line)
+                place = file.tell() - size
+                if len(line.rstrip(b"\n")) > limit:
+                    while not line.endswith(b"\n") and (line := file.readline(limit)):
+                        size += len(line)
+                    yield number, place, Unusable(_too_large(size, limit))
+                elif line.strip():
+                    yield number, place, line
+        except OSError as error:
+            raise Unusable(f"it cannot be read ({error.strerror})") from None
+
+
+def _too_large(size: int, limit: int) -> str:
+    return f"it has {size} bytes, and the limit is {limit}; raise it with max_file_bytes= or --max-file-bytes"
+
+
+# -- JSON -------------------------------------------------------------------------------------------------------------
+
+
+def json_of(data: bytes) -> Any:
+    """What JSON says, as plain values. Numbers that no float can hold are refused, not changed."""
+    if not data.strip(b" \t\r\n\0"):
+        raise Unusable("it is empty" if not data else "it holds no JSON")
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError as error:
+        is_cut = error.reason == "unexpected end of data"
+        raise Unusable("it is cut off in the middle" if is_cut else "it is not UTF-8") from None
+    return read_json(text)
+
+
+def read_json(text: str) -> Any:
+    """As `json_of`, of a text."""
+    value, end = json_at(text, len(text) - len(text.lstrip()))
+    if text[end:].strip():
+        raise Unusable("it is no JSON: there is more behind its end")
+    return value
+
+
+def json_at(text: str, place: int) -> tuple[Any, int]:
+    """What JSON says at a place of a text, and where it ends."""
+    try:
+        return _decoder.raw_decode(text, place)
+    except json.JSONDecodeError as error:
+        if not text[error.pos :].strip() or error.msg.startswith("Unterminated"):
+            raise Unusable("it is cut off in the middle") from None
+        raise Unusable(f"it is no JSON: {error.msg}, in line {error.lineno}") from None
+    except RecursionError:
+        raise Unusable("it is nested too deeply") from None
+
+
+def object_of(data: bytes) -> dict[str, Any]:
+    """An object of JSON."""
+    return as_object(json_of(data), "it")
+
+
+def as_object(value: object, what: str) -> dict[str, Any]:
+    if type(value) is not dict:
+        raise Unusable(f"{what} is no JSON object")
+    return value
+
+
+def _number(text: str) -> float:
+    number = float(text)
+    if math.isinf(number):
+        raise Unusable("it holds a number that is too large for any float")
+    return number
+
+
+def _whole(text: str) -> int:
+    if len(text) > _FIGURES_MAX:
+        raise Unusable(f"it holds a number of {len(text)} figures")
+    return int(text)
+
+
+def _constant(name: str) -> NoReturn:
+    raise Unusable(f"it holds {name}, which is no JSON")
+
+
+_decoder: Final = json.JSONDecoder(parse_float=_number, parse_int=_whole, parse_constant=_constant)
+
+
+class Fields:
+    """The members of a JSON object, taken out one by one. Unusable if one is not what it should be."""
+
+    def __init__(self, members: dict[str, Any]) -> None:
+        self._left = dict(members)
+
+    def take(self, name: str, default: Any = None) -> Any:
+        """Whatever it is."""
+        return self._left.pop(name, default)
+
+    def text(self, name: str) -> str:
+        """A text that is not empty."""
+        found = self.text_or_none(name)
+        if not found:
+            raise Unusable(f"it has no {name}")
+        return found
+
+    def text_or_none(self, name: str) -> str | None:
+        found = self._left.pop(name, None)
+        if found is not None and type(found) is not str:
+            raise Unusable(f"its {name} is no text")
+        return found
+
+    def whole(self, name: str) -> int:
+        found = self._left.pop(name, None)
+        if type(found) is not int:
+            raise Unusable(f"it has no {name}" if found is None else f"its {name} is no whole number")
+        return found
+
+    def items(self, name: str) -> list[Any]:
+        """A list; an empty one if there is none."""
+        found = self._left.pop(name, None)
+        if found is None:
+            return []
+        if type(found) is not list:
+            raise Unusable(f"its {name} is no list")
+        return found
+
+    @property
+    def rest(self) -> dict[str, Any]:
+        """What nobody took."""
+        return self._left
+
+
+# -- times ------------------------------------------------------------------------------------------------------------
+
+
+def moment_of_seconds(value: object) -> datetime | None:
+    """Seconds since 1970; None if that is no time."""
+    if type(value) not in (int, float):
+        return None
+    try:
+        found = _EPOCH + timedelta(seconds=value)  # type: ignore[arg-type]  # a number, see above
+    except (OverflowError, ValueError):
+        return None
+    return found if found >= _EPOCH else None
+
+
+def moment_of_text(value: object) -> datetime | None:
+    """A time in ISO 8601, in UTC if it does not say; None if that is no time."""
+    try:
+        given = datetime.fromisoformat(value) if type(value) is str else None
+        if given is None:
+            return None
+        found = (given if given.tzinfo else given.replace(tzinfo=UTC)).astimezone(UTC)
+    except (OverflowError, ValueError):
+        return None
+    return found if found >= _EPOCH else None

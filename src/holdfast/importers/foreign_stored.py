@@ -1,0 +1,105 @@
+"""Records of other systems as they are stored here, and how they are known again.
+
+What a checkpoint was there is kept in its metadata, under `$imported`: where it is from, its id, its parent, and what
+has no place here.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from typing import Any, Final
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.codec import packed
+from holdfast.importers.foreign_record import Record
+from holdfast.importers.frame import Unusable
+from holdfast.redaction import Redaction
+from holdfast.stores.contract import CheckpointRow
+from holdfast.threads import meta as metas
+from holdfast.threads.saving import Details, checked_details
+
+KEY: Final = "$imported"
+
+_TWICE: Final = "the source has it twice; it was taken once"
+_TWO: Final = "the source has another of this id; both were taken"
+
+
+class Prepared(msgspec.Struct, frozen=True):
+    """A record as it is stored. `key` tells it from the others of its thread."""
+
+    record: Record
+    key: str
+    state: Any
+    details: Details
+
+
+class Preparing:
+    """The records of one thread, one after the other, as they are stored: redacted, checked, each once."""
+
+    def __init__(self, kind: str, redaction: Redaction, *, is_unique: bool = False) -> None:
+        """`is_unique`: no two of them have the same key."""
+        self._kind = kind
+        self._redaction = redaction
+        self._is_unique = is_unique
+        self._seen: dict[str, list[bytes]] = {}
+
+    def prepare(self, record: Record) -> tuple[Prepared | None, tuple[str, ...]]:
+        """A record as it is stored, None if it is the very same as one before it; and what is to be said of it.
+
+        Unusable or InvalidArgument if it cannot be stored.
+        """
+        state = self._redaction.value(record.state)
+        key = record.id if record.key is None else record.key
+        details = self._details(record, key)
+        if self._is_unique:
+            return Prepared(record, key, state, details), record.remarks
+        content = packed.encode([state, record.step, record.label, details.meta.status, details.meta.metadata])
+        digest = hashlib.sha256(content).digest()
+        twins = self._seen.setdefault(key, [])
+        if digest in twins:
+            return None, (_TWICE,)
+        twins.append(digest)
+        if len(twins) == 1:
+            return Prepared(record, key, state, details), record.remarks
+        key = f"{key} ({len(twins)})"
+        return Prepared(record, key, state, self._details(record, key)), (*record.remarks, _TWO)
+
+    def _details(self, record: Record, key: str) -> Details:
+        if KEY in record.metadata:
+            raise Unusable(f"its metadata has a key {KEY}, which is Holdfast's own")
+        details = checked_details(
+            self._redaction,
+            step=record.step,
+            label=record.label,
+            tags=record.tags,
+            metadata=record.metadata,
+            status=record.status,
+            reason=record.reason,
+            trigger=record.trigger,
+            agent=record.agent,
+            usage=record.usage,
+            resume_hint=record.resume_hint,
+        )
+        said: dict[str, Any] = {"from": self._kind, "id": record.id}
+        if key != record.id:
+            said["key"] = key
+        if record.parent is not None:
+            said["parent"] = record.parent
+        if record.rest:
+            said["rest"] = self._redaction.value(record.rest)
+        encoded = details.meta.metadata
+        metadata = metas.checked_metadata({**(packed.decode(encoded) if encoded else {}), KEY: said})
+        created_at = details.meta.created_at if record.created_at is None else metas.microseconds(record.created_at)
+        return replace(details, meta=replace(details.meta, metadata=metadata, created_at=created_at))
+
+
+def key_of(row: CheckpointRow, kind: str) -> str | None:
+    """The key of the record that a row was made of; None if it was made of none of this format."""
+    encoded = metas.decode(row).metadata
+    said = packed.decode(encoded).get(KEY) if encoded else None
+    if type(said) is not dict or said.get("from") != kind:
+        return None
+    key = said.get("key", said.get("id"))
+    return key if type(key) is str else None

@@ -1,0 +1,155 @@
+"""Sessions of the OpenAI Agents SDK in SQLite: its SQLiteSession, and AdvancedSQLiteSession with its branches.
+
+A session is a thread, and each item of it a checkpoint, whose state is the conversation up to that item. The branches
+of an AdvancedSQLiteSession are branches here: an item hangs where its branch had it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.codec import check
+from holdfast.errors import Unsupported
+from holdfast.handle import Holdfast
+from holdfast.importers.foreign import Entry, ForeignSource, Record, Unreadable
+from holdfast.importers.foreign_file import as_object, moment_of_text, read_json
+from holdfast.importers.frame import Unusable
+from holdfast.importers.lineage import Lineage, waits_for
+from holdfast.importers.options import Options
+from holdfast.importers.sqlite_file import SqliteFile
+
+FORMAT: Final = "openai-agents-sqlite"
+
+_TABLES: Final = {
+    "agent_sessions": frozenset({"session_id", "created_at", "updated_at"}),
+    "agent_messages": frozenset({"id", "session_id", "message_data", "created_at"}),
+}
+_STRUCTURE: Final = frozenset({"id", "session_id", "message_id", "branch_id", "sequence_number"})
+_SESSIONS: Final = "SELECT session_id, count(*) FROM agent_messages GROUP BY session_id ORDER BY min(id)"
+_NUMBERS: Final = "SELECT id FROM agent_messages WHERE session_id = ? ORDER BY id"
+_ROW: Final = "SELECT message_data, created_at FROM agent_messages WHERE id = ?"
+_BRANCHES: Final = (
+    "SELECT branch_id, message_id FROM message_structure WHERE session_id = ? ORDER BY branch_id, sequence_number, id"
+)
+_FIRST_BRANCHES: Final = "SELECT message_id, branch_id FROM message_structure WHERE session_id = ? ORDER BY id DESC"
+_AROUND_AN_ITEM: Final = 2  # a state and its list of messages
+
+
+def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+    """A database of SQLiteSession's. NotFound if there is none, InvalidArgument if it is something else."""
+    file = SqliteFile(path, _TABLES, "database of the OpenAI Agents SDK's SQLiteSession", options.max_file_bytes)
+    try:
+        sessions = file.listed(_SESSIONS)
+        has_branches = file.columns("message_structure") >= _STRUCTURE
+    except BaseException:
+        file.close()
+        raise
+    threads = [SessionRows(file, session, has_branches=has_branches) for session, _ in sessions]
+    return ForeignSource(FORMAT, hf, threads, sum(count for _, count in sessions), file.close)
+
+
+class _Item(msgspec.Struct, frozen=True):
+    """What is known of an item that was read. `waiting` are the calls up to it that have no output."""
+
+    step: int
+    waiting: frozenset[str]
+
+
+class SessionRows:
+    """The items of one session."""
+
+    has_unique_keys: Final = True
+
+    def __init__(self, file: SqliteFile, session: Any, *, has_branches: bool) -> None:
+        self.name: Final = session if type(session) is str else f"session {session!r}"
+        self._file = file
+        self._session = session
+        self._has_branches = has_branches
+
+    def records(self) -> Iterator[Entry]:
+        """See `ForeignThread`. One bad row hinders no other."""
+        if type(self._session) is not str or not self._session:
+            yield Unreadable(None, "its session id is empty, or no text")
+            return
+        numbers = [number for (number,) in self._file.rows(_NUMBERS, self._session)]
+        parents, branches = self._structure(numbers)
+        lineage = Lineage(lambda key: [self._read(int(key))[0]])
+        items: dict[int, _Item] = {}
+        for number in numbers:
+            try:
+                item, created_at = self._read(number)
+            except Unusable as error:
+                yield Unreadable(f"message {number}", str(error))
+                continue
+            parent = parents.get(number)
+            while parent is not None and parent not in items:
+                parent = parents.get(parent)  # what cannot be read is left out
+            before = _Item(0, frozenset()) if parent is None else items[parent]
+            key, above = str(number), None if parent is None else str(parent)
+            lineage.put(key, above, [item])
+            known = items[number] = _Item(before.step + 1, _waiting(before.waiting, item))
+            yield Record(
+                id=key,
+                step=known.step,
+                created_at=moment_of_text(created_at),
+                state={"messages": lineage.up_to(key)},
+                parent=above,
+                trigger=_kind(item),
+                metadata={} if number not in branches else {"branch": branches[number]},
+                resume_hint=waits_for(len(known.waiting)),
+            )
+
+    def _read(self, number: int) -> tuple[dict[str, Any], object]:
+        data, created_at = self._file.row(_ROW, number)
+        if type(data) is not str:
+            raise Unusable("its data is no text")
+        item = as_object(read_json(data), "it")
+        try:
+            check.check(item, _AROUND_AN_ITEM)
+        except Unsupported as error:
+            raise Unusable(str(error)) from None
+        return item, created_at
+
+    def _structure(self, numbers: list[int]) -> tuple[dict[int, int | None], dict[int, str]]:
+        """The item before each, and the branch in which each was added; in one line if there are no branches."""
+        parents: dict[int, int | None] = {}
+        branches: dict[int, str] = {}
+        if self._has_branches:
+            there = set(numbers)
+            last: tuple[object, int | None] = None, None
+            for branch, number in self._file.rows(_BRANCHES, self._session):
+                if number not in there:
+                    continue  # deleted
+                before = last[1] if last[0] == branch else None
+                # Of an item that several branches have, all agree. An item is never older than the one before it.
+                if before is None or before < number:
+                    parents.setdefault(number, before)
+                last = branch, number
+            rows = self._file.rows(_FIRST_BRANCHES, self._session)
+            branches = {number: branch for number, branch in rows if type(branch) is str}
+        before = None
+        for number in numbers:
+            parents.setdefault(number, before)
+            before = number
+        return parents, branches
+
+
+def _kind(item: dict[str, Any]) -> str:
+    """What an item is: its type, or the role of who said it."""
+    for name in ("type", "role"):
+        found = item.get(name)
+        if type(found) is str and found and (name, found) != ("type", "message"):
+            return found
+    return "import"
+
+
+def _waiting(before: frozenset[str], item: dict[str, Any]) -> frozenset[str]:
+    call, kind = item.get("call_id"), item.get("type")
+    if type(call) is not str or type(kind) is not str:
+        return before
+    if kind.endswith("_output"):
+        return before - {call}
+    return before | {call} if kind.endswith("_call") else before

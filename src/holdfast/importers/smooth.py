@@ -1,0 +1,72 @@
+"""Checkpoints of Smooth's engine, as its stores have them: an agent, an iteration, and a conversation as a whole.
+
+An agent is a thread. Smooth knows no parents: each checkpoint follows the one that was saved before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime
+from typing import Any
+
+from holdfast.importers.foreign import Record
+from holdfast.importers.foreign_file import Fields, as_object
+from holdfast.importers.frame import Unusable
+from holdfast.importers.lineage import waits_for
+
+
+def record(
+    *,
+    id: str,
+    agent: str,
+    iteration: object,
+    conversation: object,
+    metadata: object,
+    created_at: datetime | None,
+    key: str | None = None,
+    rest: dict[str, Any] | None = None,
+) -> Record:
+    """A checkpoint as ours. Unusable if its conversation is none."""
+    if type(iteration) is not int or not 0 <= iteration < 2**63:
+        raise Unusable("it has no iteration" if iteration is None else "its iteration is no whole number")
+    fields = Fields(as_object(conversation, "its conversation"))
+    messages = [as_object(each, "a message of it") for each in fields.items("messages")]
+    state: dict[str, Any] = {"messages": messages}
+    if (conversation_id := fields.take("id")) is not None:
+        state["conversation_id"] = conversation_id
+    state.update(fields.rest)
+    kept = dict(rest or {})
+    remarks: list[str] = []
+    if type(metadata) is not dict:
+        if metadata is not None:
+            remarks.append("its metadata is no JSON object; it is kept as it is, and is no metadata of the checkpoint")
+            kept["metadata"] = metadata
+        metadata = {}
+    if created_at is None:
+        remarks.append("its time is none; it has the time of the import")
+    return Record(
+        id=id,
+        key=key,
+        step=iteration,
+        created_at=created_at,
+        state=state,
+        metadata=metadata,
+        agent=agent,
+        resume_hint=waits_for(unanswered(messages)),
+        rest=kept,
+        remarks=tuple(remarks),
+    )
+
+
+def unanswered(messages: Iterable[dict[str, Any]]) -> int:
+    """How many of the tool calls have no result. Smooth saves after each result of several."""
+    waiting: set[str] = set()
+    for message in messages:
+        calls = message.get("tool_calls")
+        for call in calls if type(calls) is list else ():
+            if type(call) is dict and type(call.get("id")) is str:
+                waiting.add(call["id"])
+        answered = message.get("tool_call_id")
+        if type(answered) is str:
+            waiting.discard(answered)
+    return len(waiting)

@@ -1,0 +1,129 @@
+"""Smooth's FileCheckpointStore: `{folder}/{agent}/{id}.json`, each file a checkpoint with its whole conversation."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import PurePath
+from typing import Final, NamedTuple
+
+from holdfast.errors import InvalidArgument, NotFound
+from holdfast.handle import Holdfast
+from holdfast.importers import smooth
+from holdfast.importers.foreign import Entry, ForeignSource, Record, Unreadable
+from holdfast.importers.foreign_file import Fields, entries, moment_of_text, object_of, read, shown_name
+from holdfast.importers.frame import Unusable
+from holdfast.importers.options import Options
+
+FORMAT: Final = "smooth-file"
+_DEEPEST: Final = 32
+_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+
+
+def open_smooth_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
+    """A folder of FileCheckpointStore's. NotFound if there is none, InvalidArgument if it is something else."""
+    agents = [AgentFolder(path, agent, options.max_file_bytes) for agent in _agents(path)]
+    size = sum(agent.size() for agent in agents)
+    if not agents:
+        raise InvalidArgument(f"{path} is no folder of Smooth's FileCheckpointStore: it holds no AGENT/ID.json")
+    return ForeignSource(FORMAT, hf, agents, size)
+
+
+class _Place(NamedTuple):
+    """Where a checkpoint stands among the others: by its time, which a file has to the nanosecond."""
+
+    moment: datetime
+    written: str
+    iteration: int
+    file: str
+
+
+class AgentFolder:
+    """The checkpoints of one agent."""
+
+    has_unique_keys: Final = True
+
+    def __init__(self, root: str, agent: str, limit: int) -> None:
+        self.name: Final = shown_name(agent)
+        self._folder = os.path.join(root, *PurePath(agent).parts)
+        self._limit = limit
+
+    def size(self) -> int:
+        try:
+            return len(self._files())
+        except (InvalidArgument, NotFound):
+            return 0
+
+    def records(self) -> Iterator[Entry]:
+        """See `ForeignThread`. One bad file hinders no other."""
+        places: list[_Place] = []
+        try:
+            files = self._files()
+        except (InvalidArgument, NotFound) as error:
+            yield Unreadable(None, str(error))
+            return
+        for file in files:
+            try:
+                places.append(self._place(file))
+            except Unusable as error:
+                yield Unreadable(f"file {shown_name(file)}", str(error))
+        for place in sorted(places):
+            try:
+                yield self._record(place.file)
+            except Unusable as error:
+                yield Unreadable(f"file {shown_name(place.file)}", str(error))
+
+    def _files(self) -> list[str]:
+        return [entry.name for entry in entries(self._folder) if entry.name.endswith(".json")]
+
+    def _place(self, file: str) -> _Place:
+        said = self._read(file)
+        iteration, written = said.take("iteration"), said.take("created_at")
+        return _Place(
+            moment_of_text(written) or _NEVER,
+            written if type(written) is str else "",
+            iteration if type(iteration) is int else 0,
+            file,
+        )
+
+    def _record(self, file: str) -> Record:
+        said = self._read(file)
+        agent = said.text("agent_id")
+        if agent != self.name:
+            raise Unusable("it is in the folder of one agent and says that it is of another")
+        stem, id = file.removesuffix(".json"), said.text("id")
+        written = said.take("created_at")
+        return smooth.record(
+            id=id,
+            key=None if id == stem else stem,
+            agent=agent,
+            iteration=said.take("iteration"),
+            conversation=said.take("conversation"),
+            metadata=said.take("metadata"),
+            created_at=moment_of_text(written),
+            # Ours has microseconds.
+            rest={**said.rest, "created_at": written},
+        )
+
+    def _read(self, file: str) -> Fields:
+        return Fields(object_of(read(os.path.join(self._folder, file), self._limit)))
+
+
+def _agents(path: str) -> Iterator[str]:
+    """The folders that hold files, as agents are named: one whose id has a slash is in a folder of a folder."""
+    waiting = [""]
+    while waiting:
+        agent = waiting.pop()
+        try:
+            found = entries(os.path.join(path, agent) if agent else path)
+        except (InvalidArgument, NotFound):
+            if not agent:
+                raise
+            yield agent  # who reads it tells why it cannot be
+            continue
+        if agent and any(entry.name.endswith(".json") and not entry.is_dir() for entry in found):
+            yield agent
+        if agent.count("/") < _DEEPEST:
+            folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
+            waiting.extend(f"{agent}/{name}" if agent else name for name in reversed(folders))
