@@ -14,6 +14,7 @@ from holdfast.cli.exits import Exit
 from tests.cli import looked
 from tests.cli.conftest import Folder
 from tests.cli.looked import VERBS, Say, golden
+from tests.looking.test_commands import words as parted
 
 say = looked.say  # fixtures are found by where they stand
 store = looked.store
@@ -25,19 +26,30 @@ def test_threads(say: Say) -> None:
     assert out == (
         "THREAD      STATUS             STEP  SAVES   SIZE  AGE  AGENT\n"
         "invoice     waiting (approve)     0      1    1 B   1m\n"
-        "notes       running               3      4   13 B   1m\n"
-        "notes-fork  running               2      1    4 B   1m\n"
+        "notes       saved                 3      4   13 B   1m\n"
+        "notes-fork  saved                 2      1    4 B   1m\n"
         "shop        in doubt (post)       1      2  140 B   1m  clerk\n"
     ), out
     assert err == ""
 
 
+def test_a_thread_without_a_run_is_saved_as_its_writer_said(say: Say, store: Path) -> None:
+    with holdfast.open(store, durability="off") as hf:
+        hf.thread("notes").save({}, status="failed")
+    _, out, _ = say("threads", "notes")
+    assert [re.split("  +", line)[1] for line in out.splitlines()[1:]] == ["saved as failed", "saved"]
+    assert "\n  saved as failed\n" in say("show", "notes")[1]
+    assert "\n  saved\n" in say("show", "notes-fork")[1]
+    assert "\n  saved\n" in say("show", "shop@0")[1]  # of its run, only the head tells how that stands
+
+
 def test_threads_are_cut_to_the_width(say: Say, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("COLUMNS", "60")
-    code, out, _ = say("threads")
-    assert code == 0
-    assert max(map(paint.cells, out.splitlines())) <= 60
-    assert "evil \\x1b… " in out
+    for width in (60, 40, 20):
+        monkeypatch.setenv("COLUMNS", str(width))
+        code, out, _ = say("threads")
+        assert code == 0
+        assert max(map(paint.cells, out.splitlines())) <= width
+        assert "\nevil \\x" in out
 
 
 def test_threads_by_status_prefix_and_age(say: Say) -> None:
@@ -58,11 +70,20 @@ def test_threads_by_status_prefix_and_age(say: Say) -> None:
 def test_a_page_of_threads_says_how_to_go_on(say: Say) -> None:
     code, out, err = say("threads", "--limit", "2")
     assert (code, len(out.splitlines())) == (0, 3)
-    assert re.fullmatch(r"there are more: --after 'evil .*', or --limit 0 for all\n", err)
+    assert re.fullmatch(r"there are more: --after \$'evil \\x1b.*', or --limit 0 for all\n", err)
     _, out, err = say("threads", "--after", "notes", "--limit", "0")
     assert [line.split()[0] for line in out.splitlines()] == ["THREAD", "notes-fork", "shop"]
     assert err == ""
     assert say("threads", "zzz") == (0, "", "no such threads\n")
+    paged: list[str] = []
+    given: tuple[str, ...] = ()
+    for _ in range(6):
+        _, out, err = say("threads", "--sort", "newest", "--limit", "1", *given)
+        paged.append(out.splitlines()[1].split()[0])
+        told = re.match(r"there are more: (--after.*), or", err)
+        given = tuple(parted(told[1])) if told is not None else ()
+    assert given == ()
+    assert sorted(paged) == ["done", "evil", "invoice", "notes", "notes-fork", "shop"]
 
 
 def test_log(say: Say) -> None:
@@ -123,6 +144,16 @@ def test_log_marks_crashes_and_resumes(folder: Folder) -> None:
     )
 
 
+def test_log_says_how_many_resumes_it_cannot_mark(say: Say, store: Path) -> None:
+    with holdfast.open(store, durability="off") as hf:
+        for _ in range(30):
+            with hf.run("often", start={}):
+                pass
+    code, out, err = say("log", "often")
+    assert (code, out.count("! idle; resumed ")) == (0, 24)
+    assert err == "5 of 29 resumes are not marked: only the newest are kept\n"
+
+
 def test_show_a_chat(say: Say) -> None:
     code, out, err = say("show", "shop")
     assert (code, err) == (0, "")
@@ -130,10 +161,12 @@ def test_show_a_chat(say: Say) -> None:
         "shop (head)\n"
         "  step 1, checkpoint 2, ID-00000002\n"
         "  MOMENT (1m ago), 140 B, step\n"
-        "  in doubt: post, call 5; hf.settle decides\n"
+        "  in doubt: post, call 5; `holdfast settle` decides\n"
         "  agent clerk\n"
         "  resume: goes on after step 1; 2 calls answered from the journal; 1 needs somebody's answer first\n"
-        "    holdfast settle shop 5 --happened RESULT | --not-done | --give-up\n"
+        "    holdfast settle shop 5 --happened RESULT\n"
+        "    holdfast settle shop 5 --not-done\n"
+        "    holdfast settle shop 5 --give-up\n"
         "\n"
         "[0] user\n"
         "    go\n"
@@ -168,6 +201,7 @@ def test_diff(say: Say) -> None:
     assert say("diff", "notes") == (0, '~ $.n  1 → 10\n+ $.text  "new"\n', "")
     assert say("diff", "notes", "notes-fork") == (0, '- $.text  "new"\n~ $.n  10 → 1\n', "")
     assert say("diff", "notes", "notes") == (0, "", "nothing differs\n")
+    assert say("diff", "notes-fork") == (0, "", "nothing differs\n")  # from what it was forked from
     code, _, err = say("diff", "notes@1")
     assert (code, err) == (
         3,
@@ -186,6 +220,11 @@ def test_effects(say: Say) -> None:
     code, out, _ = say("effects", "shop", "--in-doubt", "--full")
     assert code == Exit.IN_DOUBT
     assert [line.split()[0] for line in out.splitlines()] == ["NO", "5", ">"]
+    code, out, _ = say("effects", "shop@1")
+    assert [line.split()[0] for line in out.splitlines()] == ["NO", "1", "2"]  # those that led to that checkpoint
+    assert say("effects", "shop@0", "--json")[1].endswith('"effects": []\n}\n')
+    _, out, _ = say("effects", "shop", "--after", "1", "--limit", "2")
+    assert [line.split()[0] for line in out.splitlines()] == ["NO", "2", "3"]
     assert say("effects", "notes") == (0, "", "no calls were recorded\n")
     assert say("effects", "invoice", "--in-doubt") == (0, "", "no calls in doubt\n")
 
@@ -196,7 +235,9 @@ def test_waiting(say: Say) -> None:
     assert out == (
         "shop  in doubt post  1m ago\n"
         '  {"letter": "Dear Sir"}\n'
-        "  holdfast settle shop 5 --happened RESULT | --not-done | --give-up\n"
+        "  holdfast settle shop 5 --happened RESULT\n"
+        "  holdfast settle shop 5 --not-done\n"
+        "  holdfast settle shop 5 --give-up\n"
         "invoice  asks approve  1m ago\n"
         '  {"amount": 3}\n'
         "  holdfast answer invoice approve VALUE\n"
@@ -222,21 +263,26 @@ def test_interrupted(say: Say, folder: Folder) -> None:
         code, out, _ = folder.run("interrupted", "--store", "agent.db", *words)
         assert code == Exit.IN_DOUBT
         assert "goes on after step 0; 1 needs somebody's answer first" in out
-        assert "holdfast settle t 1 --happened RESULT | --not-done | --give-up" in out
-        assert out.endswith("holdfast resume APP t\n")
+        address = f" --store {folder.store}\n"
+        assert f"holdfast settle t 1 --happened RESULT{address}" in out
+        assert f"holdfast settle t 1 --not-done{address}" in out
+        assert out.endswith(f"holdfast resume APP t{address}")
 
 
 def test_stuck(say: Say) -> None:
     assert say("stuck") == (0, "", "nothing is stuck\n")
     code, out, _ = say("stuck", "--older", "0s")
     assert code == 0
-    assert "shop  waiting, for 1m\n  in doubt: post, call 5; hf.settle decides\n" in out
+    assert "shop  waiting, for 1m\n  in doubt: post, call 5; `holdfast settle` decides\n" in out
 
 
 def test_stats(say: Say, store: Path) -> None:
     code, out, _ = say("stats")
     assert code == 0
-    assert "threads      6\ncheckpoints  11\n  completed  1\n" in out
+    assert "threads      6\ncheckpoints  11\n" in out
+    assert (
+        "\nthreads by the status of their last save; `holdfast threads` tells how their runs stand:\n  completed" in out
+    )
     _, out, _ = say("stats", "notes")
     assert out.startswith("threads      1\ncheckpoints  4\n")
     assert "stored" not in out
@@ -249,6 +295,7 @@ def test_doctor(say: Say, store: Path) -> None:
     assert all(
         f"\nok  {name}" in out for name in ("read", "write", "settings", "encryption", "clock", "disk", "versions")
     )
+    assert "journal_mode wal, synchronous FULL, secure_delete 1" in " ".join(out.split())
     assert holdfast.open(store).verify().ok
 
 
@@ -265,9 +312,9 @@ def test_watch_what_has_ended(say: Say) -> None:
     assert (code, out[10:]) == (0, "completed\n")
     code, out, _ = say("watch", "shop", "--until-idle")
     assert code == 0
-    assert out[10:] == "in doubt: post, call 5; hf.settle decides\n"
-    code, out, _ = say("watch", "notes")  # it has no run, so nothing will come
-    assert (code, out[10:]) == (0, "running\n")
+    assert out[10:] == "in doubt: post, call 5; `holdfast settle` decides\n"
+    code, out, _ = say("watch", "notes", "--until-idle")  # nobody runs it
+    assert (code, out[10:]) == (0, "saved\n")
 
 
 def test_watch_follows_a_run(folder: Folder) -> None:
@@ -282,6 +329,20 @@ def test_watch_follows_a_run(folder: Folder) -> None:
     assert [event["standing"] for event in events if event["standing"]] == ["running", "completed"]
     assert [event["checkpoint"]["step"] for event in events if event["checkpoint"]] == [1]
     assert [event["call"]["kind"] for event in events if event["call"]] == ["model"]
+
+
+def test_watch_follows_a_thread_that_has_no_run(folder: Folder) -> None:
+    with folder.open() as hf:
+        hf.thread("plain").save({"n": 0})
+        watching = folder.start("watch", "plain", "--store", "agent.db", "--interval", "0.02", "--json")
+        watching.wait_until(lambda: '"running"' in watching.out)
+        hf.thread("plain").save({"n": 1})
+        watching.wait_until(lambda: '"seq": 2' in watching.out)
+        with hf.run("plain") as run:  # and on, when one begins
+            run.finish()
+        assert watching.end() == 0
+    events = [json.loads(line) for line in watching.out.splitlines()]
+    assert events[-1]["standing"] == "completed"
 
 
 @pytest.mark.parametrize("words", VERBS, ids=lambda words: words[0])

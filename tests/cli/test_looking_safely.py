@@ -6,8 +6,10 @@ import io
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -43,7 +45,7 @@ def test_nothing_that_is_stored_reaches_the_terminal_raw(say: Say, store: Path) 
         ("effects", name),
         ("stats", name),
         ("stuck", "--older", "0"),
-        ("watch", name),
+        ("watch", name, "--until-idle"),
         ("show", f"{name}x"),
         ("show", f"{name}@nothing{HOSTILE}"),
     ):
@@ -105,6 +107,19 @@ def test_colours_on_a_terminal(
     assert not OBEYED.search(plain)
 
 
+def test_coloured_lines_are_cut_too(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    for words in (["log", "notes"], ["log", "shop", "--calls"], ["threads"], ["effects", "shop"]):
+        for width in (80, 30, 17):
+            monkeypatch.setenv("COLUMNS", str(width))
+            terminal = Terminal()
+            monkeypatch.setattr(sys, "stdout", terminal)
+            main(words)
+            for line in terminal.getvalue().splitlines():
+                assert len(re.sub(r"\x1b\[\d+m", "", line)) <= width
+                assert line.count("\x1b[0m") * 2 == line.count("\x1b[")  # what is coloured ends where it is cut
+
+
 def test_into_a_pipe_there_are_no_colours(folder: Folder) -> None:
     with folder.open() as hf:
         fill(hf)
@@ -140,8 +155,50 @@ def test_who_closes_the_pipe_sees_no_traceback(store: Path) -> None:
         timeout=60,
     )
     os.close(writer)
-    assert done.returncode == 1
-    assert done.stderr == "holdfast threads: stdout takes no more (Broken pipe)\n"
+    assert done.returncode == 141  # as of a program that the system ends for it
+    assert done.stderr == ""
+
+
+def test_a_damaged_journal_hides_nothing_else(say: Say, store: Path) -> None:
+    """One entry of the open step is hurt: the state is whole, and so are the other entries, and other threads."""
+    with closing(sqlite3.connect(store)) as connection:
+        [(number,)] = connection.execute("SELECT thread_no FROM thread WHERE name = ?", (b"shop",)).fetchall()
+    wholes.change_blob(store, "effect", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 4", wholes.flip)
+    said = "cannot be read: "
+    whole = say("show", "shop", "--raw")
+    assert (whole[0], whole[2]) == (0, "")  # the state alone needs no journal
+    assert json.loads(whole[1])["messages"]
+    for words, shown in (
+        (("show", "shop"), "turn 1"),
+        (("show", "shop", "--json"), '"state"'),
+        (("effects", "shop"), "irreversible"),
+        (("log", "shop"), "step 1"),
+    ):
+        code, out, err = say(*words)
+        assert (code, shown in out) == (1, True)
+        assert err.startswith(said)
+        assert err.count("\n") == 1
+    assert [line.split()[0] for line in say("effects", "shop")[1].splitlines()] == ["NO", "1", "2", "3", "5"]
+    assert say("waiting")[0] == 5  # the question is whole, and the call is in doubt
+    wholes.change_blob(store, "effect", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 5", wholes.flip)
+    code, out, err = say("waiting")
+    assert (code, "invoice  asks approve" in out) == (1, True)
+    assert err.startswith(said)
+    assert say("interrupted")[0] == 0
+    code, _, err = say("waiting", "post")
+    assert (code, err.count("\n")) == (1, 1)  # and not that there is nothing
+    code, out, _ = say("stuck", "--older", "0")
+    assert (code, "invoice" in out) == (1, True)
+
+
+def test_an_int_of_very_many_digits_is_shown(say: Say, store: Path) -> None:
+    with holdfast.open(store, durability="off") as hf:
+        hf.thread("large").save({"n": 1})
+        hf.thread("large").save({"n": 10**5000, 10**5000: 1})
+    for words in (("show",), ("show", "--tree"), ("show", "--raw"), ("show", "--json"), ("diff",), ("diff", "--json")):
+        code, out, _ = say(words[0], "large", *words[1:])
+        assert code == 0
+        assert f"{hex(10**5000)[:30]}" in out
 
 
 def test_what_is_damaged_is_said_and_the_rest_is_shown(

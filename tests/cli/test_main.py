@@ -179,6 +179,7 @@ def test_the_exit_codes_are_firm() -> None:
         ("CONFLICT", 4),
         ("IN_DOUBT", 5),
         ("INTERRUPTED", 130),
+        ("UNREAD", 141),
     ]
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
 from tests.threads.wholes import fill, opened
 
-VERBS = (("mark",), ("verify",), ("verify", "--json"), ("--help",), ("--version",))
+VERBS = (("mark",), ("verify",), ("verify", "--json"), ("--help",), ("--version",), ("log", "--help"), ("threads",))
 
 
 @pytest.fixture
@@ -54,14 +55,49 @@ def test_a_full_disk_is_an_error(words: tuple[str, ...]) -> None:
 
 
 @pytest.mark.usefixtures("store")
-def test_a_pipe_that_nobody_reads_any_more_is_one_too() -> None:
+def test_a_pipe_that_nobody_reads_any_more_ends_it_without_a_word() -> None:
     reads, writes = os.pipe()
     os.close(reads)
     try:
         code, said = command("mark", stdout=writes)
     finally:
         os.close(writes)
-    assert (code, said.count("\n")) == (Exit.ERROR, 1)
+    assert (code, said) == (Exit.UNREAD, "")
+
+
+@pytest.mark.usefixtures("store")
+@pytest.mark.parametrize(
+    ("line", "code"),
+    [
+        ("threads >&-", Exit.ERROR),
+        ("log --help >&-", Exit.ERROR),
+        ("threads 2>&-", Exit.OK),
+        ("show nothing 2>&-", Exit.NOT_FOUND),
+        ("prune --all --keep-last 1 2>&-", Exit.USAGE),
+        ("threads >&- 2>&-", Exit.ERROR),
+        ("threads <&-", Exit.OK),
+    ],
+)
+def test_what_was_closed_before_it_began(line: str, code: Exit) -> None:
+    done = subprocess.run(
+        ["/bin/sh", "-c", f"{shlex.quote(sys.executable)} -m holdfast {line}"],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    assert done.returncode == code
+    assert "Traceback" not in done.stderr
+    if ">&- 2" not in line and code == Exit.ERROR:
+        assert done.stderr.endswith("stdout is closed, so nothing can be written to it\n")
+
+
+@pytest.mark.parametrize("verb", ["prune", "fork", "label", "rewind", "tag"])
+def test_help_is_shown_where_the_encoding_does_not_have_it(verb: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    written = io.BytesIO()
+    monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding="ascii", write_through=True))
+    assert main([verb, "--help"]) == Exit.OK
+    assert written.getvalue().startswith(b"usage: ")
 
 
 def test_what_the_encoding_does_not_have_is_escaped(store: Path, monkeypatch: pytest.MonkeyPatch) -> None:

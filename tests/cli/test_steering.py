@@ -114,6 +114,10 @@ def test_fork_with_an_edited_state(store: Path, said: Said, monkeypatch: pytest.
     code, err = said.refused("fork", "notes", "bad", "--state", "state.json")
     assert code == Exit.USAGE
     assert "the state in state.json is not JSON (line 1, column 7)" in err
+    (store.parent / "null.json").write_text("null")
+    code, err = said.refused("fork", "notes", "bad", "--state", "null.json")
+    assert code == Exit.USAGE
+    assert "null" in err
     code, err = said.refused("fork", "notes", "bad", "--state", "none.json")
     assert code == Exit.USAGE
     assert "cannot read none.json" in err
@@ -407,44 +411,7 @@ def test_export_to_a_pipe_that_closes(store: Path, folder: Folder) -> None:
     assert "stdout takes no more" in done.stderr
 
 
-# -- completion, demo --------------------------------------------------------------------------------------------------
-
-
-def test_completion_in_bash(store: Path, said: Said, tmp_path: Path) -> None:
-    """In a real bash; names of threads are offered, and never obeyed."""
-    with opened(store) as hf:
-        hf.thread("n $(touch obeyed) `touch obeyed`").save({})
-    _, script, _ = said("completion", "bash")
-    (tmp_path / "script").write_text(script)
-    (tmp_path / "holdfast").write_text(f'#!/bin/sh\nexec {sys.executable} -m holdfast "$@"\n')
-    (tmp_path / "holdfast").chmod(0o755)
-
-    def offered(*words: str) -> list[str]:
-        line = " ".join(f"'{word}'" for word in ("holdfast", *words))
-        code = f'PATH="$PWD:$PATH"; . ./script; COMP_WORDS=({line}); COMP_CWORD={len(words)}; _holdfast; '
-        code += 'for each in "${COMPREPLY[@]}"; do printf "%s\\n" "$each"; done'
-        done = subprocess.run(["bash", "-c", code], capture_output=True, text=True, check=True, cwd=tmp_path)  # noqa: S607 - as above
-        assert not done.stderr
-        return done.stdout.splitlines()
-
-    assert offered("rew") == ["rewind"]
-    assert offered("rewind", "--past") == ["--past-effects"]
-    assert offered("rewind", "no") == ["notes"]
-    assert len(offered("drop", "n")) == 2
-    assert not (tmp_path / "obeyed").exists()
-
-
-def test_completion_of_other_shells(store: Path, said: Said) -> None:
-    for shell in ("bash", "zsh", "fish"):
-        code, told = said.json("completion", shell)
-        assert (code, told["shell"]) == (Exit.OK, shell)
-        assert "rewind" in told["script"]
-        assert "past-effects" in told["script"]
-    assert said.json("completion", "threads", "n") == (Exit.OK, {"threads": ["notes"]})
-    assert said("completion", "threads", "--store", "none.db") == (Exit.OK, "", "")
-    code, err = said.refused("completion", "tcsh")
-    assert code == Exit.USAGE
-    assert "fish" in err
+# -- demo --------------------------------------------------------------------------------------------------------------
 
 
 def test_demo(said: Said, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

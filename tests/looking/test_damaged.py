@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Literal, cast
+from typing import Any, Literal, cast
 
 import pytest
 
-from holdfast import Holdfast, Run
+from holdfast import Damaged, Holdfast, Run
 from holdfast.looking.accounts import account, weight
+from holdfast.looking.attention import interrupted, stuck_for, waiting
+from holdfast.looking.recovery import recovery
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import step_of, timeline
+from holdfast.stores.contract import Store
+from holdfast.stores.running import EffectRow
+from tests.runs.conftest import World
 from tests.threads.tables import KINDS, Tables
 
 NAMES = ("a", "b", "c", "d")
@@ -77,6 +82,106 @@ def test_an_entry_of_a_journal(tables: Tables) -> None:
         assert step_of(hf, hf.thread("b").load("@-1")).checkpoint.step == found.steps[0].checkpoint.step
         assert account(hf, NAMES).threads == 4
         assert listed(hf) == ([*NAMES], False)
+
+
+def asking(run: Run) -> None:
+    run.model(lambda: "yes")
+    run.model(lambda: "no")
+    run.wait("approve", {"amount": 3})
+
+
+@pytest.fixture
+def asked(tables: Tables) -> Tables:
+    """Two runs more that ask something, each after two model calls in the open step."""
+    with tables.opened() as hf:
+        for name in ("e", "f"):
+            with hf.run(name, start={}) as run:
+                asking(run)
+    return tables
+
+
+def test_an_entry_of_the_open_step(asked: Tables) -> None:
+    asked.change_blob("effect", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 1", _flip)
+    with asked.opened() as hf:
+        plan = recovery(hf, "e")
+        assert plan is not None
+        assert [(each.call.number, each.does) for each in plan.calls] == [(2, "answered"), (3, "wait")]
+        assert len(plan.lost) == 1
+        assert "journal entry 1" in plan.lost[0]
+        assert not plan.can_resume
+        assert plan.summary == plan.why_not
+        assert plan.summary.startswith("its journal is damaged: `holdfast repair`")
+        sound = recovery(hf, "f")
+        assert sound is not None
+        assert (sound.can_resume, sound.lost) == (True, ())
+        found, lost = waiting(hf)
+        assert [question.thread for question in found] == ["e", "f"]
+        assert lost == ()  # the questions themselves are whole
+        with pytest.raises(Damaged), hf.run("e"):  # what was said comes true
+            pass
+
+
+def test_the_entry_that_asks(asked: Tables) -> None:
+    asked.change_blob("effect", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 3", _flip)
+    with asked.opened() as hf:
+        found, lost = waiting(hf)
+        assert [question.thread for question in found] == ["f"]
+        assert len(lost) == 1
+        assert "journal entry 3" in lost[0]
+        stuck, lost = stuck_for(hf, 0)
+        assert [one.thread for one in stuck] == ["e", "f"]
+        assert len(lost) == 1
+        [e, f] = [line for line in threads(hf).threads if line.name in ("e", "f")]
+        assert (e.standing, e.waits_for, f.waits_for) == ("waiting", None, "approve")
+
+
+def thread_number(tables: Tables, name: str) -> int:
+    [(number,)] = tables.rows("SELECT thread_no FROM thread WHERE name = ?", name.encode())
+    return int(number)
+
+
+def test_the_record_of_a_run_hides_no_other(asked: Tables) -> None:
+    asked.execute("UPDATE run SET updated_at = updated_at + 1 WHERE thread_no = ?", thread_number(asked, "e"))
+    with asked.opened() as hf:
+        for found, lost in (waiting(hf), stuck_for(hf, 0)):
+            assert [one.thread for one in found] == ["f"]
+            assert len(lost) == 1
+        with pytest.raises(Damaged):
+            recovery(hf, "e")
+
+
+class Hurt:
+    """A store in which an entry of the journal of one thread cannot be read."""
+
+    def __init__(self, store: Store, thread: str, number: int) -> None:
+        self._store = store
+        self._thread = thread
+        self._number = number
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        row = self._store.thread(self._thread)
+        if row is not None and row.position.thread == thread and after < self._number <= after + limit:
+            raise Damaged(f"journal entry {self._number} is hurt")
+        return self._store.effects(thread, after=after, limit=limit)
+
+
+def test_an_interrupted_run_hides_no_other(world: World) -> None:
+    for name in ("g", "h"):
+        with world.dying(name, start={}) as run:
+            run.model(lambda: "yes", key="1")
+            run.model(lambda: "no", key="2")
+    with pytest.raises(Damaged):
+        list(world.open(store=hurt).interrupted())
+    found, lost = interrupted(world.open(store=hurt))
+    assert [(each.thread, plan.answered, plan.can_resume) for each, plan in found] == [("g", 1, False), ("h", 2, True)]
+    assert lost == ("journal entry 1 is hurt",)
+
+
+def hurt(store: Store) -> Store:
+    return cast("Store", Hurt(store, "g", 1))
 
 
 def _flip(record: bytearray) -> None:

@@ -8,6 +8,7 @@ import uuid
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from hypothesis import given
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import InvalidArgument
 from holdfast.looking import printable
-from holdfast.looking.checkup import checkup
+from holdfast.looking.checkup import Check, checkup
 from holdfast.looking.data import data_of
 from holdfast.looking.following import Follower
 from holdfast.looking.nearest import nearest_threads
@@ -24,9 +25,11 @@ from holdfast.looking.stats import stats, stored_bytes
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
+from holdfast.opening import Durability
 from holdfast.records import Lost
 from tests.looking.conftest import started
 from tests.runs.conftest import World
+from tests.threads.wholes import address as address_of
 
 
 @given(st.text(alphabet=st.characters()) | st.text(alphabet="\x1b\x9b\x07\r\n\t\u202e\u2066\u200b\ufeff\ud800a"))
@@ -68,6 +71,21 @@ def test_a_tree_is_unfolded_where_somebody_looks() -> None:
     for odd in ((9,), (0, 0, 0, 0), (-1,), (3, 0)):
         with pytest.raises(InvalidArgument):
             value_at(STATE, odd)
+
+
+def test_an_int_of_more_digits_than_python_converts() -> None:
+    large = 16**5000
+    value = {"n": large, large: -large, "set": {large, 1}, "pair": {(large, 1): 2}}
+    text = f"0x1{'0' * 5000}"
+    assert json.loads(json.dumps(data_of(value))) == {
+        "n": text,
+        text: f"-{text}",
+        "set": [text, 1],
+        "pair": {"<tuple>": 2},
+    }
+    assert data_of(10**4000) == 10**4000
+    node = node_of(large)
+    assert (node.kind, node.text, node.is_cut) == ("number", text[:200], True)
 
 
 def test_every_value_can_be_written_as_json() -> None:
@@ -136,6 +154,26 @@ def test_a_checkup_of_a_sound_store(world: World) -> None:
     assert found["encryption"].what == "off"
     assert "Python 3" in found["versions"].what
     assert hf.verify().ok
+
+
+def test_the_settings_are_looked_at(tmp_path: Path) -> None:
+    """As they are in the database: a handle that does not flush is told of."""
+    found: dict[str, dict[str, Check]] = {}
+    for kind in ("sqlite", "directory", "postgres", "memory"):
+        for durability in get_args(Durability)[::2]:
+            with holdfast.open(address_of(kind, tmp_path), durability=durability) as hf:
+                checks = {check.name: check for check in checkup(hf)}
+                if "settings" in checks:
+                    found.setdefault(kind, {})[durability] = checks["settings"]
+    assert set(found) == {"sqlite", "directory", "postgres"}
+    assert (found["sqlite"]["full"].ok, found["sqlite"]["off"].ok) == (True, False)
+    said = "journal_mode wal, synchronous FULL, secure_delete 1, "
+    assert found["sqlite"]["full"].what.startswith(said)
+    assert "synchronous OFF" in found["sqlite"]["off"].what
+    assert (found["directory"]["full"].ok, found["directory"]["off"].ok) == (True, False)
+    server = found["postgres"]["full"]
+    assert server.what.startswith("fsync ")
+    assert server.ok == ("fsync on, full_page_writes on" in server.what)
 
 
 def test_a_checkup_finds_a_clock_that_is_wrong(monkeypatch: pytest.MonkeyPatch) -> None:

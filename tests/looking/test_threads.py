@@ -131,6 +131,31 @@ def test_orders(world: World) -> None:
     )
 
 
+@pytest.mark.parametrize("order", ["newest", "oldest", "largest", "longest"])
+def test_the_next_page_does_not_depend_on_the_thread_that_the_last_ended_with(world: World, order: Order) -> None:
+    """On a live store it is saved again, or dropped, before somebody asks for more."""
+    hf = world.open()
+    for name in "abcdefgh":
+        hf.thread(name).save({"text": "x" * 10})
+    whole = names(threads(hf, order=order).threads)
+    first = threads(hf, order=order, limit=3)
+    assert names(first.threads) == whole[:3]
+    hf.thread(whole[2]).save({"text": "x" * 20})
+    second = threads(hf, order=order, after=first.after, limit=2)
+    assert names(second.threads) == whole[3:5]
+    hf.thread(whole[4]).drop()
+    third = threads(hf, order=order, after=second.after, limit=9)
+    assert [name for name in names(third.threads) if name != whole[2]] == whole[5:]
+
+
+def test_where_to_go_on_in_an_order_is_what_a_page_gave(world: World) -> None:
+    hf = world.open()
+    hf.thread("a:1").save({})
+    for odd in ("a", "x:a", "9" * 5000 + ":a", ":"):
+        with pytest.raises(InvalidArgument, match="what the last page"):
+            threads(hf, order="newest", after=odd)
+
+
 class Counted:
     """A store that counts what is read."""
 

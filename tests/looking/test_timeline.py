@@ -135,6 +135,7 @@ def test_only_the_newest_claims_are_kept_and_all_are_counted(world: World) -> No
     assert (found.crashed, found.resumed) == (30, 30)
     [step] = found.steps
     assert len(step.resumptions) == 24
+    assert found.unmarked == 6
 
 
 def test_calls_of_several_steps_belong_to_the_checkpoint_that_closed_them(world: World) -> None:

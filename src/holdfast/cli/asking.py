@@ -20,7 +20,7 @@ def may_go_on(arguments: Namespace) -> bool:
     """Whether what was shown is to be done. Nobody is asked where nobody could answer, or would read the question."""
     if arguments.yes or arguments.dry_run:
         return bool(arguments.yes)
-    if arguments.json or not (sys.stdin and sys.stdin.isatty() and sys.stderr.isatty()):
+    if arguments.json or not _is_asked():
         say("nothing was changed: say --yes to do it, or --dry-run to look only")
         return False
     sys.stderr.write("Go on? [y/N] ")
@@ -33,5 +33,8 @@ def may_go_on(arguments: Namespace) -> bool:
 
 def refused(arguments: Namespace) -> Exit:
     """How a verb ends that was not to go on: looking only is no mistake, leaving out --yes in a script is."""
-    is_asked = sys.stdin and sys.stdin.isatty() and sys.stderr.isatty() and not arguments.json
-    return Exit.OK if arguments.dry_run or is_asked else Exit.USAGE
+    return Exit.OK if arguments.dry_run or (_is_asked() and not arguments.json) else Exit.USAGE
+
+
+def _is_asked() -> bool:
+    return bool(sys.stdin and sys.stdin.isatty() and sys.stderr and sys.stderr.isatty())

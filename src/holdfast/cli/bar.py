@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import sys
+import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any
@@ -11,23 +12,72 @@ from typing import Any
 Show = Callable[[str, int, int | None], None]
 """Say what is being done, how much of it is, and of how much if that is known."""
 
+_PATIENCE = 0.5  # seconds before it is drawn: most is done by then, and `rich` takes a while to import
+
 
 @contextmanager
 def bar(begun: str) -> Generator[Show | None]:
-    """What shows how far something is. None where stderr is no terminal, or there is no `rich`: it is a nicety."""
-    if not sys.stderr.isatty():
+    """What shows how far something is, or how long it takes if nobody says.
+
+    None where stderr is no terminal. Nothing is drawn where there is no `rich`: it is a nicety.
+    """
+    if sys.stderr is None or not sys.stderr.isatty():
         yield None
         return
+    drawing = _Drawing(begun)
+    timer = threading.Timer(_PATIENCE, drawing.begin)
+    timer.daemon = True
+    timer.start()
     try:
-        console: Any = importlib.import_module("rich.console")
-        progress: Any = importlib.import_module("rich.progress")
-    except ImportError:
-        yield None
-        return
-    with progress.Progress(console=console.Console(stderr=True), transient=True) as drawn:
-        task = drawn.add_task(begun, total=None)
+        yield drawing.show
+    finally:
+        timer.cancel()
+        drawing.end()
 
-        def show(what: str, done: int, of: int | None) -> None:
-            drawn.update(task, description=what, completed=done, total=of)
 
-        yield show
+class _Drawing:
+    """What was said last, and the bar that shows it once it has begun."""
+
+    def __init__(self, what: str) -> None:
+        self._lock = threading.Lock()
+        self._said: tuple[str, int, int | None] = (what, 0, None)
+        self._drawn: Any = None
+        self._has_ended = False
+
+    def begin(self) -> None:
+        try:
+            console: Any = importlib.import_module("rich.console")
+            progress: Any = importlib.import_module("rich.progress")
+        except ImportError:
+            return
+        with self._lock:
+            if self._has_ended:
+                return
+            columns = (
+                progress.TextColumn("{task.description}"),
+                progress.BarColumn(),
+                progress.TextColumn("{task.fields[count]}"),
+                progress.TimeElapsedColumn(),
+            )
+            self._drawn = progress.Progress(*columns, console=console.Console(stderr=True), transient=True)
+            self._drawn.add_task(self._said[0], total=None, count="")
+            self._update()
+            self._drawn.start()
+
+    def show(self, what: str, done: int, of: int | None) -> None:
+        with self._lock:
+            self._said = (what, done, of)
+            if self._drawn is not None:
+                self._update()
+
+    def end(self) -> None:
+        with self._lock:
+            self._has_ended = True
+            if self._drawn is not None:
+                self._drawn.stop()
+                self._drawn = None
+
+    def _update(self) -> None:
+        what, done, of = self._said
+        count = f"{done:,} of {of:,}" if of is not None else f"{done:,}" if done else ""
+        self._drawn.update(0, description=what, completed=done, total=of, count=count)

@@ -19,6 +19,20 @@ from holdfast.errors import HoldfastError
 
 _MOST = 100  # names of threads that are offered
 _SHELLS = ("bash", "zsh", "fish")
+_FISH_THREADS = """\
+function __holdfast_threads
+    set -l given
+    set -l words (commandline -opc)
+    for at in (seq 2 (count $words))
+        switch $words[$at]
+            case --store --namespace
+                set -a given $words[$at] $words[(math $at + 1)]
+            case '--store=*' '--namespace=*'
+                set -a given $words[$at]
+        end
+    end
+    holdfast completion $given threads -- (commandline -ct) 2>/dev/null
+end"""
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -71,21 +85,39 @@ def _bash() -> str:
     return f"""\
 # Names of threads are never expanded: they may hold what a shell would obey.
 _holdfast() {{
-    local word="${{COMP_WORDS[COMP_CWORD]}}" options="" name
+    # bash parts words at : and @, too, of which names have many: so the line itself is read.
+    local line="${{COMP_LINE:0:COMP_POINT}}" word kept="" options="" name at last
+    local -a words given=()
+    read -ra words <<< "$line"
+    case "$line" in *[[:space:]]) words+=("") ;; esac
+    last=$((${{#words[@]}} - 1))
+    word="${{words[last]}}"
+    # What stands before the last of them stays: bash replaces only what comes behind it.
+    case "$word" in *[:@=]*) kept="${{word%"${{word##*[:@=]}}"}}" ;; esac
     COMPREPLY=()
-    if [ "$COMP_CWORD" -eq 1 ]; then
+    for ((at = 2; at < last; at++)); do
+        case "${{words[at]}}" in
+            --store | --namespace) given+=("${{words[at]}}" "${{words[at + 1]}}") ;;
+            --store=* | --namespace=*) given+=("${{words[at]}}") ;;
+        esac
+    done
+    if [ "$last" -eq 1 ]; then
         COMPREPLY=($(compgen -W "{" ".join(VERBS)}" -- "$word"))
         return
     fi
-    case "${{COMP_WORDS[1]}}" in
+    case "${{words[1]}}" in
 {cases}
+    esac
+    case "${{words[last - 1]}}" in
+        --store) return ;;  # a path
     esac
     case "$word" in
         -*) COMPREPLY=($(compgen -W "$options" -- "$word")) ;;
         *)
             while IFS= read -r name; do
-                COMPREPLY+=("$(printf '%q' "$name")")
-            done < <(holdfast completion threads "$word" 2>/dev/null)
+                name="$(printf '%q' "$name")"
+                COMPREPLY+=("${{name#"$kept"}}")
+            done < <(holdfast completion "${{given[@]}}" threads -- "$word" 2>/dev/null)
             ;;
     esac
 }}
@@ -99,10 +131,17 @@ def _zsh() -> str:
     return f"""\
 #compdef holdfast
 _holdfast() {{
-    local -a verbs options threads
+    local -a verbs options threads given
+    local at
     verbs=(
 {verbs}
     )
+    for ((at = 3; at < CURRENT; at++)); do
+        case "${{words[at]}}" in
+            --store | --namespace) given+=("${{words[at]}}" "${{(Q)words[at + 1]}}") ;;
+            --store=* | --namespace=*) given+=("${{(Q)words[at]}}") ;;
+        esac
+    done
     if (( CURRENT == 2 )); then
         _describe verb verbs
         return
@@ -113,7 +152,7 @@ _holdfast() {{
     if [[ "${{words[CURRENT]}}" == -* ]]; then
         compadd -- "${{options[@]}}"
     else
-        threads=("${{(@f)$(holdfast completion threads "${{words[CURRENT]}}" 2>/dev/null)}}")
+        threads=("${{(@f)$(holdfast completion "${{given[@]}}" threads -- "${{words[CURRENT]}}" 2>/dev/null)}}")
         compadd -- "${{threads[@]}}"
         _files
     fi
@@ -123,7 +162,8 @@ compdef _holdfast holdfast
 
 
 def _fish() -> str:
-    lines = [
+    lines = [_FISH_THREADS]
+    lines += [
         f"complete -c holdfast -n __fish_use_subcommand -f -a {name} -d {quote(verb.summary)}"
         for name, verb in VERBS.items()
     ]
@@ -132,8 +172,5 @@ def _fish() -> str:
             f"complete -c holdfast -n '__fish_seen_subcommand_from {verb}' -l {option.removeprefix('--')}"
             for option in options
         ]
-    lines.append(
-        "complete -c holdfast -n 'not __fish_use_subcommand' -a '(holdfast completion threads (commandline -ct) "
-        "2>/dev/null)'"
-    )
+    lines.append("complete -c holdfast -n 'not __fish_use_subcommand' -a '(__holdfast_threads)'")
     return "\n".join(lines) + "\n"

@@ -1,25 +1,25 @@
 """Show what changed between two checkpoints, of one thread or of two: what was added, removed, changed, and where.
 
 A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, it is what
-changed from the checkpoint before it.
+changed from the checkpoint before it; of a fork's first, from what it was forked from.
 """
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
-from typing import Any
 
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
 from holdfast.cli.paint import Colour, columns, cut, painted
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
+from holdfast.cli.talks import in_a_line
 from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.references import Found, find
+from holdfast.looking.timeline import timeline
 from holdfast.threads.diff import Change, diff
 from holdfast.threads.references import shown
 
@@ -55,14 +55,22 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
     if b is None:
         if first.checkpoint.parent is None:
             raise NotFound(f"{shown(a)} is the first checkpoint of its thread; name another to compare it with")
-        name, id = first.thread, first.checkpoint.parent
         try:
-            return find(hf, f"{name}@{id}"), first
+            return find(hf, _before(hf, first)), first
         except NotFound:
             raise NotFound(
-                f"the checkpoint before {shown(a)} is not in this thread any more; name another to compare it with"
+                f"the checkpoint before {shown(a)} is not there any more; name another to compare it with"
             ) from None
     return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
+
+
+def _before(hf: Holdfast, found: Found) -> str:
+    """A reference to what a checkpoint came from: of its thread, or of the one that it was forked from."""
+    if found.checkpoint.seq == 1:
+        origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from
+        if origin is not None:
+            return origin
+    return f"{found.thread}@{found.checkpoint.parent}"
 
 
 def _line(change: Change) -> str:
@@ -71,11 +79,7 @@ def _line(change: Change) -> str:
     room = max(columns() - len(path) - 4, 24)
     if change.kind == "changed":
         half = (room - 3) // 2
-        text = f"{cut(_text(change.before), half)} → {cut(_text(change.after), half)}"
+        text = f"{cut(in_a_line(change.before), half)} → {cut(in_a_line(change.after), half)}"
     else:
-        text = cut(_text(change.after if change.kind == "added" else change.before), room)
+        text = cut(in_a_line(change.after if change.kind == "added" else change.before), room)
     return f"{painted(f'{mark} {path}', colour)}  {text}"
-
-
-def _text(value: Any) -> str:
-    return line(json.dumps(data_of(value), ensure_ascii=False))

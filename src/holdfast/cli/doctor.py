@@ -1,4 +1,5 @@
-"""Look whether a store can be worked with: reached, read, written, settings, clock, disk, versions.
+"""Look whether a store can be worked with: reached, read, written, the settings of its database as
+they are, clock, disk, versions.
 
 Ends with 1 if something is not as it should be. Whether what is stored is sound is what `holdfast verify` looks at.
 """

@@ -9,10 +9,12 @@ from __future__ import annotations
 from argparse import ArgumentParser, Namespace
 
 from holdfast.cli.asking import add_yes, may_go_on, refused
+from holdfast.cli.bar import Show, bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import LeaseHeld
+from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.threads.references import shown
 
@@ -38,11 +40,8 @@ def run(arguments: Namespace) -> int:
                 put(f"{shown(row.name)}: {counted(row.count, 'checkpoint')}{journal}, {row.summary.status}")
         is_done = may_go_on(arguments)
         if is_done:
-            for done, name in enumerate(names):
-                try:
-                    hf.thread(name).drop()
-                except LeaseHeld as error:
-                    raise LeaseHeld(f"{shown(name)}: {error}; dropped before it: {done} of {len(names)}") from error
+            with bar("dropping") as show:
+                _drop(hf, names, show)
     if arguments.json:
         gone = [
             {"thread": row.name, "checkpoints": row.count, "entries": entries, "status": row.summary.status}
@@ -52,3 +51,13 @@ def run(arguments: Namespace) -> int:
     elif is_done:
         put(f"{counted(len(names), 'thread')} dropped")
     return Exit.OK if is_done else refused(arguments)
+
+
+def _drop(hf: Holdfast, names: list[str], show: Show | None) -> None:
+    for done, name in enumerate(names):
+        if show is not None:
+            show("dropping", done, len(names))
+        try:
+            hf.thread(name).drop()
+        except LeaseHeld as error:
+            raise LeaseHeld(f"{shown(name)}: {error}; dropped before it: {done} of {len(names)}") from error

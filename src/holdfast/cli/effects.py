@@ -1,33 +1,38 @@
 """Show the journal of a thread: every call that was recorded, oldest first, and what became of it.
 
+With THREAD@REF, see `holdfast show`, only the calls of the step that this checkpoint closed.
 --in-doubt shows only calls that were begun and whose outcome nobody recorded; `holdfast settle` decides them. Ends
 with 5 if there are some. --full shows arguments and results.
 """
 
 from __future__ import annotations
 
-import json
 from argparse import ArgumentParser, Namespace
-from typing import Any
+from collections.abc import Iterator
 
 from holdfast.cli.amounts import age, span
+from holdfast.cli.bar import Show, bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.numbers import count
 from holdfast.cli.paint import Colour, columns, cut
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.table import Column, table
 from holdfast.cli.talk import say
+from holdfast.cli.talks import in_a_line
+from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL, effects
 from holdfast.looking.data import data_of
-from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
+from holdfast.looking.references import find, split
 from holdfast.looking.threads import thread_line
+from holdfast.looking.timeline import step_of
+from holdfast.looking.whole import Lost, whole
 from holdfast.records import Effect
 
 _ACTING = ("idempotent", "irreversible")
-
-
+_PAGE = 500
 _COLOURS: dict[str, Colour] = {
     "in doubt": "yellow",
     "unstored": "yellow",
@@ -51,7 +56,7 @@ _COLUMNS = (
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD", help="whose journal")
+    parser.add_argument("thread", metavar="THREAD[@REF]", help="whose journal")
     parser.add_argument("--in-doubt", action="store_true", help="only calls in doubt")
     parser.add_argument("--full", action="store_true", help="with arguments and results")
     parser.add_argument("--after", metavar="N", type=count, default=0, help="only those with a higher number")
@@ -62,28 +67,50 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf:
-        row = existing(hf, arguments.thread)
+    lost: Lost = {}
+    with open_existing(arguments) as hf, bar("reading") as show:
+        row, ref = split(hf, arguments.thread)
         standing = thread_line(hf, row)
         is_held = standing.standing == "running"
+        which = None if ref == "@-1" and row.name == arguments.thread else _numbers(hf, arguments.thread)
         found: list[Effect] = []
-        after, most = arguments.after, arguments.limit or 1 << 40
-        while len(found) < most and (
-            page := effects(hf._session.store, row.position.thread, after=after, limit=min(most - len(found), 500))
-        ):
-            after = page[-1].number
-            found += [each for each in page if not arguments.in_doubt or is_doubtful(each, is_held=is_held)]
+        most = arguments.limit or 1 << 40
+        for each in _journal(hf, row.position.thread, arguments.after, which, lost, show):
+            if arguments.in_doubt and not is_doubtful(each, is_held=is_held):
+                continue
+            if len(found) == most:
+                break
+            found.append(each)
     if arguments.json:
         put_json({"thread": row.name, "in_doubt": standing.in_doubt, "effects": [data_of(each) for each in found]})
     elif found:
-        for at, each in enumerate(table(_COLUMNS, [_row(effect) for effect in found])):
-            put(each)
+        for at, shown in enumerate(table(_COLUMNS, [_row(effect) for effect in found])):
+            put(shown)
             if arguments.full and at:
                 for text in _payloads(found[at - 1]):
                     put(text)
-    if not found:
+    if not found and not lost:
         say("no calls in doubt" if arguments.in_doubt else "no calls were recorded")
-    return Exit.IN_DOUBT if standing.in_doubt else Exit.OK
+    return tell_lost(lost, Exit.IN_DOUBT if standing.in_doubt else Exit.OK)
+
+
+def _numbers(hf: Holdfast, reference: str) -> set[int]:
+    """The calls that led to a checkpoint."""
+    return {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
+
+
+def _journal(
+    hf: Holdfast, thread: int, after: int, which: set[int] | None, lost: Lost, show: Show | None
+) -> Iterator[Effect]:
+    """The calls behind a number that can be read, all or some."""
+    store = whole(hf._session.store, lost)
+    last = store.last_effect(thread) if which is None else max(which, default=0)
+    after = after if not which else max(after, min(which) - 1)
+    for begin in range(after, last, _PAGE):
+        if show is not None:
+            show("reading", begin, last)
+        page = effects(store, thread, after=begin, limit=min(_PAGE, last - begin))
+        yield from (each for each in page if which is None or each.number in which)
 
 
 def is_doubtful(effect: Effect, *, is_held: bool) -> bool:
@@ -108,9 +135,5 @@ def _row(effect: Effect) -> list[str]:
 
 def _payloads(effect: Effect) -> list[str]:
     width = max(columns() - 8, 20)
-    given = [] if effect.arguments is None else [f"      > {cut(_text(effect.arguments), width)}"]
-    return given if effect.result is None else [*given, f"      < {cut(_text(effect.result), width)}"]
-
-
-def _text(value: Any) -> str:
-    return line(json.dumps(data_of(value), ensure_ascii=False))
+    given = [] if effect.arguments is None else [f"      > {cut(in_a_line(effect.arguments), width)}"]
+    return given if effect.result is None else [*given, f"      < {cut(in_a_line(effect.result), width)}"]

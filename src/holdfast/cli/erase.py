@@ -16,6 +16,7 @@ from holdfast.cli.findings import counted, put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
 from holdfast.cli.values import given
+from holdfast.cli.wording import worded
 from holdfast.errors import ErasePending, InvalidArgument
 from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
@@ -58,7 +59,7 @@ def run(arguments: Namespace) -> int:
                 is_done = True
             except ErasePending as pending:
                 is_pending, told = True, pending.erased or told
-                say(f"holdfast erase: {pending}")
+                say(f"holdfast erase: {worded(str(pending))}")
     if arguments.json:
         put_json({"done": is_done, "pending": is_pending, **_data(told)})
     elif is_done:

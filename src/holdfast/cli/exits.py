@@ -17,6 +17,7 @@ class Exit(enum.IntEnum):
     CONFLICT = 4
     IN_DOUBT = 5
     INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
+    UNREAD = 141  # and for one that wrote to a pipe which nobody reads any more
 
 
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (

@@ -13,7 +13,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.naming import checkpoint_data, described
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import in_file
-from holdfast.errors import HoldfastError
+from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.looking.references import find
 from holdfast.threads.references import shown
 
@@ -32,6 +32,8 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf:
         found = find(hf, arguments.reference)
         state = None if arguments.state is None else in_file(arguments.state, "the state")
+        if state is None and arguments.state is not None:
+            raise InvalidArgument("the state is null, and a fork cannot begin at that; nothing was forked")
         forked = hf.thread(found.thread).fork(arguments.name, at=found.checkpoint, state=state)
         first = forked.head()
     if first is None:

@@ -10,15 +10,18 @@ from argparse import ArgumentParser, Namespace
 
 from holdfast.cli.amounts import age
 from holdfast.cli.application import load_tools
+from holdfast.cli.bar import bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.paint import painted
 from holdfast.cli.store import add_store, existing
 from holdfast.cli.talk import say
 from holdfast.handle import open as open_handle
+from holdfast.looking.attention import interrupted
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
-from holdfast.looking.recovery import Recovery, recovery
+from holdfast.looking.recovery import Recovery
 
 _MARKS = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "child": ">"}
 
@@ -34,9 +37,8 @@ def declare(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
-    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf:
-        found = [(each, recovery(hf, each.thread)) for each in hf.interrupted()]
-    plans = [(each, plan) for each, plan in found if plan is not None]
+    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf, bar("looking"):
+        plans, lost = interrupted(hf)
     if arguments.json:
         put_json(
             {
@@ -48,9 +50,9 @@ def run(arguments: Namespace) -> int:
     else:
         for _, plan in plans:
             _show(plan, with_calls=arguments.calls)
-    if not plans:
+    if not plans and not lost:
         say("nothing is interrupted")
-    return Exit.IN_DOUBT if any(each.in_doubt for each, _ in plans) else Exit.OK
+    return tell_lost(lost, Exit.IN_DOUBT if any(each.in_doubt for each, _ in plans) else Exit.OK)
 
 
 def _show(plan: Recovery, *, with_calls: bool) -> None:
@@ -60,6 +62,6 @@ def _show(plan: Recovery, *, with_calls: bool) -> None:
     for each in plan.calls:
         if with_calls or each.does == "decide":
             put(f"  {_MARKS[each.does]} {each.call.number} {line(each.call.name)}: {each.why}")
-        if each.command is not None:
-            put(f"      {line(each.command)}")
+        for command in each.commands:
+            put(f"      {line(command)}")
     put(f"  {line(plan.command)}")

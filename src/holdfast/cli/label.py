@@ -1,8 +1,9 @@
 """Give a checkpoint a label, under which THREAD@NAME finds it, and which keeps it from being pruned.
 
 Checkpoints do not change: a new one, with the same state and no bytes of it stored again, has the label. If the
-checkpoint is the head, the new one is the head then; else the head stays. A thread whose run is not completed is
-refused, as a new checkpoint would end its open step.
+checkpoint is the head, the new one is the head then; else the head stays. On a thread with a run only the head can be
+labelled, and only when the run is completed: a run is told by its checkpoints where it stands. `holdfast fork` at any
+other, and label the fork. All else ends with 4.
 """
 
 from __future__ import annotations

@@ -10,11 +10,12 @@ from argparse import ArgumentParser, Namespace
 from collections.abc import Iterator
 
 from holdfast.cli.amounts import age, grouped, sized, span
-from holdfast.cli.exits import Exit
+from holdfast.cli.bar import bar
 from holdfast.cli.findings import counted, put, put_json
 from holdfast.cli.graph import beside, joint, lead
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.numbers import count
-from holdfast.cli.paint import STANDINGS, Colour, cells, columns, cut, painted
+from holdfast.cli.paint import STANDINGS, Colour, columns, cut, painted
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
 from holdfast.looking.calls import Call
@@ -39,7 +40,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf:
+    with open_existing(arguments) as hf, bar("reading"):
         thread, ref = split(hf, arguments.thread)
         before = None if ref == "@-1" else find(hf, arguments.thread).checkpoint.seq + 1
         found = timeline(hf, thread.name, before=before, limit=arguments.limit or 1 << 40)
@@ -50,18 +51,18 @@ def run(arguments: Namespace) -> int:
             put(each)
         if found.before is not None:
             say(f"there are more: {counted(found.count, 'checkpoint')} in all; --limit 0 shows them")
-    for each in found.lost:
-        say(f"cannot be read: {line(each)}")
-    return Exit.ERROR if found.lost else Exit.OK
+        if found.unmarked and found.before is None:
+            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not marked: only the newest are kept")
+    return tell_lost(found.lost)
 
 
 def _lines(found: Timeline, *, with_calls: bool) -> Iterator[str]:
     if found.interrupted:
         yield painted("! interrupted: its process is gone", "red")
     if found.open_calls:
-        yield f"  open step: {_calls(found.open_calls)}"
+        yield _fit(" ", f"open step: {_calls(found.open_calls)}")
         if with_calls:
-            yield from (f"    {_call(call)}" for call in found.open_calls)
+            yield from (_fit("   ", _call(call)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
         above = joint(step) if number else None  # what would come from above is not shown
         if above is not None:
@@ -76,9 +77,7 @@ def _lines(found: Timeline, *, with_calls: bool) -> Iterator[str]:
 
 
 def _fit(drawn: str, text: str) -> str:
-    if "\x1b" in text:
-        return f"{drawn} {text}".rstrip()  # colours take no room, and a terminal wraps
-    return f"{drawn} {cut(text, max(columns() - cells(drawn) - 1, 20))}".rstrip() if text else drawn
+    return cut(f"{drawn} {text}".rstrip(), columns())
 
 
 def _about(step: Step) -> str:

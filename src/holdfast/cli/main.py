@@ -15,7 +15,10 @@ from holdfast.cli.wording import worded
 from holdfast.errors import HoldfastError, InvalidArgument, StoreError
 
 _ABOUT = "Holdfast keeps an LLM agent's work safe: its state step by step, back where it was after a crash."
-_CODES = "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or leased, 5 in doubt found, 130 interrupted"
+_CODES = (
+    "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or leased, 5 in doubt found, 130 interrupted, "
+    "141 nobody reads it"
+)
 
 
 def main(argv: Sequence[str] | None = None) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from argparse import ArgumentParser, Namespace
 
+from holdfast.cli.bar import bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put_json
 from holdfast.cli.output import write
@@ -22,7 +23,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf:
+    with open_existing(arguments) as hf, bar("looking"):
         text = hf.mark()
     if arguments.json:
         put_json({"mark": text})

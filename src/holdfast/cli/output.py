@@ -10,11 +10,19 @@ from holdfast.errors import HoldfastError
 
 
 def write(text: str) -> None:
-    """Write to stdout, and through. What its encoding does not have is escaped. HoldfastError if it takes no more."""
+    """Write to stdout, and through. What its encoding does not have is escaped.
+
+    HoldfastError if it takes no more. BrokenPipeError, which ends a command without a word, if nobody reads any more.
+    """
+    if sys.stdout is None:
+        raise HoldfastError("stdout is closed, so nothing can be written to it")
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
+    except BrokenPipeError:
+        _give_up()
+        raise
     except OSError as error:
         _give_up()
         raise HoldfastError(f"stdout takes no more ({error.strerror})") from error

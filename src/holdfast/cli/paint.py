@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import unicodedata
@@ -31,6 +32,8 @@ STANDINGS: Final[dict[str, Colour]] = {
     "halted": "magenta",
     "queued": "blue",
 }
+_PLAIN: Final = "\x1b[0m"
+_COLOURS: Final = re.compile(r"(\x1b\[\d+m)")  # what `painted` adds; what is stored is spelled out before
 _WIDEST: Final = 1 << 20
 
 
@@ -38,12 +41,12 @@ def is_coloured() -> bool:
     """Whether stdout is a terminal that shows colours, and nobody forbids them."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
-    return bool(os.environ.get("FORCE_COLOR")) or sys.stdout.isatty()
+    return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout is not None and sys.stdout.isatty())
 
 
 def painted(text: str, colour: Colour | None) -> str:
     """A text in a colour, where that is shown."""
-    return text if colour is None or not text or not is_coloured() else f"\x1b[{_CODES[colour]}m{text}\x1b[0m"
+    return text if colour is None or not text or not is_coloured() else f"\x1b[{_CODES[colour]}m{text}{_PLAIN}"
 
 
 def columns() -> int:
@@ -52,24 +55,31 @@ def columns() -> int:
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes."""
+    """How many columns a text takes. Its colours take none."""
+    if "\x1b" in text:
+        text = _COLOURS.sub("", text)
     if text.isascii():
         return len(text)
     return sum(_cells(each) for each in text)
 
 
 def cut(text: str, width: int) -> str:
-    """A text in at most so many columns."""
+    """A text in at most so many columns, with the colours of what is left of it."""
     if cells(text) <= width:
         return text
     room = width - 1
     kept: list[str] = []
-    for each in text:
-        room -= _cells(each)
-        if room < 0:
-            break
-        kept.append(each)
-    return f"{''.join(kept)}…" if width > 0 else ""
+    for at, part in enumerate(_COLOURS.split(text)):
+        if at % 2:
+            kept.append(part)
+            continue
+        for each in part:
+            room -= _cells(each)
+            if room < 0:
+                colour = next((each for each in reversed(kept) if each.startswith("\x1b")), _PLAIN)
+                return f"{''.join(kept)}…{'' if colour == _PLAIN else _PLAIN}" if width > 0 else ""
+            kept.append(each)
+    return "".join(kept)
 
 
 def _cells(character: str) -> int:

@@ -13,6 +13,7 @@ from holdfast.cli.findings import counted, put, put_json
 from holdfast.cli.naming import checkpoint_data, described
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
+from holdfast.cli.wording import worded
 from holdfast.errors import EffectsAhead, InvalidArgument
 from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.data import data_of
@@ -53,7 +54,7 @@ def run(arguments: Namespace) -> int:
             past = f", past {counted(len(passed), 'effect')}" if passed else ""
             put(f"{shown(found.thread)} goes on from {described(found.checkpoint)}{past}")
     if refused is not None:
-        say(f"holdfast rewind: {refused}")
+        say(f"holdfast rewind: {worded(str(refused))}")
         return Exit.CONFLICT
     return Exit.OK
 

@@ -13,11 +13,15 @@ from collections.abc import Iterator
 from holdfast.cli.amounts import age, grouped, money, sized, stamp
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, put, put_json
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.numbers import count
-from holdfast.cli.paint import STANDINGS, painted
+from holdfast.cli.paint import painted
+from holdfast.cli.standing import colour_of, stands
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
 from holdfast.cli.talks import chat_lines, tree_lines
+from holdfast.cli.wording import worded
+from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.chat import chat_of
 from holdfast.looking.data import data_of
@@ -25,6 +29,7 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.references import Found, find, state_of
+from holdfast.looking.whole import Lost, whole
 from holdfast.records import Checkpoint, Effect
 from holdfast.runs.journal import open_entries
 from holdfast.runs.recovery import effect_of
@@ -49,12 +54,15 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf:
         found = find(hf, arguments.reference)
         loaded = state_of(hf, found)
-        resume = recovery(hf, found.thread) if found.is_head else None
-        journal = _open(hf, found) if resume is not None else []
-    chat = chat_of(loaded.state, start=-arguments.last if arguments.last else 0, journal=journal)
+        lost: Lost = {}
+        # What is only the state needs no journal, and shows it where that is damaged.
+        resume = _resume(hf, found, lost) if found.is_head and not arguments.raw else None
+        journal = _open(hf, found, lost) if resume is not None else []
     if arguments.raw:
         put_json(data_of(loaded.state))
-    elif arguments.json:
+        return _ended(loaded, lost)
+    chat = chat_of(loaded.state, start=-arguments.last if arguments.last else 0, journal=journal)
+    if arguments.json:
         put_json({"checkpoint": data_of(loaded), "chat": data_of(chat), "recovery": data_of(resume)})
     else:
         for each in _about(loaded, found, resume):
@@ -70,15 +78,30 @@ def run(arguments: Namespace) -> int:
                 put(painted(f"… {counted(chat.start, 'message')} before; --last 0 shows all", "dim"))
             for each in chat_lines(chat):
                 put(each)
-    for lost in loaded.lost:
-        say(f"{line(lost.path)} is lost: {line(lost.why)}")
-    return Exit.ERROR if loaded.lost else Exit.OK
+    return _ended(loaded, lost)
 
 
-def _open(hf: Holdfast, found: Found) -> list[Effect]:
+def _ended(loaded: Checkpoint, lost: Lost) -> int:
+    for each in loaded.lost:
+        say(f"{line(each.path)} is lost: {line(each.why)}")
+    return tell_lost(lost, Exit.ERROR if loaded.lost else Exit.OK)
+
+
+def _resume(hf: Holdfast, found: Found, lost: Lost) -> Recovery | None:
+    try:
+        resume = recovery(hf, found.thread)
+    except Damaged as damage:
+        lost[str(damage)] = None
+        return None
+    if resume is not None:
+        lost.update(dict.fromkeys(resume.lost))
+    return resume
+
+
+def _open(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
     """The calls of the open step: what became of those that have no result in the state."""
     row = existing(hf, found.thread)
-    store, number = hf._session.store, row.position.thread
+    store, number = whole(hf._session.store, lost), row.position.thread
     run = store.run(number)
     closed = 0 if run is None else run.closed
     rows = open_entries(store, number, closed, store.last_effect(number), row.summary.step, branch_of(row.position))
@@ -94,7 +117,8 @@ def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterato
     when = f"{stamp(loaded.created_at)} UTC ({age(loaded.created_at)} ago)"
     yield f"  {when}, {sized(loaded.size)}, {line(loaded.trigger)}"
     more = "" if reason is None else f": {line(reason.removeprefix(f'{status}: '))}"
-    yield f"  {painted(status, STANDINGS.get(status))}{more}"
+    said = stands(status, has_run=resume is not None)
+    yield f"  {painted(said, colour_of(said))}{worded(more)}"
     if loaded.label is not None or loaded.tags:
         label = "" if loaded.label is None else f"[{line(loaded.label)}] "
         yield f"  {label}{' '.join(f'#{line(tag)}' for tag in loaded.tags)}".rstrip()
@@ -107,5 +131,4 @@ def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterato
     if resume is not None and resume.standing != "completed":
         yield f"  resume: {line(resume.summary)}"
         for planned in resume.calls:
-            if planned.command is not None:
-                yield f"    {line(planned.command)}"
+            yield from (f"    {line(each)}" for each in planned.commands)

@@ -10,13 +10,11 @@ from collections.abc import Callable, Iterator
 
 from holdfast.cli.amounts import grouped, sized
 from holdfast.cli.bar import Show, bar
-from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.numbers import count
 from holdfast.cli.store import add_store, open_existing
-from holdfast.cli.talk import say
 from holdfast.looking.data import data_of
-from holdfast.looking.printable import line
 from holdfast.looking.stats import Stats, stats
 
 _BAR = 20  # characters
@@ -39,9 +37,7 @@ def run(arguments: Namespace) -> int:
     else:
         for each in _lines(found):
             put(each)
-    for lost in found.lost:
-        say(f"cannot be read: {line(lost)}")
-    return Exit.ERROR if found.lost else Exit.OK
+    return tell_lost(found.lost)
 
 
 def _telling(show: Show) -> Callable[[int], None]:
@@ -51,6 +47,8 @@ def _telling(show: Show) -> Callable[[int], None]:
 def _lines(found: Stats) -> Iterator[str]:
     yield f"threads      {grouped(found.threads)}"
     yield f"checkpoints  {grouped(found.checkpoints)}"
+    if found.statuses:
+        yield "threads by the status of their last save; `holdfast threads` tells how their runs stand:"
     for status, number in found.statuses.items():
         yield f"  {status:<11}{grouped(number)}"
     yield f"newest       {sized(found.newest)}  (the states of all heads)"

@@ -6,12 +6,15 @@ import textwrap
 from argparse import ArgumentParser, Namespace
 
 from holdfast.cli.amounts import age
+from holdfast.cli.bar import bar
 from holdfast.cli.durations import seconds
-from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
+from holdfast.cli.losses import tell_lost
 from holdfast.cli.paint import STANDINGS, columns, painted
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
+from holdfast.cli.wording import worded
+from holdfast.looking.attention import stuck_for
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 
@@ -27,16 +30,16 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf:
-        found = list(hf.stuck(arguments.older))
+    with open_existing(arguments) as hf, bar("looking"):
+        found, lost = stuck_for(hf, arguments.older)
     if arguments.json:
         put_json({"stuck": [data_of(each) for each in found]})
     else:
         for one in found:
             status = painted(one.status, STANDINGS.get(one.status))
             put(f"{painted(line(one.thread), 'bold')}  {status}, for {age(one.since)}")
-            for each in textwrap.wrap(line(one.why), max(min(columns(), _WIDEST) - 2, 20)):
+            for each in textwrap.wrap(line(worded(one.why)), max(min(columns(), _WIDEST) - 2, 20)):
                 put(f"  {each}")
-    if not found:
+    if not found and not lost:
         say("nothing is stuck")
-    return Exit.OK
+    return tell_lost(lost)

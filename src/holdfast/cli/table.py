@@ -21,7 +21,10 @@ class Column(NamedTuple):
 
 
 def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, its titles first. Columns that are empty in every row are left out."""
+    """The lines of a table, its titles first. Columns that are empty in every row are left out.
+
+    Where even so there is no room for all, lines are cut: what stands first says most.
+    """
     kept = [at for at in range(len(heads)) if any(row[at] for row in rows) or not at]
     shown = [heads[at] for at in kept]
     texts = [[row[at] for at in kept] for row in rows]
@@ -51,4 +54,4 @@ def _line(heads: Sequence[Column], widths: Sequence[int], row: Sequence[str], *,
         is_last = at == len(heads) - 1
         shown = painted(text, colour)
         parts.append(space + shown if head.is_right else shown if is_last else shown + space)
-    return _GAP.join(parts).rstrip()
+    return cut(_GAP.join(parts).rstrip(), columns())

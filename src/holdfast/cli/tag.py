@@ -1,6 +1,7 @@
 """Add a tag to a checkpoint, beside those that it has.
 
-Checkpoints do not change: as with `holdfast label`, a new one with the same state has the tag.
+Checkpoints do not change: as with `holdfast label`, a new one with the same state has the tag, and of a thread with a
+run only the head of a completed one can be tagged.
 """
 
 from __future__ import annotations

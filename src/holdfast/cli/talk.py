@@ -7,7 +7,9 @@ from collections.abc import Iterable
 
 
 def say(line: str) -> None:
-    """One line on stderr, in one write: several threads may talk."""
+    """One line on stderr, in one write: several threads may talk. Who closed stderr wants to hear nothing."""
+    if sys.stderr is None:
+        return
     sys.stderr.write(f"{line}\n")
     sys.stderr.flush()
 

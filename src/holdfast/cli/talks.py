@@ -43,7 +43,7 @@ def _message(message: ChatMessage) -> Iterator[str]:
 
 def _part(part: Part, indent: str) -> Iterator[str]:
     if part.kind == "data":
-        yield from _wrapped(_json(part.data), indent)
+        yield from _wrapped(in_a_line(part.data), indent)
     elif part.kind == "thought":
         yield from (painted(each, "dim") for each in _wrapped(part.text, f"{indent}(thinks) "))
     else:
@@ -51,7 +51,7 @@ def _part(part: Part, indent: str) -> Iterator[str]:
 
 
 def _call(call: ToolCall) -> Iterator[str]:
-    given = _json(call.arguments) if call.arguments is not None else ""
+    given = in_a_line(call.arguments) if call.arguments is not None else ""
     yield painted("  > ", "cyan") + cut(f"{line(call.name)}({given})", max(_width() - 4, 20))
     if call.result is None:
         status = call.status or "no result"
@@ -95,7 +95,8 @@ def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterato
         yield f"{indent}  … {page.total - len(page.nodes)} more"
 
 
-def _json(value: Any) -> str:
+def in_a_line(value: Any) -> str:
+    """A value as JSON, in one line that a terminal shows."""
     return line(json.dumps(data_of(value), ensure_ascii=False))
 
 

@@ -1,7 +1,8 @@
 """List the threads of a store: what each is doing, its steps, tokens, cost, size and age.
 
-A run whose process is gone is interrupted, one that waits for somebody to say what became of a call is in doubt. Names
-are in order; --sort looks at all threads first. --after goes on behind a name.
+A run whose process is gone is interrupted, one that waits for somebody to say what became of a call is in doubt. A
+thread without a run is saved, or saved as what was said then. Names are in order; --sort looks at all threads first.
+--after goes on where a list ended.
 """
 
 from __future__ import annotations
@@ -10,26 +11,23 @@ from argparse import ArgumentParser, Namespace
 from typing import get_args
 
 from holdfast.cli.amounts import age, grouped, money, sized
+from holdfast.cli.bar import bar
 from holdfast.cli.durations import seconds
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
 from holdfast.cli.numbers import count
-from holdfast.cli.paint import STANDINGS, Colour
+from holdfast.cli.standing import colour_of, stands
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.table import Column, table
 from holdfast.cli.talk import say
+from holdfast.looking.commands import option
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.threads import Filter, Order, Standing, ThreadLine, threads
 
-
-def _colour(status: str) -> Colour | None:
-    return STANDINGS.get(status.partition(" (")[0])
-
-
 _COLUMNS = (
     Column("THREAD", shrinks=True),
-    Column("STATUS", shrinks=True, colour=_colour),
+    Column("STATUS", shrinks=True, colour=colour_of),
     Column("STEP", is_right=True),
     Column("SAVES", is_right=True),
     Column("TOKENS", is_right=True),
@@ -55,7 +53,7 @@ def declare(parser: ArgumentParser) -> None:
         "--sort", metavar="ORDER", choices=get_args(Order), default="name", help=f"{', '.join(get_args(Order))}"
     )
     parser.add_argument("--limit", metavar="N", type=count, default=100, help="at most so many (100); 0: all")
-    parser.add_argument("--after", metavar="NAME", help="go on behind this name")
+    parser.add_argument("--after", metavar="TEXT", help="go on behind this name or, with --sort, what the list said")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the list as JSON")
 
@@ -70,7 +68,7 @@ def run(arguments: Namespace) -> int:
         newer_than=arguments.newer,
         agent=arguments.agent,
     )
-    with open_existing(arguments) as hf:
+    with open_existing(arguments) as hf, bar("looking"):
         page = threads(hf, which, order=arguments.sort, after=arguments.after, limit=arguments.limit or 1 << 40)
     if arguments.json:
         put_json(data_of(page))
@@ -80,7 +78,7 @@ def run(arguments: Namespace) -> int:
     if not page.threads:
         say("no threads" if which == Filter() and arguments.after is None else "no such threads")
     if page.after is not None and not arguments.json:
-        say(f"there are more: --after {line(page.after)!r}, or --limit 0 for all")
+        say(f"there are more: {option('--after', page.after)}, or --limit 0 for all")
     if page.lost is not None:
         say(f"some threads cannot be listed: {line(page.lost)}; holdfast verify says more")
         return Exit.ERROR
@@ -96,7 +94,7 @@ def _row(found: ThreadLine) -> list[str]:
     asked = f" ({line(found.waits_for)})" if found.waits_for is not None and not doubt else ""
     return [
         line(found.name),
-        f"{found.standing}{doubt}{asked}",
+        f"{stands(found.standing, has_run=found.has_run)}{doubt}{asked}",
         str(found.step),
         str(found.count),
         grouped(found.tokens),

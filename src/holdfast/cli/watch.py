@@ -1,7 +1,7 @@
 """Follow a thread live: its checkpoints, calls and changes of status as they are recorded, until its run ends.
 
 With --json each event is one line. Ctrl-C ends it; the run does not notice. A run that waits, or is interrupted, is
-followed on; --until-idle ends there.
+followed on, and so is a thread without one; --until-idle ends there.
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from datetime import UTC, datetime
 from holdfast.cli.amounts import sized, span
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import write
-from holdfast.cli.paint import STANDINGS, columns, cut, painted
+from holdfast.cli.paint import columns, cut, painted
+from holdfast.cli.standing import colour_of, stands
 from holdfast.cli.store import add_store, open_existing
+from holdfast.cli.wording import worded
 from holdfast.looking.calls import Call
 from holdfast.looking.data import data_of
 from holdfast.looking.following import Event, Follower
@@ -46,9 +48,10 @@ def run(arguments: Namespace) -> int:
                 if arguments.json:
                     write(f"{json.dumps(data_of(event))}\n")
                 else:
-                    for each in _lines(event):
+                    for each in _lines(event, has_run=follower.has_run):
                         write(f"{each}\n")
-            if follower.standing in ends or not follower.has_run:
+            is_over = follower.standing in ends if follower.has_run else arguments.until_idle
+            if is_over:
                 return Exit.OK
             _sleep(arguments.interval)
 
@@ -59,7 +62,7 @@ def _sleep(seconds: float) -> None:
         time.sleep(min(left, _STEP))
 
 
-def _lines(event: Event) -> Iterator[str]:
+def _lines(event: Event, *, has_run: bool) -> Iterator[str]:
     at = f"{datetime.now(UTC):%H:%M:%S}"
     if event.checkpoint is not None:
         found = event.checkpoint
@@ -69,7 +72,8 @@ def _lines(event: Event) -> Iterator[str]:
         yield cut(f"{at}    {_call(event.call)}", columns())
     elif event.standing is not None:
         reason = "" if event.reason is None else f": {line(event.reason.removeprefix(f'{event.standing}: '))}"
-        yield f"{at}  {painted(event.standing, STANDINGS.get(event.standing))}{reason}"
+        said = stands(event.standing, has_run=has_run)
+        yield f"{at}  {painted(said, colour_of(said))}{worded(reason)}"
 
 
 def _call(call: Call) -> str:

@@ -96,7 +96,7 @@ def rows_between(
         return
     after = _first_above(store, thread, last, low) - 1
     while after < last:
-        for row in _readable(store, thread, after, _PAGE, lost):
+        for row in readable(store, thread, after, _PAGE, lost):
             if row.kind in _NO_CALLS or row.status == "late":
                 continue
             place = (row.branch, row.step)
@@ -107,8 +107,8 @@ def rows_between(
         after += _PAGE
 
 
-def _readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[EffectRow]:
-    """A page of the journal without what is damaged; numbers have no gaps."""
+def readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[EffectRow]:
+    """A page of the journal without what is damaged, of which `lost` is told; numbers have no gaps."""
     try:
         return store.effects(thread, after=after, limit=limit)
     except Damaged as damage:
@@ -117,8 +117,8 @@ def _readable(store: Store, thread: int, after: int, limit: int, lost: dict[str,
             return []
     half = limit // 2
     return [
-        *_readable(store, thread, after, half, lost),
-        *_readable(store, thread, after + half, limit - half, lost),
+        *readable(store, thread, after, half, lost),
+        *readable(store, thread, after + half, limit - half, lost),
     ]
 
 
@@ -137,7 +137,7 @@ def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> 
 
 def _place(store: Store, thread: int, number: int, above: int) -> tuple[int, int] | None:
     """The place of the first entry from a number on that tells one; None if there is none below `above`."""
-    for row in _readable(store, thread, number - 1, _PROBED, {}):
+    for row in readable(store, thread, number - 1, _PROBED, {}):
         if row.number >= above:
             break
         if row.kind not in _NO_CALLS and row.status != "late" and row.kind != "undo":

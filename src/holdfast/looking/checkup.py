@@ -15,6 +15,7 @@ import msgspec
 
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
+from holdfast.looking.settings import settings
 from holdfast.looking.stats import stored_bytes
 from holdfast.stores.abilities import BackingUp, Rewrapping
 from holdfast.stores.contract import Store
@@ -25,10 +26,6 @@ _LEAST_FREE: Final = 500_000_000  # bytes
 _SKEW: Final = 2.0  # seconds
 _YEARS: Final = 20 * 365 * 86_400.0
 _LOOKED_AT: Final = 200  # threads
-_SETTINGS: Final = {
-    "sqlite": "write-ahead log, flushed at each commit; every setting was read back when it was opened",
-    "dir": "checksummed lines, flushed to file and folder at each commit",
-}
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
@@ -45,9 +42,9 @@ def checkup(hf: Holdfast) -> Iterator[Check]:
     plain = store.plain if isinstance(store, Rewrapping) else store
     yield _tried("read", lambda: _read(store))
     yield _tried("write", lambda: _written(store))
-    kind = plain.kind if isinstance(plain, BackingUp) else ""
-    if kind in _SETTINGS:
-        yield Check(name="settings", ok=True, what=_SETTINGS[kind])
+    told = _tried("settings", lambda: settings(plain) or (True, ""))
+    if told.what:
+        yield told
     yield Check(name="encryption", ok=True, what="on" if isinstance(store, Rewrapping) else "off")
     yield _tried("clock", lambda: _clock(store))
     if isinstance(plain, BackingUp):

@@ -1,7 +1,8 @@
 """Records and states as data for JSON: what that does not have is spelled out, so that every state can be written.
 
 bytes are {"$bytes": base64}; dates and times texts of ISO 8601; decimals, UUIDs and numbers that are none (NaN) texts;
-sets sorted lists; keys that are no texts as Python writes them. Durations are seconds. What is lost is {"$lost": why}.
+ints of more digits than Python converts (4,300) hexadecimal texts; sets sorted lists; keys that are no texts as Python
+writes them. Durations are seconds. What is lost is {"$lost": why}.
 """
 
 from __future__ import annotations
@@ -9,7 +10,7 @@ from __future__ import annotations
 import base64
 import math
 from datetime import date, datetime, time, timedelta
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -17,12 +18,16 @@ from holdfast.looking.tree import shown
 from holdfast.records import NOT_LOADED, Lost
 from holdfast.threads.diff import ABSENT
 
+_BITS: Final = 2000  # with no more of them, an int has fewer digits than any limit that Python can be given
+
 
 def data_of(value: Any) -> Any:
     """A record, or a state, as dicts, lists, texts, numbers, booleans and None; without states that were not loaded."""
     kind = type(value)
-    if value is None or kind is bool or kind is int:
+    if value is None or kind is bool:
         return value
+    if kind is int:
+        return value if value.bit_length() <= _BITS else _number(value)
     if kind is str:
         return value.encode("utf-8", "backslashreplace").decode() if not value.isascii() else value
     if kind is float:
@@ -39,6 +44,15 @@ def data_of(value: Any) -> Any:
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)
         return {name: data_of(item) for name, item in fields if item is not NOT_LOADED and item is not ABSENT}
     return _spelled(value)
+
+
+def _number(value: int) -> int | str:
+    """An int, or a text of it where JSON could not be written, nor be read by most programs."""
+    try:
+        str(value)
+    except ValueError:
+        return hex(value)
+    return value
 
 
 def _spelled(value: Any) -> Any:

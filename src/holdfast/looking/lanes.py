@@ -2,22 +2,32 @@
 
 A rewind leaves a branch and begins the next. Seqs and branches grow together, so a branch is a range of seqs that comes
 from one checkpoint below it. A few reads per branch tell all of them, however many checkpoints there are.
+
+Some checkpoints stand under another than the one before them without a rewind: labels that were given later, and what a
+framework put under a parent of its own choice. There the range is parted.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left
-from typing import NamedTuple
+from bisect import bisect_left, bisect_right
+from typing import Final, NamedTuple
 
 import msgspec
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.threads.line import branch_of
+from holdfast.threads.listing import listed
+
+_PAGE: Final = 500
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoints from `first` to `last`. `parent` is the seq that the first came from, 0 if from none here."""
+    """The checkpoints from `first` to `last`, each of which came from the one before it.
+
+    `parent` is the seq that the first came from, 0 if from none here. Where a branch is parted, each part has its
+    number.
+    """
 
     number: int
     first: int
@@ -47,20 +57,32 @@ class Lanes:
         self._lay_out()
 
     @classmethod
-    def of(cls, store: Store, thread: ThreadRow) -> Lanes:
-        """The lanes of a thread. Where checkpoints cannot be read, branches that begin there are taken for one."""
+    def of(cls, store: Store, thread: ThreadRow, *, down_to: int | None = None) -> Lanes:
+        """The lanes of a thread. Where checkpoints cannot be read, branches that begin there are taken for one.
+
+        Every checkpoint from the seq `down_to` on is asked what it came from; of those below, and of all without it,
+        only the first and the last of each branch.
+        """
         position = thread.position
-        return cls(list(_branches(store, position.thread, position.last)), position.head)
+        branches = _branches(store, position.thread, position.last)
+        if down_to is not None:
+            branches = _parted(branches, _elsewhere(store, thread, down_to))
+        return cls(branches, position.head)
 
     def branch(self, seq: int) -> Branch | None:
         """The branch that a checkpoint is of."""
         at = bisect_left(self._firsts, seq + 1) - 1
         return self.branches[at] if at >= 0 else None
 
+    def extent(self, number: int) -> tuple[int, int] | None:
+        """The first and the last checkpoint of a branch, parted or not."""
+        parts = [branch for branch in self.branches if branch.number == number]
+        return (parts[0].first, parts[-1].last) if parts else None
+
     def leads_to_head(self, seq: int) -> bool:
         """Whether a checkpoint is the head, or what it came from."""
         branch = self.branch(seq)
-        return branch is not None and seq <= self._line.get(branch.number, 0)
+        return branch is not None and seq <= self._line.get(branch.first, 0)
 
     def place(self, seq: int) -> Place:
         """Where a checkpoint stands."""
@@ -79,9 +101,9 @@ class Lanes:
         line: dict[int, int] = {}
         while head:
             branch = self.branch(head)
-            if branch is None or branch.number in line:
+            if branch is None or branch.first in line:
                 break
-            line[branch.number] = head
+            line[branch.first] = head
             head = branch.parent
         return line
 
@@ -117,12 +139,45 @@ def _branches(store: Store, thread: int, last: int) -> list[Branch]:
     first = 1
     for row in ends:
         begin = _checkpoint(store, thread, first)
-        parent = 0
-        if begin is not None and begin.parent is not None and not begin.parent[0] and begin.parent[1] < first:
-            parent = begin.parent[1]
+        parent = 0 if begin is None else _parent(begin)
         found.append(Branch(number=branch_of(row), first=first, last=row.seq, parent=parent))
         first = row.seq + 1
+    return _parted(found, {row.seq: _parent(row) for row in ends if _is_elsewhere(row)})
+
+
+def _parted(branches: list[Branch], elsewhere: dict[int, int]) -> list[Branch]:
+    """Branches, with a new part at each of some checkpoints, which are given with their parents."""
+    found: list[Branch] = []
+    cuts = sorted(elsewhere)
+    for branch in branches:
+        first, parent = branch.first, branch.parent
+        for seq in cuts[bisect_right(cuts, branch.first) : bisect_right(cuts, branch.last)]:
+            found.append(Branch(number=branch.number, first=first, last=seq - 1, parent=parent))
+            first, parent = seq, elsewhere[seq]
+        found.append(Branch(number=branch.number, first=first, last=branch.last, parent=parent))
     return found
+
+
+def _elsewhere(store: Store, thread: ThreadRow, down_to: int) -> dict[int, int]:
+    """The checkpoints from a seq on that do not come from the one before them, with what they come from."""
+    found: dict[int, int] = {}
+    for row in listed(store, thread, page=_PAGE):
+        if isinstance(row, Damaged):
+            continue
+        if row.seq < down_to:
+            break
+        if _is_elsewhere(row):
+            found[row.seq] = _parent(row)
+    return found
+
+
+def _parent(row: CheckpointRow) -> int:
+    """The seq of the checkpoint of the same thread that one came from, 0 if there is none."""
+    return 0 if row.parent is None or row.parent[0] or row.parent[1] >= row.seq else row.parent[1]
+
+
+def _is_elsewhere(row: CheckpointRow) -> bool:
+    return row.seq > 1 and _parent(row) != row.seq - 1
 
 
 def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:

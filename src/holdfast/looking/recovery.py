@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from datetime import datetime
 from typing import Final, Literal
 
@@ -10,8 +9,10 @@ import msgspec
 
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import Call, call_of
+from holdfast.looking.commands import Commands
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
+from holdfast.looking.whole import Lost, whole
 from holdfast.records import Progress
 from holdfast.runs.journal import open_entries
 from holdfast.runs.progress import progress_of
@@ -30,20 +31,24 @@ _ENDED: Final = ("completed",)
 
 
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
-    """One call of the open step, and what a resume would do with it. `command` is what a person may have to give."""
+    """One call of the open step, and what a resume would do with it.
+
+    `commands` are those of which a person has to give one, where somebody is needed; `command` is the first of them.
+    """
 
     call: Call
     does: Does
     why: str
     command: str | None
+    commands: tuple[str, ...]
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     """How a run stands, and what a resume would do now. `step` is that of its last checkpoint.
 
-    `can_resume` is False where somebody holds it, or it is completed; `why_not` says so. `answered`, `again` and
-    `needed` count its calls. `command` and `code` are what goes on with it; APP
-    stands for the program, as module:attribute.
+    `can_resume` is False where somebody holds it, it is completed, or its journal is damaged; `why_not` says so.
+    `answered`, `again` and `needed` count its calls. `command` and `code` are what goes on with it; APP stands for the
+    program, as module:attribute. `lost` are sentences about entries of the journal that cannot be read.
     """
 
     thread: str
@@ -63,11 +68,13 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
     command: str
     code: str
     summary: str
+    lost: tuple[str, ...] = ()
 
 
 def recovery(hf: Holdfast, thread: str) -> Recovery | None:
     """What a resume of a thread's run would do now; None if the thread has no run. NotFound if there is no thread.
 
+    Damaged if the record of the run is; of the journal, what is whole is told, and what is `lost`.
     The tools of the handle say what is done with calls in doubt; of others that are irreversible it is assumed that
     somebody is asked.
     """
@@ -78,7 +85,9 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
         return None
     line = thread_line(hf, row)
     is_done = run.status in _ENDED
-    calls = () if is_done else tuple(_plan(store, hf._tools, row, run))
+    lost: Lost = {}
+    commands = Commands(hf)
+    calls = () if is_done else tuple(_plan(whole(store, lost), hf._tools, commands, row, run))
     counts = {does: sum(each.does == does for each in calls) for does in ("answered", "again", "decide", "wait")}
     needed = counts["decide"] + sum(each.does == "wait" and each.command is not None for each in calls)
     return Recovery(
@@ -89,20 +98,21 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
         attempt=run.attempt,
         since=moment(run.updated_at),
         held_by=_holder(run) if line.standing == "running" else None,
-        can_resume=line.standing != "running" and not is_done and run.parent is None,
-        why_not=_why_not(run, line.standing),
+        can_resume=line.standing != "running" and not is_done and run.parent is None and not lost,
+        why_not=_why_not(run, line.standing, lost),
         calls=calls,
         answered=counts["answered"],
         again=counts["again"],
         needed=needed,
         progress=progress_of(store, row),
-        command=_command(run, row.name),
+        command=commands.resume(row.name if run.parent is None else run.parent),
         code=_code(run, row.name),
-        summary=_summary(row, run, line.standing, counts["answered"], counts["again"], needed),
+        summary=_summary(row, run, _why_not(run, line.standing, lost), counts["answered"], counts["again"], needed),
+        lost=tuple(lost),
     )
 
 
-def _plan(store: Store, tools: Tools, thread: ThreadRow, run: RunRow) -> list[Planned]:
+def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[Planned]:
     last = store.last_effect(run.thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch)
@@ -111,10 +121,9 @@ def _plan(store: Store, tools: Tools, thread: ThreadRow, run: RunRow) -> list[Pl
     planned: list[Planned] = []
     for row in sorted(newest.values(), key=lambda each: each.number):
         does, why = _does(tools, row, is_last=row.number == final)
+        needed = _needed(commands, thread.name, row) if _asks(row, does) else ()
         planned.append(
-            Planned(
-                call=call_of(row), does=does, why=why, command=_needed(thread.name, row) if _asks(row, does) else None
-            )
+            Planned(call=call_of(row), does=does, why=why, command=needed[0] if needed else None, commands=needed)
         )
     return planned
 
@@ -163,28 +172,26 @@ def _asks(row: EffectRow, does: Does) -> bool:
     return does == "decide" or (does == "wait" and row.name != SLEEP)
 
 
-def _needed(thread: str, row: EffectRow) -> str:
+def _needed(commands: Commands, thread: str, row: EffectRow) -> tuple[str, ...]:
     if row.kind == "wait":
-        return f"holdfast answer {shlex.quote(thread)} {shlex.quote(row.name)} VALUE"
-    return f"holdfast settle {shlex.quote(thread)} {row.number} --happened RESULT | --not-done | --give-up"
+        return (commands.answer(thread, row.name),)
+    return commands.settle(thread, row.number)
 
 
 def _holder(run: RunRow) -> str | None:
     return None if run.owner is None else f"process {run.owner.pid} on {run.owner.host}"
 
 
-def _why_not(run: RunRow, standing: Standing) -> str | None:
+def _why_not(run: RunRow, standing: Standing, lost: Lost) -> str | None:
     if standing == "running":
         return f"it is being run by {_holder(run)}"
     if run.status in _ENDED:
         return "it is completed"
+    if lost:
+        return "its journal is damaged: `holdfast repair` makes a store of what is whole"
     if run.parent is not None:
         return f"it is a child, and goes on with its parent, {run.parent}"
     return None
-
-
-def _command(run: RunRow, thread: str) -> str:
-    return f"holdfast resume APP {shlex.quote(thread if run.parent is None else run.parent)}"
 
 
 def _code(run: RunRow, thread: str) -> str:
@@ -193,8 +200,7 @@ def _code(run: RunRow, thread: str) -> str:
     return f"with hf.run({(thread if run.parent is None else run.parent)!r}{version}{turn}) as run:"
 
 
-def _summary(row: ThreadRow, run: RunRow, standing: Standing, answered: int, again: int, needed: int) -> str:
-    why_not = _why_not(run, standing)
+def _summary(row: ThreadRow, run: RunRow, why_not: str | None, answered: int, again: int, needed: int) -> str:
     if why_not is not None and run.parent is None:
         return why_not
     parts = [f"goes on after step {row.summary.step}"]

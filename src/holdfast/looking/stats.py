@@ -34,8 +34,9 @@ class Stats(msgspec.Struct, frozen=True, kw_only=True):
 
     `stored` is what the store takes on disk, None where that cannot be told or only one thread was asked about.
     `copies` is what the states of all checkpoints take when each is written out, as other systems do; `newest` what the
-    heads alone take. `saved` is by how many times `stored` is smaller than `copies`. `days` are the last days on which
-    something was saved, oldest first. `lost` are sentences about what could not be read.
+    heads alone take. `statuses` are those that threads were last saved with: how their runs stand now is not looked at.
+    `saved` is by how many times `stored` is smaller than `copies`. `days` are the last days on which something was
+    saved, oldest first. `lost` are sentences about what could not be read.
     """
 
     threads: int

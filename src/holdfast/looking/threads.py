@@ -7,12 +7,14 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from datetime import datetime
 from typing import Any, Final, Literal, get_args
+from urllib.parse import quote, unquote_to_bytes
 
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
+from holdfast.looking.whole import whole
 from holdfast.records import Usage
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now, open_entries
@@ -35,6 +37,7 @@ Order = Literal["name", "newest", "oldest", "largest", "longest"]
 
 _PAGE: Final = 500
 _DERIVED: Final = ("interrupted", "in doubt")
+_DIGITS: Final = 20
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,25 +106,27 @@ def threads(
     """Threads in an order, by names or by what changed last, is largest or has most steps.
 
     By name, a page is read from where the last ended. Other orders look at every thread there is, but not at its run.
-    `after` is the name that the last page gave.
+    `after` is what the last page gave; by name, that is a name.
     """
     hf._session.check_open()
     checked_limit(limit)
     if order not in get_args(Order):
         raise InvalidArgument(f"order must be one of {', '.join(get_args(Order))}")
     if after is not None and type(after) is not str:
-        raise InvalidArgument("after must be a name that the last page gave")
+        raise InvalidArgument("after must be what the last page gave")
     store = hf._session.store
     listing = _Listing(store, which or Filter())
     found: list[ThreadLine] = []
     following: str | None = None
+    last: str | None = None
     for row in listing.rows(order, after, limit):
         line = listing.line(row)
         if listing.has_standing(line):
             if len(found) == limit:
-                following = found[-1].name if found else None
+                following = last
                 break
             found.append(line)
+            last = row.name if order == "name" else f"{_KEYS[order](row)[0]}:{quote(_bytes(row.name), safe='')}"
     return ThreadPage(threads=tuple(found), after=following, lost=listing.lost)
 
 
@@ -154,12 +159,9 @@ class _Listing:
             yield from kept
             return
         key = _KEYS[order]
-        last = None if after is None else self._store.thread(after)
-        if last is not None:
-            above = key(last)
+        if after is not None:
+            above = _bytes(after) if order == "name" else _key_in(after)
             kept = (row for row in kept if key(row) > above)
-        elif after is not None and order == "name":
-            kept = (row for row in kept if row.name > after)
         # Whether a run is held is asked of each, and some are not shown then.
         is_certain = self._which.standing not in (*_DERIVED, "running", "waiting")
         yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
@@ -277,7 +279,8 @@ class _Listing:
         last = self._store.last_effect(run.thread) if run.status != "completed" else 0
         if last <= run.closed:
             return []
-        rows = open_entries(self._store, run.thread, run.closed, last, row.summary.step, branch_of(row.position))
+        store = whole(self._store, {})  # what is hurt is told by who shows the journal
+        rows = open_entries(store, run.thread, run.closed, last, row.summary.step, branch_of(row.position))
         newest = {(entry.step, entry.key): entry for entry in rows}.values()
         is_held = self._standing_of_run(run) == "running"
         return [
@@ -311,6 +314,17 @@ _KEYS: Final[dict[str, Callable[[ThreadRow], Any]]] = {
     "largest": lambda row: (-row.summary.size, _bytes(row.name)),
     "longest": lambda row: (-row.summary.step, _bytes(row.name)),
 }
+
+
+def _key_in(after: str) -> tuple[int, bytes]:
+    """The place in an order that a page ended at. It stays one when the thread that stood there changes."""
+    number, colon, name = after.partition(":")
+    try:
+        if colon and len(number) <= _DIGITS:
+            return int(number), unquote_to_bytes(name)
+    except ValueError:
+        pass
+    raise InvalidArgument("after must be what the last page in this order gave")
 
 
 def _bytes(name: str) -> bytes:

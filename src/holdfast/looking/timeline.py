@@ -67,7 +67,8 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     """A page of a thread's steps, newest first. `before` is what to ask for to get the next page, None at the end.
 
     `open_calls` are those of the step that no checkpoint has closed, and `interrupted` says that who made them is gone;
-    both belong above the head, and only the first page has them. `lost` are sentences about what cannot be read.
+    both belong above the head, and only the first page has them. `unmarked` are resumes, the oldest of `resumed`, that
+    no step tells of, as only the newest are kept. `lost` are sentences about what cannot be read.
     """
 
     thread: str
@@ -80,6 +81,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
     interrupted: bool
     resumed: int
     crashed: int
+    unmarked: int
     branches: tuple[Branch, ...]
     lost: tuple[str, ...]
 
@@ -94,8 +96,8 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         raise InvalidArgument("before must be a seq: a whole number, 1 or more")
     row = existing(hf, thread)
     store = hf._session.store
-    lanes = Lanes.of(store, row)
     rows, lost, is_end = _rows(store, row, before, limit)
+    lanes = Lanes.of(store, row, down_to=rows[-1].seq if rows else None)
     run = _run(store, row, lost)
     by_seq = _calls(store, row, lanes, rows, lost) if calls and run is not None else {}
     resumptions = _resumptions(store, row, run, lanes, rows)
@@ -116,6 +118,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
         interrupted=is_first and run is not None and run.status == "running" and is_free(store, run),
         resumed=0 if run is None else run.resumed,
         crashed=0 if run is None else run.crashed,
+        unmarked=0 if run is None else max(run.resumed - len(run.claims), 0),
         branches=tuple(lanes.branches),
         lost=tuple(lost),
     )
@@ -222,8 +225,8 @@ def _before(store: Store, number: int, row: CheckpointRow) -> tuple[int, int]:
 
 def _last_step(thread: ThreadRow, lanes: Lanes, row: CheckpointRow) -> int:
     """Up to which step calls belong to a checkpoint: to its own, or to all, where a branch was left after it."""
-    branch = lanes.branch(row.seq)
-    is_last = branch is not None and branch.last == row.seq
+    extent = lanes.extent(branch_of(row))
+    is_last = extent is not None and extent[1] == row.seq
     if is_last and branch_of(row) != branch_of(thread.position):
         return 1 << 62
     return row.step
@@ -256,9 +259,9 @@ def _answered(store: Store, number: int, claim: Claim, head: CheckpointRow, lane
     A program makes its calls in order: what stands before something that this claim, or a later one, recorded was
     answered to it, and all of a step that was closed.
     """
-    branch = next((each for each in lanes.branches if each.number == claim.branch), None)
-    closing = None if branch is None else max(claim.head + 1, branch.first)
-    closed = None if branch is None or closing is None or closing > branch.last else _readable(store, number, closing)
+    extent = lanes.extent(claim.branch)
+    closing = None if extent is None else max(claim.head + 1, extent[0])
+    closed = None if extent is None or closing is None or closing > extent[1] else _readable(store, number, closing)
     high = (claim.branch, (1 << 62) if closed is None else closed.step)
     entries = list(rows_between(store, number, (claim.branch, head.step), high, {}))
     written = [entry.number for entry in entries if (entry.ended_at or entry.begun_at) > claim.at]

@@ -101,11 +101,11 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def shown(value: Any) -> str:
-    """A value as Python writes it, as far as that can be done."""
+    """A value as Python writes it, as far as that can be done: an int of too many digits is written as hexadecimal."""
     try:
         return repr(value)
-    except ValueError:  # an int of more digits than Python converts
-        return f"<{type(value).__name__}>"
+    except ValueError:  # more digits than Python converts
+        return hex(value) if type(value) is int else f"<{type(value).__name__}>"
 
 
 def _text(value: Any) -> tuple[str, int]:

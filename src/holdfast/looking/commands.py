@@ -1,0 +1,116 @@
+"""The commands that steer what is in a store, exactly as a shell takes them: with its address, and names quoted."""
+
+from __future__ import annotations
+
+import os
+import shlex
+from contextlib import suppress
+from typing import Any
+
+from holdfast.errors import HoldfastError
+from holdfast.handle import Holdfast
+from holdfast.looking.printable import line
+from holdfast.opening import path_of
+from holdfast.stores.abilities import BackingUp, Rewrapping
+
+
+class Commands:
+    """The commands for one store. VALUE, RESULT, APP and URL stand for what only the reader knows.
+
+    The store and the namespace are named where a command without them would reach another: the store is not the one in
+    $HOLDFAST_STORE, nor the default. An address that may hold a password is not written, but called URL.
+    """
+
+    def __init__(self, hf: Holdfast) -> None:
+        self._options = [*_store(hf), *_namespace(hf._session.namespace)]
+
+    def answer(self, thread: str, name: str) -> str:
+        """What answers a question."""
+        return self._written("answer", [thread, name, "VALUE"])
+
+    def settle(self, thread: str, effect: int) -> tuple[str, str, str]:
+        """What decides a call in doubt: that it happened, that it did not, or that nobody can tell."""
+        words = [thread, str(effect)]
+        return (
+            self._written("settle", words, "--happened RESULT"),
+            self._written("settle", words, "--not-done"),
+            self._written("settle", words, "--give-up"),
+        )
+
+    def resume(self, thread: str) -> str:
+        """What goes on with a run."""
+        return self._written("resume", ["APP", thread])
+
+    def _written(self, verb: str, words: list[str], *options: str) -> str:
+        given, shown = [*options, *self._options], [quoted(word) for word in words]
+        if any(word.startswith("-") for word in words):
+            return " ".join(["holdfast", verb, *given, "--", *shown])
+        return " ".join(["holdfast", verb, *shown, *given])
+
+
+def quoted(text: str) -> str:
+    """A text as a shell takes it for one word. What cannot be shown is spelled out, as bash, zsh and others read it."""
+    if line(text) == text:
+        return shlex.quote(text)
+    spelled = "".join(_spelled(each) for each in text)
+    return f"$'{spelled}'"
+
+
+def option(name: str, value: str) -> str:
+    """An option with a value, which may look like an option itself."""
+    return f"{name}{'=' if value.startswith('-') else ' '}{quoted(value)}"
+
+
+def _spelled(character: str) -> str:
+    if character in "\\'":
+        return f"\\{character}"
+    if line(character) == character:
+        return character
+    try:
+        coded = character.encode("utf-8", "surrogateescape")  # bytes that are no text, as they were given
+    except UnicodeEncodeError:
+        coded = character.encode("utf-8", "surrogatepass")
+    return "".join(f"\\x{byte:02x}" for byte in coded)
+
+
+def _namespace(name: str) -> list[str]:
+    return [] if name == "default" else [option("--namespace", name)]
+
+
+def _store(hf: Holdfast) -> list[str]:
+    store = hf._session.store
+    plain = store.plain if isinstance(store, Rewrapping) else store
+    if isinstance(plain, BackingUp):
+        named = os.environ.get("HOLDFAST_STORE") or _default()
+        address = f"dir:{plain.path}" if plain.kind == "dir" else plain.path
+        return [] if _is_at(named, plain.kind, plain.path) else [option("--store", address)]
+    return [] if _is_served(plain) else ["--store URL"]
+
+
+def _is_at(address: str, kind: str, path: str) -> bool:
+    """Whether an address names the store of this kind that lies there."""
+    with suppress(HoldfastError, OSError):
+        named, where = path_of(address)
+        return named == kind and os.path.realpath(where) == path
+    return False
+
+
+def _is_served(store: Any) -> bool:
+    """Whether $HOLDFAST_STORE names this store of a server."""
+    address = os.environ.get("HOLDFAST_STORE", "")
+    if not address.startswith(("postgresql://", "postgres://")):
+        return False
+    with suppress(HoldfastError, AttributeError):
+        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - its driver is an extra
+        from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
+
+        place = parse(address)
+        return bool(place.conninfo == store._conninfo and statements(place.schema) == store._sql)
+    return False
+
+
+def _default() -> str:
+    """Where a store is that nobody named. Unlike who opens it, who looks makes no folder for it."""
+    import platformdirs  # noqa: PLC0415 - most stores are named
+
+    return str(platformdirs.user_data_path("holdfast") / "holdfast.db")

@@ -1,0 +1,95 @@
+"""A store as far as it can be read: what is damaged of runs and journals is passed over, and told in sentences.
+
+For those who look. Who goes on with a run has to hear of damage, and does.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from contextlib import suppress
+from typing import Any, cast
+
+from holdfast.errors import Damaged
+from holdfast.looking.calls import readable
+from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.walking import name_of
+
+Lost = dict[str, None]
+"""Sentences about what cannot be read, each once, in order."""
+
+
+def whole(store: Store, lost: Lost) -> Store:
+    """The store without what is damaged; `lost` is given a sentence about each that was asked for."""
+    return cast("Store", _Whole(store, lost))
+
+
+class _Whole:
+    """Answers what can be answered; verbs that are not here are the store's own."""
+
+    def __init__(self, store: Store, lost: Lost) -> None:
+        self._store = store
+        self._lost = lost
+        self._one_by_one: list[tuple[str, RunRow]] | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._store, name)
+
+    def thread(self, name: str) -> ThreadRow | None:
+        try:
+            return self._store.thread(name)
+        except Damaged as damage:
+            self._lose(damage)
+            return None
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        try:
+            return self._store.checkpoint(thread, seq)
+        except Damaged as damage:
+            self._lose(damage)
+            return None
+
+    def run(self, thread: int) -> RunRow | None:
+        try:
+            return self._store.run(thread)
+        except Damaged as damage:
+            self._lose(damage)
+            return None
+
+    def last_effect(self, thread: int) -> int:
+        try:
+            return self._store.last_effect(thread)
+        except Damaged as damage:
+            self._lose(damage)
+            return 0
+
+    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+        return readable(self._store, thread, after, limit, self._lost)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        if self._one_by_one is None:
+            try:
+                return self._store.runs(statuses=statuses, after=after, limit=limit)
+            except Damaged as damage:
+                self._lose(damage)
+                self._one_by_one = self._each_run()
+        found = [(name, run) for name, run in self._one_by_one if run.status in statuses and _place(run) > after]
+        return found[:limit]
+
+    def _each_run(self) -> list[tuple[str, RunRow]]:
+        """All runs that can be read, oldest first: a damaged one ends a page, and nobody knows what comes after it."""
+        found: list[tuple[str, RunRow]] = []
+        for number in self._store.thread_numbers():
+            with suppress(Damaged):
+                name = name_of(self._store, number)
+                run = None if name is None else self._store.run(number)
+                if name is not None and run is not None:
+                    found.append((name, run))
+        return sorted(found, key=lambda each: _place(each[1]))
+
+    def _lose(self, damage: Damaged) -> None:
+        self._lost[str(damage)] = None
+
+
+def _place(run: RunRow) -> tuple[int, int]:
+    return run.updated_at, run.thread
