@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test coverage kill-sweep crash-lab demo bench-engine bench-runs bench-stores bench-verify \
+.PHONY: help check format test coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -51,6 +51,7 @@ help:
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
 	@echo 'make crash-lab        break stores in every way there is, and write docs/crash-lab.md; about an hour'
+	@echo 'make crash-lab-rest   repeat what failed there, and write the page if nothing does now'
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, DBOS beside them'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, DBOS beside them'
@@ -94,13 +95,22 @@ kill-sweep: $(READY)
 
 # Every test that notes what it tried takes part. A sweep takes longer than a test may that does not hang.
 LAB_LEDGER := build/crash-lab.jsonl
+LAB_CACHE := build/crash-lab-cache
+define crash_lab
+$(install_strace)
+HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
+  $(BIN)/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 -o cache_dir=$(LAB_CACHE) $(1) \
+  tests/crash $$(grep -rl --include='test_*.py' --exclude-dir=crash 'tests\.crash.*ledger' tests | sort)
+$(BIN)/python -m tests.crash.report $(LAB_LEDGER)
+endef
+
 crash-lab: $(READY)
-	$(install_strace)
-	mkdir -p build && rm -f $(LAB_LEDGER)
-	HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
-	  $(BIN)/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 \
-	  tests/crash $$(grep -rl --include='test_*.py' --exclude-dir=crash 'tests\.crash.*ledger' tests | sort)
-	$(BIN)/python -m tests.crash.report $(LAB_LEDGER)
+	mkdir -p build && rm -rf $(LAB_LEDGER) $(LAB_CACHE)
+	$(call crash_lab)
+
+# After a mend: what had passed is in the ledger, and stays there.
+crash-lab-rest: $(READY)
+	$(call crash_lab,--last-failed --last-failed-no-failures none)
 
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine

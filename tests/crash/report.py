@@ -24,7 +24,8 @@ INTRODUCTION = """\
 # The crash lab
 
 Written by `make crash-lab`, which breaks stores on purpose and looks at what is left; it writes this page when all of
-its tests have passed. `make test` does a share of it. A case that fails prints the one command that repeats it.
+its tests have passed; what failed is repeated by `make crash-lab-rest` once it is mended. `make test` does a share of
+it. A case that fails prints the one command that repeats it.
 
 After each fault a fresh process holds the store against what its worker was told: what was acknowledged is there and
 equal; what was in flight has happened whole or not at all; the history is a tree; `verify` finds nothing; no call whose
