@@ -20,7 +20,7 @@ from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import holdfast
-from holdfast import Usage
+from holdfast import Holdfast
 
 
 class Limit(NamedTuple):
@@ -38,7 +38,9 @@ PAGES = {
     "timeline, newest steps": Limit("/thread?name=long", 200.0),
     "timeline, steps in the middle": Limit("/thread?name=long&before=5000", 200.0),
     "its plots": Limit("/thread?name=long&part=plots", None),
+    "what a resume would do": Limit("/thread?name=long&part=recovery", None),
     "a step of it": Limit("/step?thread=long&id=@5000", None),
+    "its calls": Limit("/step?thread=long&id=@5000&view=effects", None),
     "a step of it, compared": Limit("/step?thread=long&id=@5000&view=diff", None),
 }
 MEMORY_MOST = 150.0  # MB
@@ -62,12 +64,26 @@ def _fill(store: Path, threads: int, steps: int) -> None:
     with holdfast.open(store, durability="off") as hf:
         for number in range(threads):
             hf.thread(f"thread/{number:06}").save({"messages": [{"role": "user", "content": f"task {number}"}]})
-        thread = hf.thread("long")
-        messages: list[dict[str, str]] = []
-        for number in range(steps):
-            if number % 10 == 0:
-                messages.append({"role": "assistant", "content": f"message {number} " + "words " * 20})
-            thread.save({"messages": messages, "n": number}, usage=Usage(input=number * 10, output=number))
+        _run(hf, "long", steps)
+
+
+@holdfast.tool(effect="idempotent")
+def look(page: int) -> str:
+    return f"what is on page {page}"
+
+
+def _run(hf: Holdfast, name: str, steps: int) -> None:
+    """A run with a checkpoint for each step, and a model call and a tool call in each: bars, plots and a journal."""
+    reply = {"content": "words " * 20, "usage": {"input_tokens": 210, "output_tokens": 40}}
+    with hf.run(name, start={"messages": []}, tools=[look], policy=holdfast.EveryN(1)) as run:
+        for step in run.steps():
+            said = run.model(lambda: reply)
+            run.tool("look", {"page": step}, key=f"page-{step}")
+            if step % 10 == 0:
+                run.state["messages"].append({"role": "assistant", "content": f"message {step} {said['content']}"})
+            if step >= steps:
+                run.finish("read")
+                break
 
 
 def _measure(store: Path, rounds: int) -> int:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
@@ -58,10 +59,8 @@ class Browser:
         def looked(_: Any) -> T | bool | None:
             try:
                 return condition()
-            except Exception as error:  # a page that was just left
-                if "stale" in str(error).lower():
-                    return False
-                raise
+            except WebDriverException:  # of a page that was just left, or is not there yet
+                return False
 
         found: Any = WebDriverWait(self.driver, seconds, poll_frequency=0.05).until(looked)
         return found  # type: ignore[no-any-return] # what the condition gave

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -85,10 +87,22 @@ class Page:
         return found
 
     def post(self, action: str, *, confirmed: bool = True, **form: Any) -> httpx.Response:
-        form = {"seal": self.seal(), **form}
-        if confirmed:
-            form["confirmed"] = "yes"
+        """What is answered to a form, or, if it is confirmed, to the one that asks whether that is meant."""
+        asked = self.send(action, {"seal": self.seal(), **form})
+        return self.confirm(action, asked) if confirmed and asked.status_code == httpx.codes.OK else asked
+
+    def send(self, action: str, form: dict[str, Any]) -> httpx.Response:
         return self.ask("POST", f"/act/{action}", data=form, headers={"Origin": ORIGIN})
+
+    def confirm(self, action: str, asked: httpx.Response) -> httpx.Response:
+        """What is answered to who was asked, and says "Do it"."""
+        return self.send(action, hidden(asked.text))
+
+
+def hidden(markup: str) -> dict[str, str]:
+    """What the form on a page says that nobody types."""
+    found = re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', markup)
+    return {name: unescape(value) for name, value in found}
 
 
 @pytest.fixture
@@ -121,6 +135,7 @@ class Server:
     """`holdfast ui` in a process of its own."""
 
     def __init__(self, store: Path, *options: str) -> None:
+        self.store = store
         command = [sys.executable, "-m", "holdfast", "ui", "--store", str(store), *options]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         assert self.process.stdout is not None
@@ -138,7 +153,7 @@ class Server:
 
 
 @contextlib.contextmanager
-def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Iterator[tuple[demo.Papers, Page]]:
+def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Generator[tuple[demo.Papers, Page]]:
     """The demo, played to its end with a killer of this kind, and the page of its store."""
     papers = demo.Papers(folder / "killed", 8, 7)
     with contextlib.ExitStack() as processes:

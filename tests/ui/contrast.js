@@ -28,13 +28,22 @@ function luminance(parts) {
   return 0.2126 * red + 0.7152 * green + 0.0722 * blue;
 }
 
+// How much of a text is seen: what is pale because something around it is must stand out, too.
+function opacity(node) {
+  let share = 1;
+  for (let each = node; each; each = each.parentElement) share *= Number(getComputedStyle(each).opacity);
+  return share;
+}
+
 const found = [];
 for (const each of document.querySelectorAll("main *, body > header *")) {
   const hasText = [...each.childNodes].some((node) => node.nodeType === 3 && node.textContent.trim());
-  // What was left by a rewind is pale on purpose; what is in a list box the system draws.
-  if (!hasText || !each.checkVisibility() || each.closest(".abandoned, select")) continue;
+  // What is in a list box the system draws.
+  if (!hasText || !each.checkVisibility() || each.closest("select")) continue;
   const back = behind(each);
-  const [light, dark] = [luminance(over(colour(getComputedStyle(each).color), back)), luminance(back)].sort((a, b) => b - a);
+  const [red, green, blue, own] = colour(getComputedStyle(each).color);
+  const text = [red, green, blue, own * opacity(each)];
+  const [light, dark] = [luminance(over(text, back)), luminance(back)].sort((a, b) => b - a);
   const ratio = Math.round(((light + 0.05) / (dark + 0.05)) * 100) / 100;
   found.push({ text: each.textContent.trim().slice(0, 40), ratio, element: `${each.tagName}.${each.className}` });
 }

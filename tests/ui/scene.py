@@ -110,6 +110,20 @@ def paying(hf: Holdfast) -> None:
                 break
 
 
+def long_run(hf: Holdfast, name: str, steps: int) -> None:
+    """A run of many steps, each with a model call and a tool call, and a checkpoint for each."""
+    every = holdfast.EveryN(1)
+    with hf.run(name, start={"messages": []}, tools=[look_up], policy=every, agent="clerk") as run:
+        for step in run.steps():
+            reply = run.model(ask_model)
+            run.tool("look_up", {"item": "paper"})
+            if step % 100 == 0:
+                run.state["messages"].append({"role": "assistant", "content": f"{reply['content']} {step}"})
+            if step == steps:
+                run.finish("all of it")
+                break
+
+
 def interrupted(hf: Holdfast, name: str = "letters/interrupted") -> None:
     """A run whose process was killed inside a tool: only in a store that other processes see."""
 

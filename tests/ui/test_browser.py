@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import http.server
+import threading
 import time
 from pathlib import Path
 from urllib.parse import quote
@@ -73,6 +75,7 @@ def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Pa
     name = browser.find(".doing input[name=name]")
     name.clear()
     name.send_keys("writer/mine")
+    browser.click("a[data-fetch=edit]")
     area = browser.find("textarea[name=state]")
     assert '"chapter": 4' in (area.get_attribute("value") or "")
     area.clear()
@@ -135,15 +138,36 @@ def test_another_browser_without_the_token_sees_nothing(browser: Browser, served
     assert scene.BOOK not in browser.driver.page_source
 
 
-def test_a_thread_of_ten_thousand_steps_is_usable_within_a_second(browser: Browser, tmp_path: Path) -> None:
+def test_a_link_opened_from_another_site_leads_here(browser: Browser, served: Server) -> None:
+    """From a chat, an issue or a terminal in a browser: with the token at first, and without once it is known."""
+
+    class Elsewhere(http.server.BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Type", "text/html")
+            self.end_headers()
+            links = f'<a id=first href="{served.url}">x</a><a id=step href="{step}">y</a>'
+            self.wfile.write(links.encode())
+
+        def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - as it is called there
+            pass
+
+    step = served.address("/step", thread=scene.BOOK, id="@4")
+    with http.server.HTTPServer(("127.0.0.1", 0), Elsewhere) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        for link, heading in (("#first", "Threads"), ("#step", "Step 4")):
+            browser.go(f"http://localhost:{server.server_port}/")
+            browser.click(link)
+            browser.wait(lambda: served.at in browser.driver.current_url or None)
+            assert heading in (browser.find("h1").get_attribute("textContent") or "")
+        server.shutdown()
+    assert "token" not in browser.driver.current_url
+
+
+def test_a_run_of_ten_thousand_steps_is_usable_within_a_second(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "long.db"
     with holdfast.open(path, durability="off") as hf:
-        thread = hf.thread("long")
-        messages = []
-        for number in range(LONG):
-            if number % 100 == 0:
-                messages.append({"role": "assistant", "content": f"message {number}"})
-            thread.save({"messages": messages, "n": number})
+        scene.long_run(hf, "long", LONG)
     server = Server(path)
     try:
         opened(browser, server)
@@ -151,6 +175,7 @@ def test_a_thread_of_ten_thousand_steps_is_usable_within_a_second(browser: Brows
         assert min(_seconds_to(browser, server.address("/thread", name="long")) for _ in range(3)) < 1.0
         first = len(browser.all(".steps a[data-key]"))
         assert 50 <= first <= 300, "not all of them at once"
+        assert len(browser.all(".steps rect.model")) == first, "each step with its calls"
         browser.run("window.scrollTo(0, document.body.scrollHeight)")
         browser.wait(lambda: len(browser.all(".steps a[data-key]")) > first or None)
         assert f"step {LONG - 150}" in browser.driver.page_source
@@ -181,18 +206,6 @@ def test_what_a_run_does_is_seen_while_it_does_it(browser: Browser, served: Serv
                 break
     browser.wait(lambda: "completed" in browser.text(".facts") or None)
     assert browser.text("#live") == "live"
-
-
-def test_a_form_that_is_being_filled_in_is_left_alone(browser: Browser, served: Server) -> None:
-    opened(browser, served, "/waiting")
-    box = browser.find("article textarea")
-    box.send_keys("not yet don")
-    asked = "return performance.getEntriesByType('resource').filter(e => e.name.includes('part=')).length"
-    browser.run("performance.clearResourceTimings()")
-    time_to_look = browser.run("return Number(document.querySelector('[data-live]').dataset.every)")
-    browser.wait(lambda: browser.run("return performance.now()") > (time_to_look + 1) * 1000 * 1.5 or None)
-    assert browser.run(asked) == 0
-    assert "not yet don" in (box.get_attribute("value") or "")
 
 
 def test_verify_tells_how_far_it_is_and_what_it_found(browser: Browser, served: Server) -> None:

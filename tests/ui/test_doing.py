@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from html import unescape
 from typing import Any
 
 import pytest
 from starlette.requests import HTTPConnection
 
-from holdfast import Holdfast
-from holdfast.ui.doing import ACTIONS
+from holdfast import Conflict, Holdfast, Thread
+from holdfast.ui.recording import ACTIONS
 from tests.ui import scene
 from tests.ui.conftest import Page
 
@@ -58,8 +57,7 @@ def test_each_action_is_asked_about_before_it_is_done(writing: Page, action: str
     assert asked.status_code == 200
     assert "Are you sure?" in asked.text
     assert state_of_things(writing.hf) == before
-    again = dict(re.findall(r'type="hidden" name="([^"]*)" value="([^"]*)"', asked.text))
-    done = writing.ask("POST", f"/act/{action}", data={name: unescape(value) for name, value in again.items()})
+    done = writing.confirm(action, asked)
     assert done.status_code == 303, done.text
     assert state_of_things(writing.hf) != before
 
@@ -108,9 +106,10 @@ def test_an_edited_state_that_is_none_is_refused(writing: Page, state: str) -> N
 def test_a_state_that_was_redacted_cannot_be_edited(memory: Holdfast) -> None:
     page = Page(memory, allow_write=True, redact=lambda text: text.replace(scene.SECRET, "[secret]"))
     id = memory.thread("broken").load("@-1").id
-    found = page.get("/step", thread="broken", id=id).text
-    assert "<textarea" not in found
-    assert "are redacted here, or lost" in found
+    for asked in ({}, {"edit": "1"}, {"part": "edit"}):
+        found = page.get("/step", thread="broken", id=id, **asked).text
+        assert "<textarea" not in found
+        assert "are redacted here, or lost" in found
 
 
 def test_a_rewind_shows_the_effects_that_it_passes(writing: Page) -> None:
@@ -183,3 +182,141 @@ def test_what_no_worker_can_take_is_not_queued(writing: Page) -> None:
     assert writing.post("resume", thread="broken").status_code == 400
     assert writing.post("resume", thread=scene.BOOK).status_code == 404
     assert writing.post("resume", thread="payments").status_code in (400, 409)
+
+
+# -- what was shown is what is done ------------------------------------------------------------------------------------
+
+
+def test_a_rewind_that_would_pass_more_than_was_shown_is_asked_about_anew(writing: Page) -> None:
+    hf = writing.hf
+    head = hf.thread("payments").load("@-1")
+    asked = writing.post("rewind", confirmed=False, thread="payments", id=head.id)
+    assert "It passes no effects" in asked.text
+    with hf.run("payments", turn="again", tools=[scene.pay]) as run:
+        for _ in run.steps():
+            run.tool("pay", {"amount": 99}, key="more")
+            run.finish("paid more")
+            break
+    paid = hf.thread("payments").load("@-1").id
+    answer = writing.confirm("rewind", asked)
+    assert answer.status_code == 409
+    assert "It passes 1 effect" in answer.text
+    assert hf.thread("payments").load("@-1").id == paid, "nothing was done"
+    assert writing.confirm("rewind", answer).status_code == 303, "who saw that may mean it"
+    assert hf.thread("payments").load("@-1").id == head.id
+
+
+def test_a_prune_takes_what_was_shown_and_nothing_that_came_later(writing: Page) -> None:
+    thread = writing.hf.thread("long")
+    for number in range(5):
+        thread.save({"n": number})
+    asked = writing.post("prune", confirmed=False, thread="long", keep_last="3")
+    assert "Steps that go: 2, 1<" in asked.text
+    for number in range(5):
+        thread.save({"n": number})
+    assert writing.confirm("prune", asked).status_code == 303
+    assert [each.step for each in thread.history()] == list(range(10, 2, -1))
+
+
+def test_a_prune_that_would_take_something_else_is_asked_about_anew(writing: Page) -> None:
+    thread = writing.hf.thread("long")
+    for number in range(5):
+        thread.save({"n": number})
+    asked = writing.post("prune", confirmed=False, thread="long", keep_last="3")
+    thread.fork("other", at="@1")
+    answer = writing.confirm("prune", asked)
+    assert answer.status_code == 409
+    assert "Steps that go: 2<" in answer.text
+    assert thread.count() == 5
+
+
+def test_who_was_not_asked_is(writing: Page) -> None:
+    form = {"seal": writing.seal(), "thread": scene.BOOK, "keep_last": "3", "shown": "yes", "confirmed": "yes"}
+    answer = writing.send("prune", form)
+    assert answer.status_code == 409
+    assert "Are you sure?" in answer.text
+    assert writing.hf.thread(ACTIONS).head() is None
+
+
+# -- the record --------------------------------------------------------------------------------------------------------
+
+
+def test_what_cannot_be_recorded_is_not_done(writing: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    def busy(self: Thread, *given: Any, **named: Any) -> Any:
+        raise Conflict("somebody else was first")
+
+    before = state_of_things(writing.hf)
+    asked = writing.post("answer", confirmed=False, **FORMS["answer"])
+    monkeypatch.setattr(Thread, "save", busy)
+    answer = writing.confirm("answer", asked)
+    assert answer.status_code == 409
+    assert "could not be recorded" in answer.text
+    assert state_of_things(writing.hf) == before
+
+
+def test_the_record_is_not_changed_by_what_it_records(writing: Page) -> None:
+    writing.post("label", **FORMS["label"])
+    recorded = writing.hf.thread(ACTIONS).load("@-1").state
+    id = writing.hf.thread(ACTIONS).load("@-1").id
+    for action, form in {**FORMS, "resume": {}}.items():
+        given: dict[str, Any] = {**form, "thread": ACTIONS, "id": id, "keep_last": "1"}
+        answer = writing.post(action, **given)
+        assert answer.status_code == 400, action
+    assert writing.post("fork", thread=scene.BOOK, id="@1", name=ACTIONS).status_code == 400
+    assert writing.hf.thread(ACTIONS).load("@-1").state == recorded
+    assert writing.hf.thread(ACTIONS).count() == 1
+    for page in (writing.get("/thread", name=ACTIONS), writing.get("/step", thread=ACTIONS, id=id)):
+        assert page.status_code == 200
+        assert "act/" not in page.text
+
+
+@pytest.mark.parametrize("state", [{"messages": []}, [1], "text", {"actions": {}}, {"actions": [], "more": 1}])
+def test_a_thread_of_that_name_that_is_no_record_is_left_alone(writing: Page, state: Any) -> None:
+    writing.hf.thread(ACTIONS).save(state)
+    before = state_of_things(writing.hf)
+    answer = writing.post("answer", **FORMS["answer"])
+    assert answer.status_code == 400
+    assert "holds something else" in answer.text
+    assert state_of_things(writing.hf) == before
+
+
+# -- what is offered ---------------------------------------------------------------------------------------------------
+
+
+def offered(page: Page, path: str, **query: str) -> set[str]:
+    return set(re.findall(r'action="/act/(\w+)"', page.get(path, **query).text))
+
+
+def test_what_would_be_refused_is_not_offered(writing: Page) -> None:
+    hf = writing.hf
+    assert offered(writing, "/thread", name=scene.BOOK) == {"prune"}, "no run was begun on it"
+    assert offered(writing, "/thread", name="payments") == {"prune"}, "its run is completed"
+    assert offered(writing, "/thread", name=scene.APPROVAL) == {"prune", "cancel", "answer"}
+    assert offered(writing, "/thread", name="broken") == {"prune", "cancel"}, "no worker could take it"
+    hf.submit("clerk", "job", start={})
+    assert offered(writing, "/thread", name="job") == {"prune", "cancel"}
+    hf.cancel("job", "not now")
+    assert offered(writing, "/thread", name="job") == {"prune", "resume"}
+
+
+def test_a_label_is_offered_where_it_would_be_taken(writing: Page) -> None:
+    for thread in (scene.BOOK, "payments", scene.APPROVAL):
+        for checkpoint in writing.hf.thread(thread).history():
+            is_offered = "label" in offered(writing, "/step", thread=thread, id=checkpoint.id)
+            asked = writing.post("label", confirmed=False, thread=thread, id=checkpoint.id, label="x")
+            assert is_offered == (asked.status_code == 200), (thread, checkpoint.step)
+    book = writing.hf.thread(scene.BOOK).load("@2")
+    assert "label" in offered(writing, "/step", thread=scene.BOOK, id=book.id)
+
+
+def test_a_state_comes_to_the_browser_when_it_is_to_be_edited(writing: Page) -> None:
+    """Every view of a step would carry it otherwise."""
+    id = writing.hf.thread(scene.BOOK).load("@-1").id
+    assert "<textarea" not in writing.get("/step", thread=scene.BOOK, id=id).text
+    for asked in ({"edit": "1"}, {"part": "edit"}):
+        found = writing.get("/step", thread=scene.BOOK, id=id, **asked).text
+        assert "&quot;chapter&quot;: 12" in found
+    assert (
+        'href="/step?thread=writer%2Fbook&amp;id=' + id + '&amp;edit=1"'
+        in writing.get("/step", thread=scene.BOOK, id=id).text
+    )

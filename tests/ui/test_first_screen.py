@@ -61,8 +61,10 @@ def test_the_first_screen_tells_how_doubts_were_settled(played: tuple[demo.Paper
     kills = papers.records("kills.jsonl")
     # Who was killed between asking the bank and writing what it said, asked in vain.
     in_vain = sum(_last_of(papers.records("events.jsonl"), kill) == "probe" for kill in kills)
-    assert (counted - settled(page.get("/").text)).total() <= in_vain
-    assert not settled(page.get("/").text) - counted
+    # Who was killed before its intent was written, or after its result was, left nothing in doubt.
+    told = settled(page.get("/").text)
+    assert (counted - told - _reserved_again(papers)).total() <= in_vain
+    assert not told - counted
 
 
 def _events_of(events: list[dict[str, Any]], kill: dict[str, Any]) -> list[dict[str, Any]]:
@@ -116,11 +118,19 @@ def test_where_no_model_call_was_in_flight_every_figure_is_exact(tmp_path: Path)
     assert figure(text, "models-known") == sum(event["event"] == "model" and event["recorded"] for event in events)
     assert figure(text, "effects") == len(papers.lines("ledger.csv")) + len(papers.lines("budget.csv"))
     assert settled(text) == _decided(papers)
+    assert settled(text)["reserve", "rerun", "yes"] >= 1
+    assert "reserve: called again, with the same key" in text
+
+
+def _reserved_again(papers: demo.Papers) -> Counter[tuple[str, str, str]]:
+    """Reservations during which a clerk was killed: who goes on makes them again, which does no harm."""
+    during = {kill["during"] for kill in papers.records("kills.jsonl") if kill["during"]}
+    return Counter({("reserve", "rerun", "yes"): sum(call.startswith("reserve") for call in during)})
 
 
 def _decided(papers: demo.Papers) -> Counter[tuple[str, str, str]]:
-    """How doubts were settled, as the bank and the person noted it."""
-    counted: Counter[tuple[str, str, str]] = Counter()
+    """How doubts were settled, as the bank and the person noted it, and whoever killed."""
+    counted = +_reserved_again(papers)
     for event in papers.records("events.jsonl"):
         if event["event"] == "probe":
             counted["pay", "probe", "yes" if event["happened"] else "no"] += 1

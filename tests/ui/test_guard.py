@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from starlette.applications import Starlette
 from starlette.requests import HTTPConnection
+from starlette.responses import RedirectResponse, Response
 from starlette.routing import Mount
 from starlette.testclient import TestClient
 
@@ -55,7 +58,18 @@ def test_the_token_in_the_address_becomes_a_cookie_and_is_gone_from_it(page: Pag
     cookie = answer.headers["set-cookie"]
     assert f"holdfast-{PORT}={TOKEN}" in cookie
     assert "HttpOnly" in cookie
-    assert "samesite=strict" in cookie.lower()
+    assert "samesite=lax" in cookie.lower(), "with strict a link opened from another site would come without it"
+
+
+def test_the_token_is_gone_from_the_address_for_whoever_has_the_cookie_already(page: Page) -> None:
+    answer = page.ask("GET", "/store", params={"token": TOKEN})
+    assert (answer.status_code, answer.headers["location"]) == (303, "/store")
+
+
+@pytest.mark.parametrize("other", ['foo={"a": 1}', "a b=1", "lang=en us", "[x]=1", "x", "é=1", "=", 'q="unclosed'])
+def test_cookies_of_other_programs_on_this_machine_lock_nobody_out(page: Page, other: str) -> None:
+    headers = {"Cookie": f"{other}; holdfast-{PORT}={TOKEN}; {other}".encode()}
+    assert page.ask("GET", "/", cookies={}, headers=headers).status_code == 200
 
 
 @pytest.mark.parametrize("path", ["//evil.example/", "///evil.example", "/\\evil.example", "//evil.example/%2e"])
@@ -118,6 +132,13 @@ def test_a_form_that_does_not_end_is_not_read(writing: Page) -> None:
     assert answer.status_code == 413
 
 
+def test_a_form_of_too_many_fields_is_refused(writing: Page) -> None:
+    form = {"seal": writing.seal(), **{f"field{number}": "x" for number in range(60)}}
+    answer = writing.ask("POST", "/act/fork", data=form)
+    assert answer.status_code == 400
+    assert "at most" in answer.text
+
+
 @pytest.mark.parametrize("path", [*PATHS, "/act/fork"])
 @pytest.mark.parametrize("cookies", [None, {}])
 def test_every_answer_has_the_policy(page: Page, path: str, cookies: dict[str, str] | None) -> None:
@@ -143,6 +164,18 @@ def test_no_page_needs_what_the_policy_forbids(page: Page) -> None:
 # -- in a service of somebody's own ------------------------------------------------------------------------------------
 
 
+def ann(_: HTTPConnection) -> str:
+    return "ann"
+
+
+def nobody(_: HTTPConnection) -> None:
+    return None
+
+
+def to_login(_: HTTPConnection) -> Response:
+    return RedirectResponse("https://login.example/")
+
+
 def test_there_is_no_page_without_somebody_who_authorizes(memory: Holdfast) -> None:
     with pytest.raises(InvalidArgument):
         app(memory, authorize=None)  # type: ignore[arg-type] # what is refused
@@ -152,10 +185,10 @@ def test_there_is_no_page_without_somebody_who_authorizes(memory: Holdfast) -> N
 
 @pytest.mark.parametrize("answer", [None, False, ""])
 def test_whom_the_service_does_not_know_sees_nothing(memory: Holdfast, answer: object) -> None:
-    def nobody(_: HTTPConnection) -> object:
+    def unknown(_: HTTPConnection) -> object:
         return answer
 
-    page = Page(memory, authorize=nobody, hosts=None)
+    page = Page(memory, authorize=unknown, hosts=None)
     assert page.get("/").status_code == 401
 
 
@@ -181,6 +214,41 @@ def test_the_seal_of_one_person_is_none_of_another(memory: Holdfast) -> None:
     seal = text.partition('name="seal" value="')[2].partition('"')[0]
     assert page.ask("POST", "/act/verify", data={"seal": seal}, headers={"X-User": "bob"}).status_code == 403
     assert page.ask("POST", "/act/verify", data={"seal": seal}, headers={"X-User": "ann"}).status_code == 303
+
+
+def test_a_form_of_one_process_is_taken_by_another_that_has_the_same_secret(memory: Holdfast) -> None:
+    one, other, stranger = (
+        Page(memory, allow_write=True, authorize=ann, hosts=None, secret=secret)
+        for secret in (b"s" * 32, b"s" * 32, b"t" * 32)
+    )
+    form = {"seal": one.seal(), "thread": "writer/book", "keep_last": "3"}
+    assert other.ask("POST", "/act/prune", data=form).status_code == 200
+    assert stranger.ask("POST", "/act/prune", data=form).status_code == 403
+
+
+@pytest.mark.parametrize("secret", [b"", b"short", "a text that is long enough", 1])
+def test_a_secret_that_can_be_guessed_is_refused(memory: Holdfast, secret: Any) -> None:
+    with pytest.raises(InvalidArgument):
+        app(memory, authorize=ann, secret=secret)
+
+
+def test_a_service_behind_tls_may_say_which_hosts_it_answers(memory: Holdfast) -> None:
+    page = Page(memory, allow_write=True, authorize=ann, hosts=frozenset({"agents.example"}))
+    for scheme in ("http", "https"):
+        headers = {"Host": "agents.example", "Origin": f"{scheme}://agents.example"}
+        assert page.ask("GET", "/store", headers=headers).status_code == 200
+    headers = {"Host": "agents.example", "Origin": "https://evil.example"}
+    assert page.ask("GET", "/store", headers=headers).status_code == 403
+
+
+def test_a_service_says_itself_what_whoever_it_does_not_know_is_answered(memory: Holdfast) -> None:
+    page = Page(memory, authorize=to_login, hosts=None)
+    answer = page.get("/")
+    assert (answer.status_code, answer.headers["location"]) == (307, "https://login.example/")
+    assert "writer/book" not in answer.text
+    refused = Page(memory, authorize=nobody, hosts=None).get("/")
+    assert refused.status_code == 401
+    assert "holdfast ui" not in refused.text, "there is no address that it printed"
 
 
 def test_mounted_under_a_path_all_links_stay_there(memory: Holdfast) -> None:

@@ -1,4 +1,4 @@
-"""Actions as forms: fork, rewind, answer, settle, cancel, prune. They are there only where the page may write."""
+"""Actions as forms: there where the page may write, and only those that would be taken as things stand."""
 
 from __future__ import annotations
 
@@ -7,7 +7,10 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError
 from holdfast.looking.recovery import Planned
 from holdfast.looking.timeline import Step
+from holdfast.records import Checkpoint
+from holdfast.ui import offering
 from holdfast.ui.html import Child, Html, joined, line, tag
+from holdfast.ui.recording import ACTIONS
 from holdfast.ui.values import to_text
 from holdfast.ui.view import View
 
@@ -16,23 +19,27 @@ _EDIT_MOST: Final = 2_000_000  # characters of a state that a browser edits with
 
 def thread_actions(view: View, name: str) -> Html | None:
     """What can be done with a thread as a whole."""
-    if not view.site.may_write:
+    if not view.site.may_write or name == ACTIONS:
         return None
     keep = tag("input", type="number", name="keep_last", value=50, min=1, max=1_000_000, required=True)
     prune = view.form(
         "prune", tag("label", "Keep the newest ", keep, " checkpoints"), _button("Show the plan"), thread=name
     )
-    reason = tag("input", name="reason", required=True, maxlength=500, placeholder="why")
-    cancel = view.form("cancel", tag("label", "Reason ", reason), _button("Cancel the run"), thread=name)
-    resume = view.form("resume", _button("Queue it for a worker"), thread=name)
-    return _folded("Do something with this thread", ("Prune", prune), ("Resume", resume), ("Cancel", cancel))
+    actions = [("Prune", prune)]
+    if offering.can_be_resumed(view, name):
+        actions.append(("Resume", view.form("resume", _button("Queue it for a worker"), thread=name)))
+    if offering.can_be_cancelled(view, name):
+        reason = tag("input", name="reason", required=True, maxlength=500, placeholder="why")
+        cancel = view.form("cancel", tag("label", "Reason ", reason), _button("Cancel the run"), thread=name)
+        actions.append(("Cancel", cancel))
+    return _folded("Do something with this thread", *actions)
 
 
 def step_actions(view: View, step: Step, state: Any, *, is_whole: bool) -> Html | None:
-    """What can be done from a step. A state that is not whole, because it was redacted or lost, cannot be edited."""
-    if not view.site.may_write:
-        return None
+    """What can be done from a step."""
     checkpoint = step.checkpoint
+    if not view.site.may_write or checkpoint.thread == ACTIONS:
+        return None
     at: dict[str, str | int] = {"thread": checkpoint.thread, "id": checkpoint.id}
     name = tag(
         "input", name="name", required=True, maxlength=500, value=f"{line(checkpoint.thread)}-fork", autocomplete="off"
@@ -40,27 +47,42 @@ def step_actions(view: View, step: Step, state: Any, *, is_whole: bool) -> Html 
     fork = view.form(
         "fork",
         tag("label", "Name of the new thread ", name),
-        _edited(state, is_whole=is_whole),
+        edited(state, is_whole=is_whole) if view.asked("edit") or not is_whole else _edit(view, step),
         _button("Fork here"),
         **at,
     )
     actions: list[tuple[str, Html]] = [("Fork here", fork)]
     if not step.is_head:
         actions.append(("Rewind", view.form("rewind", _button("Make this the head"), **at)))
-    label = tag("input", name="label", maxlength=200, value=view.told(checkpoint.label or ""), placeholder="a label")
-    actions.append(("Label", view.form("label", tag("label", "Label ", label), _button("Label it"), **at)))
-    return _folded("Do something from this step", *actions)
+    if offering.can_be_labelled(view, checkpoint):
+        actions.append(("Label", view.form("label", _label(view, checkpoint), _button("Label it"), **at)))
+    return _folded("Do something from this step", *actions, is_open=bool(view.asked("edit")))
 
 
-def _edited(state: Any, *, is_whole: bool) -> Html | None:
-    """The state as text to edit."""
+def _label(view: View, checkpoint: Checkpoint) -> Html:
+    known = checkpoint.label or ""
+    # One that is redacted here must not become the label when somebody sends the form as it is.
+    is_clear = view.redacted(known) == known
+    box = tag("input", name="label", maxlength=200, value=line(known) if is_clear else "", placeholder="a label")
+    return tag("label", "Label ", box)
+
+
+def _edit(view: View, step: Step) -> Html:
+    """Asks for the state once somebody wants to edit it: every view of the step would carry it otherwise."""
+    checkpoint = step.checkpoint
+    href = view.url("/step", thread=checkpoint.thread, id=checkpoint.id, view=view.asked("view"), edit=1)
+    return tag("div", tag("a", "Edit its state first", href=href, data_fetch="edit"), class_="edit")
+
+
+def edited(state: Any, *, is_whole: bool) -> Html:
+    """The state as text to edit. One that is not whole, because it was redacted or lost, cannot be."""
     if not is_whole:
         said = "Parts of this state are redacted here, or lost: it can be forked as it is and not edited."
         return tag("p", said, class_="dim")
     try:
         written = to_text(state)
     except HoldfastError:
-        return None
+        return tag("p", "This state cannot be written as JSON; it can be forked as it is.", class_="dim")
     if len(written) > _EDIT_MOST:
         return tag("p", "This state is too large to be edited here; it can be forked as it is.", class_="dim")
     area = tag("textarea", "\n" + written, name="state", rows=12, spellcheck="false", aria_label="The state, as JSON")
@@ -109,6 +131,7 @@ def _button(said: str) -> Html:
     return tag("button", said, type="submit")
 
 
-def _folded(title: str, *actions: tuple[str, Html]) -> Html:
+def _folded(title: str, *actions: tuple[str, Html], is_open: bool = False) -> Html:
     parts: list[Child] = [tag("fieldset", tag("legend", name), form) for name, form in actions]
-    return tag("details", tag("summary", title), tag("div", parts, class_="actions"), class_="panel doing")
+    inside = tag("div", parts, class_="actions")
+    return tag("details", tag("summary", title), inside, class_="panel doing", open=is_open)

@@ -7,20 +7,20 @@ from importlib.resources import files
 from typing import Any, Final
 
 from starlette.applications import Starlette
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
-from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, NotFound
+from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld, NotFound, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.redaction import Redaction
 from holdfast.ui.doing import act
 from holdfast.ui.guard import Authorize, Guard
 from holdfast.ui.html import line, tag
-from holdfast.ui.keeping import Work, store_page
+from holdfast.ui.keeping import Counting, Verifying, store_page
+from holdfast.ui.redacting import Redacting
 from holdfast.ui.steps import step_page
 from holdfast.ui.threads import threads_page
 from holdfast.ui.timeline import timeline_page
@@ -44,20 +44,22 @@ def app(
     redact: Callable[[str], str] | None = None,
     title: str = "",
     hosts: frozenset[str] | None = None,
+    secret: bytes | None = None,
 ) -> ASGIApp:
     """The page of a store, to be mounted into a service of your own.
 
-    `authorize` is a function, or an async one, of a request: it gives False or None for whoever may not look, and True
-    or a name for who may; the name is recorded with what they do. Without `allow_write` nothing can be done.
-    `redact` changes every text but names before it leaves this process. `hosts` are the values of the Host header that
-    are answered; None for all that your service answers.
+    `authorize` is a function, or an async one, of a request: it gives False or None for whoever may not look, or the
+    response to send them, and True or a name for who may; the name is recorded with what they do. Without
+    `allow_write` nothing can be done. `redact` changes every text but names before it leaves this process. `hosts` are
+    the values of the Host header that are answered; None for all that your service answers. `secret` is what forms are
+    sealed with: where several processes answer, or forms should outlive a restart, give all of them the same.
     """
     if not callable(authorize):
         raise InvalidArgument(
             "authorize must be a function of a request: it says who may look, and there is no default"
         )
-    site = Site(hf, title, allow_write, Redaction(redact))
-    work = Work(hf)
+    site = Site(hf, title, allow_write, Redacting(Redaction(redact)))
+    counting, work = Counting(hf), Verifying(hf)
     static = {name: files("holdfast.ui").joinpath("static", name).read_bytes() for name in _FILES}
 
     def static_file(request: Request) -> Response:
@@ -65,10 +67,6 @@ def app(
         if name not in static:
             raise HTTPException(404)
         return Response(static[name], media_type=_FILES[name], headers={"Cache-Control": "private, max-age=3600"})
-
-    async def acting(request: Request) -> Response:
-        body = await request.body()
-        return await run_in_threadpool(_answered, site, request, lambda view: _acted(view, work, body))
 
     def page(make: Callable[[View], Response]) -> Callable[[Request], Response]:
         return lambda request: _answered(site, request, make)
@@ -78,22 +76,22 @@ def app(
         Route("/thread", page(timeline_page)),
         Route("/step", page(step_page)),
         Route("/waiting", page(waiting_page)),
-        Route("/store", page(lambda view: store_page(view, work))),
-        Route("/act/{action}", acting, methods=["POST"]),
+        Route("/store", page(lambda view: store_page(view, counting, work))),
+        Route("/act/{action}", page(lambda view: _acted(view, work)), methods=["POST"]),
         Route("/static/{name}", static_file),
     ]
     handlers: dict[Any, Callable[[Request, Exception], Response | Awaitable[Response]]] = {
         HTTPException: lambda request, error: _told(View(site, request), getattr(error, "status_code", 500), "")
     }
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), authorize, hosts)
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), authorize, hosts, secret)
 
 
-def _acted(view: View, work: Work, body: bytes) -> Response:
+def _acted(view: View, work: Verifying) -> Response:
     action = view.request.path_params["action"]
     if action == "verify":
-        work.verify()  # it changes nothing, so whoever may look may ask for it
+        work.begin()  # it changes nothing, so whoever may look may ask for it
         return Response(status_code=303, headers={"Location": view.url("/store")})
-    return act(view, action, body)
+    return act(view, action)
 
 
 def _answered(site: Site, request: Request, make: Callable[[View], Response]) -> Response:
@@ -103,7 +101,9 @@ def _answered(site: Site, request: Request, make: Callable[[View], Response]) ->
         return make(view)
     except HoldfastError as error:
         status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-        return _told(view, status, site.redaction.message(str(error)))
+        # That redacting failed is told in our own words, which it would fail for, too.
+        is_ours = isinstance(error.__cause__, Unsupported)
+        return _told(view, status, str(error) if is_ours else site.redacting.message(str(error)))
 
 
 def _told(view: View, status: int, why: str) -> Response:

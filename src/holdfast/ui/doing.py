@@ -2,93 +2,100 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from datetime import UTC, datetime
-from typing import Any, Final
-from urllib.parse import parse_qsl
+import hashlib
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any, Final, NamedTuple
 
-from msgspec.structs import replace
 from starlette.responses import Response
 
-from holdfast.errors import Conflict, HoldfastError, InvalidArgument, NotFound
+from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.nearest import existing
-from holdfast.runs.claiming import is_free
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
-from holdfast.runs.recovery import queued
 from holdfast.threads.labelling import named
 from holdfast.threads.retention import Retention
+from holdfast.ui import offering
+from holdfast.ui.addresses import GIVEN, opened
+from holdfast.ui.guard import SEAL
 from holdfast.ui.html import Child, Html, joined, line, tag
+from holdfast.ui.recording import record, require_not_the_record
 from holdfast.ui.values import brief, from_text
-from holdfast.ui.view import View
+from holdfast.ui.view import View, hidden
 from holdfast.ui.words import plural
 
-ACTIONS: Final = "holdfast/actions"
-"""The thread in which what was done by the page is kept."""
-
-_TRIES: Final = 20
 _SHOWN: Final = 50
+_AS_SHOWN: Final = "shown"  # the field by which a form says what its sender was told would be done
 
 Form = dict[str, str]
-Doing = Callable[[View, Form], tuple[Child, Callable[[], str]]]
-"""Looks at a form; what would be done, in words, and what does it and gives the address to go on at."""
 
 
-def act(view: View, action: str, body: bytes) -> Response:
-    """Ask once more, or do it. NotFound for an action that there is not, or where the page may not write."""
-    form = dict(parse_qsl(body.decode("utf-8", "replace"), keep_blank_values=True, max_num_fields=50))
+class Plan(NamedTuple):
+    """What an action would do: said in words, and done by `do`, which gives the address to go on at.
+
+    `depends` is what it was made of beyond these words. `given` is what has to be given again to make the same plan.
+    """
+
+    said: Child
+    do: Callable[[], str]
+    depends: object = ()
+    given: Mapping[str, str | int] = MappingProxyType({})
+
+    @property
+    def mark(self) -> str:
+        told = f"{joined(self.said)}\n{self.depends!r}"
+        return hashlib.sha256(told.encode("utf-8", "surrogatepass")).hexdigest()[:32]
+
+
+Doing = Callable[[View, Form], Plan]
+"""Looks at a form, and makes a plan of it."""
+
+
+def act(view: View, action: str) -> Response:
+    """Ask, or do what was asked about: if that is another thing by now, ask anew.
+
+    NotFound for an action that there is not, or where the page may not write.
+    """
+    form = opened(view.typed)
     doing = _DOINGS.get(action)
     if doing is None or not view.site.may_write:
         raise NotFound("there is no such action here; `holdfast ui --allow-write` lets the page change the store")
-    said, carry_out = doing(view, form)
-    if form.get("confirmed") != "yes":
-        return _confirm(view, action, form, said)
+    require_not_the_record(form.get("thread"), form.get("name") if action == "fork" else None)
+    plan = doing(view, form)
+    confirmed = form.get(_AS_SHOWN)
+    if confirmed != plan.mark:
+        return _confirm(view, action, plan, is_changed=confirmed is not None)
     # Before it is done: then there is nothing that was done and not recorded, whatever happens in between.
-    _record(view, action, form)
+    record(view.hf, view.who, action, form)
     try:
-        there = carry_out()
+        there = plan.do()
     except HoldfastError as error:
-        _record(view, action, form, error)
+        record(view.hf, view.who, action, form, error)
         raise
     return Response(status_code=303, headers={"Location": there})
 
 
-def _confirm(view: View, action: str, form: Form, said: Child) -> Response:
-    kept: dict[str, str | int] = {name: value for name, value in form.items() if name != "seal"}
-    kept["confirmed"] = "yes"
-    sure = view.form(action, tag("button", "Do it", type="submit", class_="sure", autofocus=True), **kept)
-    back = tag("a", "Back", href=view.thread(form.get("thread", "")))
+def _confirm(view: View, action: str, plan: Plan, *, is_changed: bool) -> Response:
+    typed = {name: value for name, value in view.typed.items() if name not in (SEAL, GIVEN, _AS_SHOWN)}
+    given: dict[str, str | int] = {**opened({GIVEN: view.typed.get(GIVEN, "")}), **plan.given, _AS_SHOWN: plan.mark}
+    button = tag("button", "Do it", type="submit", class_="sure", autofocus=True)
+    sure = view.form(action, [hidden(name, value) for name, value in typed.items()], button, **given)
+    back = tag("a", "Back", href=view.thread(opened(view.typed).get("thread", "")))
+    changed = "Meanwhile something else happened, so nothing was done. This is what would be done now:"
     return view.page(
         "Are you sure?",
         tag("h1", "Are you sure?"),
-        tag("div", said, class_="panel said"),
+        tag("p", changed, class_="bad", role="alert") if is_changed else None,
+        tag("div", plan.said, class_="panel said"),
         tag("div", sure, back, class_="between"),
+        status=409 if is_changed else 200,
     )
-
-
-def _record(view: View, action: str, form: Form, failed: HoldfastError | None = None) -> None:
-    """Keep who did what, and when; without what was given: that is where it was given to."""
-    about: dict[str, Any] = {
-        name: form[name] for name in ("thread", "id", "name", "effect", "outcome", "keep_last") if name in form
-    }
-    deed: dict[str, Any] = {"at": datetime.now(UTC), "who": view.who, "action": action, **about}
-    if failed is not None:
-        deed["failed"] = type(failed).__name__
-    for _ in range(_TRIES):
-        thread = view.hf.thread(ACTIONS)
-        known = thread.latest()
-        done = [] if known is None else known.state["actions"]
-        try:
-            thread.save({"actions": [*done, deed]}, trigger="page", status="idle", agent="holdfast ui")
-            return
-        except Conflict:
-            continue  # somebody else did something in that moment
 
 
 # -- each action -------------------------------------------------------------------------------------------------------
 
 
-def _fork(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _fork(view: View, form: Form) -> Plan:
     origin, id, name = _given(form, "thread"), _given(form, "id"), _given(form, "name")
     state: Any = from_text(form.get("state", "")) if form.get("edited") else None
     if form.get("edited") and state is None:
@@ -105,28 +112,31 @@ def _fork(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
     )
 
     def do() -> str:
-        view.hf.thread(origin).fork(name, at=id, state=state)
+        view.hf.thread(origin).fork(name, at=checkpoint.id, state=state)
         return view.thread(name)
 
-    return said, do
+    return Plan(said, do, checkpoint.id)
 
 
-def _rewind(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _rewind(view: View, form: Form) -> Plan:
     name, id = _given(form, "thread"), _given(form, "id")
     thread = view.hf.thread(name)
     checkpoint = thread.load(id, partial=True)
-    ahead = effects_ahead(view.hf, name, id)
+    # Seen before its effects are: whatever moves it after that makes the rewind a conflict.
+    head = thread._saver.look()
+    ahead = effects_ahead(view.hf, name, checkpoint.id)
+    come_from = "" if head is None else f" from step {head.parent.step}"
     said = joined(
-        tag("p", "The head of ", tag("b", line(name)), f" becomes step {checkpoint.step}. Nothing is deleted."),
+        tag("p", "The head of ", tag("b", line(name)), f" goes back{come_from} to step {checkpoint.step}."),
+        tag("p", "Nothing is deleted.", class_="dim"),
         _effects_ahead(ahead),
     )
 
     def do() -> str:
-        thread.latest(fallback=True)
-        thread.rewind(id, past_effects=any(each.must_confirm for each in ahead))
+        thread.rewind(checkpoint.id, past_effects=any(each.must_confirm for each in ahead))
         return view.thread(name)
 
-    return said, do
+    return Plan(said, do, (checkpoint.id, None if head is None else head.position, ahead))
 
 
 def _effects_ahead(ahead: list[Ahead]) -> Html:
@@ -141,7 +151,7 @@ def _effects_ahead(ahead: list[Ahead]) -> Html:
     return tag("div", tag("p", title, class_="bad"), tag("ul", items, more))
 
 
-def _answer(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _answer(view: View, form: Form) -> Plan:
     thread, name = _given(form, "thread"), _given(form, "name")
     value = from_text(form.get("value", ""))
     existing(view.hf, thread)
@@ -159,10 +169,10 @@ def _answer(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
         view.hf.answer(thread, name, value, by=view.who)
         return view.thread(thread)
 
-    return said, do
+    return Plan(said, do)
 
 
-def _settle(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _settle(view: View, form: Form) -> Plan:
     thread, word = _given(form, "thread"), _given(form, "effect")
     if not (word.isascii() and word.isdecimal() and len(word) < 16):
         raise InvalidArgument("an effect is named by its number")
@@ -184,12 +194,12 @@ def _settle(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
         view.hf.settle(thread, int(word), outcome)
         return view.thread(thread)
 
-    return said, do
+    return Plan(said, do)
 
 
-def _cancel(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _cancel(view: View, form: Form) -> Plan:
     thread, reason = _given(form, "thread"), _given(form, "reason")
-    existing(view.hf, thread)
+    offering.cancellable(view, thread)
     said = tag(
         "p", "The run of ", tag("b", line(thread)), " is halted: at once if nobody holds it, else at its next call."
     )
@@ -198,34 +208,25 @@ def _cancel(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
         view.hf.cancel(thread, f"{reason} ({view.who})")
         return view.thread(thread)
 
-    return said, do
+    return Plan(said, do)
 
 
-def _resume(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _resume(view: View, form: Form) -> Plan:
     thread = _given(form, "thread")
-    store = view.hf._session.store
-    run = store.run(existing(view.hf, thread).position.thread)
-    if run is None:
-        raise NotFound("no run was begun on this thread: there is nothing to resume")
-    if run.handler is None:
-        raise InvalidArgument(
-            "its run names no handler, so no worker can take it; go on with it by the line of code shown"
-        )
-    if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
-        raise Conflict(f"its run is {run.status}: there is nothing to resume")
+    run = offering.resumable(view, thread)
     said = tag("p", "The run of ", tag("b", line(thread)), f" is queued for any worker that has {line(run.handler)}.")
 
     def do() -> str:
-        # Whoever asks for it has seen why the attempts before failed: they do not count.
-        store.claim(run, replace(queued(run), attempt=0, owner=None, lease_until=0))
+        run.queue()
         return view.thread(thread)
 
-    return said, do
+    return Plan(said, do, run.stands)
 
 
-def _label(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _label(view: View, form: Form) -> Plan:
     thread, id, label = _given(form, "thread"), _given(form, "id"), _given(form, "label")
     checkpoint = view.hf.thread(thread).load(id, partial=True)
+    offering.labellable(view, checkpoint)
     said = joined(
         tag("p", f"Step {checkpoint.step} of ", tag("b", line(thread)), " is labelled ", tag("b", line(label)), "."),
         tag("p", "Checkpoints do not change: a new one with the same state has the label.", class_="dim"),
@@ -235,14 +236,18 @@ def _label(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
         made = named(view.hf._session, thread, checkpoint, label=label)
         return view.step(thread, made.id)
 
-    return said, do
+    return Plan(said, do, checkpoint.id)
 
 
-def _prune(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
+def _prune(view: View, form: Form) -> Plan:
     thread, word = _given(form, "thread"), _given(form, "keep_last")
     if not (word.isascii() and word.isdecimal() and len(word) < 10):
         raise InvalidArgument("how many are kept is a whole number")
-    retention = Retention(keep_last=int(word))
+    last = existing(view.hf, thread).position.last
+    newest = form.get("newest", "")
+    newest = newest if newest.isascii() and newest.isdecimal() and len(newest) < 18 else str(last)
+    # What a run saves meanwhile is kept beside the others, so that what goes is what was shown.
+    retention = Retention(keep_last=int(word) + max(last - int(newest), 0))
     plan = view.hf.thread(thread).prune(retention, dry_run=True)
     steps = ", ".join(str(each.step) for each in plan.removed[:_SHOWN]) + (" …" if plan.removed[_SHOWN:] else "")
     said = joined(
@@ -250,17 +255,17 @@ def _prune(view: View, form: Form) -> tuple[Child, Callable[[], str]]:
             "p",
             f"{plural(len(plan.removed), 'checkpoint')} of ",
             tag("b", line(thread)),
-            f" deleted for good, {plan.kept} kept.",
+            f" deleted for good; the newest {int(word)} stay.",
         ),
         tag("p", f"Steps that go: {steps}") if plan.removed else None,
-        tag("p", "Labelled ones, the newest completed one, the head and what forks began at stay.", class_="dim"),
+        tag("p", "Labelled ones, the newest completed one, the head and what forks began at stay, too.", class_="dim"),
     )
 
     def do() -> str:
         view.hf.thread(thread).prune(retention)
         return view.thread(thread)
 
-    return said, do
+    return Plan(said, do, [each.id for each in plan.removed], {"newest": newest})
 
 
 def _given(form: Form, name: str) -> str:

@@ -10,22 +10,27 @@ import hmac
 import inspect
 import os
 from collections.abc import Awaitable, Callable
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final, TypeAlias
-from urllib.parse import parse_qsl, quote, urlencode
+from urllib.parse import quote
 
+from starlette.concurrency import run_in_threadpool
 from starlette.datastructures import MutableHeaders
 from starlette.requests import HTTPConnection, Request
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-Who: TypeAlias = "str | bool | None"
+from holdfast.errors import InvalidArgument
+from holdfast.ui.addresses import FIELDS_MOST, packed, query_of, unpacked
+
+Who: TypeAlias = "str | bool | Response | None"
 Authorize: TypeAlias = "Callable[[HTTPConnection], Who | Awaitable[Who]]"
-"""Says whether a request may look: False or None for no, True or, better, a name: it is recorded with what they do."""
+"""Says whether a request may look: False or None for no, True or, better, a name: it is recorded with what they do.
+A response, to where one logs in for instance, is what is answered to whoever may not."""
 
 SEAL: Final = "seal"  # the field of a form
 _TOKEN: Final = "token"  # noqa: S105 - the name of it, in the query
 _BODY_MOST: Final = 64 << 20
+_SECRET_LEAST: Final = 16
 _READING: Final = ("GET", "HEAD")
 
 POLICY: Final = (
@@ -53,19 +58,22 @@ class Token:
         self._cookie = f"holdfast-{port}"
 
     def __call__(self, request: HTTPConnection) -> bool:
-        return self._is_it(_cookies(request).get(self._cookie))
+        # Starlette's own reader of cookies: the one of Python stops at the first that it does not like, and cookies of
+        # other programs on this machine are sent here, too.
+        return self._is_it(request.cookies.get(self._cookie))
 
     def welcome(self, request: Request) -> Response | None:
         """The answer to an address with the token in it: a cookie, and the address without; None if that is wrong."""
-        query = parse_qsl(request.url.query, keep_blank_values=True)
-        given = [value for name, value in query if name == _TOKEN]
-        if request.method not in _READING or not given or not self._is_it(given[0]):
+        query = unpacked(query_of(request))
+        if request.method not in _READING or not self._is_it(query.pop(_TOKEN, None)):
             return None
-        rest = urlencode([(name, value) for name, value in query if name != _TOKEN])
+        rest = packed(query)
         # Built from its parts: a path of "//elsewhere" is no way out.
         there = "/" + quote(request.url.path.lstrip("/"))
         response = RedirectResponse(f"{there}?{rest}" if rest else there, 303)
-        response.set_cookie(self._cookie, self._token, httponly=True, samesite="strict", path="/")
+        # Lax: with "strict" a link to a step that somebody shared, opened from another site, would be without it. What
+        # GET answers no other page can read, and forms are sealed and looked at by their origin.
+        response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
         return response
 
     def _is_it(self, given: str | None) -> bool:
@@ -75,12 +83,20 @@ class Token:
 class Guard:
     """Lets a request through to the application, or answers it."""
 
-    def __init__(self, app: ASGIApp, authorize: Authorize, hosts: frozenset[str] | None) -> None:
-        """`hosts` are the values of Host that are answered; None for any, behind a service that looks itself."""
+    def __init__(
+        self, app: ASGIApp, authorize: Authorize, hosts: frozenset[str] | None, secret: bytes | None = None
+    ) -> None:
+        """`hosts` are the values of Host that are answered; None for any, behind a service that looks itself.
+
+        `secret` is what forms are sealed with, the same in all processes that answer for each other; None for one that
+        this process alone has.
+        """
+        if secret is not None and (type(secret) is not bytes or len(secret) < _SECRET_LEAST):
+            raise InvalidArgument(f"secret must be bytes that nobody can guess, at least {_SECRET_LEAST} of them")
         self._app = app
         self._authorize = authorize
         self._hosts = hosts
-        self._secret = os.urandom(32)
+        self._secret = secret or os.urandom(32)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "lifespan":
@@ -89,24 +105,31 @@ class Guard:
         if scope["type"] != "http":
             return  # no websockets here: the server closes it
         request = Request(scope, receive)
-        send = _with_headers(send)
+        unchanged, send = send, _with_headers(send)
         refused = self._refused(request)
         if refused is not None:
             await refused(scope, receive, send)
             return
-        who = await self._who(request)
-        if not who:
-            await self._unknown(request)(scope, receive, send)
+        welcome = self._authorize.welcome(request) if isinstance(self._authorize, Token) else None
+        if welcome is not None:  # before who it is: the token must not stay in an address that somebody shares
+            await welcome(scope, receive, send)
             return
-        scope.setdefault("state", {})
-        scope["state"]["who"] = who if isinstance(who, str) else "the page"
-        scope["state"]["seal"] = self._seal(who)
+        who = await self._who(request)
+        if isinstance(who, Response):
+            await who(scope, receive, unchanged)
+            return
+        if not who:
+            await self._unknown()(scope, receive, send)
+            return
+        state = scope.setdefault("state", {})
+        state["who"] = who if isinstance(who, str) else "the page"
+        state["seal"] = self._seal(who)
         if request.method not in _READING:
-            answer = await self._unsealed(request, who)
-            if answer is not None:
-                await answer(scope, receive, send)
+            form = await self._form(request, who)
+            if isinstance(form, Response):
+                await form(scope, receive, send)
                 return
-            receive = _again(await request.body())
+            state["form"] = form
         await self._app(scope, receive, send)
 
     def _refused(self, request: Request) -> Response | None:
@@ -126,26 +149,32 @@ class Guard:
 
     def _is_own(self, origin: str, host: str) -> bool:
         """Whether an origin is this server. Behind a proxy it cannot know by which scheme it was asked."""
-        schemes = ("http",) if self._hosts is not None else ("http", "https")
+        schemes = ("http",) if isinstance(self._authorize, Token) else ("http", "https")
         return any(origin == f"{scheme}://{host}" for scheme in schemes)
 
     async def _who(self, request: Request) -> Who:
         found = self._authorize(request)
         return await found if inspect.isawaitable(found) else found
 
-    def _unknown(self, request: Request) -> Response:
-        welcome = self._authorize.welcome(request) if isinstance(self._authorize, Token) else None
-        return welcome or _plain(401, "Open the address, with its token, that `holdfast ui` printed.")
+    def _unknown(self) -> Response:
+        if isinstance(self._authorize, Token):
+            return _plain(401, "Open the address, with its token, that `holdfast ui` printed.")
+        return _plain(401, "You may not look at this page, or have to say who you are first.")
 
-    async def _unsealed(self, request: Request, who: str | bool) -> Response | None:
-        """The answer to a form that this page did not make for this person; None if it did."""
+    async def _form(self, request: Request, who: str | bool) -> dict[str, str] | Response:
+        """What a form says, or the answer to one that this page did not make for this person."""
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > _BODY_MOST:
             return _plain(413, "The form is too large, or does not say how large it is.")
-        form = dict(parse_qsl((await request.body()).decode("utf-8", "replace"), keep_blank_values=True))
-        if not hmac.compare_digest(form.get(SEAL, "").encode(), self._seal(who).encode()):
+        body = await request.body()
+        try:
+            # It may be large, and others are answered meanwhile.
+            form = await run_in_threadpool(lambda: unpacked(body.decode("utf-8", "replace"), FIELDS_MOST))
+        except InvalidArgument as error:
+            return _plain(400, f"That was not understood: {error}.")
+        if not hmac.compare_digest(form.get(SEAL, "").encode("utf-8", "replace"), self._seal(who).encode()):
             return _plain(403, "This form is none of this page, or of one that was served before: load it again.")
-        return None
+        return form
 
     def _seal(self, who: str | bool) -> str:
         return hmac.new(self._secret, str(who).encode("utf-8", "replace"), hashlib.sha256).hexdigest()
@@ -160,22 +189,8 @@ def _digest(token: str) -> bytes:
     return hashlib.sha256(token.encode("utf-8", "replace")).digest()
 
 
-def _cookies(request: HTTPConnection) -> dict[str, str]:
-    try:
-        return {name: morsel.value for name, morsel in SimpleCookie(request.headers.get("cookie", "")).items()}
-    except CookieError:
-        return {}
-
-
 def _plain(status: int, text: str) -> Response:
     return PlainTextResponse(text + "\n", status)
-
-
-def _again(body: bytes) -> Receive:
-    async def receive() -> Message:
-        return {"type": "http.request", "body": body, "more_body": False}
-
-    return receive
 
 
 def _with_headers(send: Send) -> Send:

@@ -9,7 +9,6 @@ from typing import Final, TypeAlias
 from holdfast.looking import printable
 
 _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta"})
-_SPELLED: Final = {"class_": "class", "for_": "for", "http_equiv": "http-equiv"}
 
 
 class Html(str):
@@ -58,7 +57,7 @@ def _child(child: Child) -> str:
 def _attribute(key: str, value: Attribute) -> str:
     if value is None or value is False:
         return ""
-    name = _SPELLED.get(key) or key.rstrip("_").replace("_", "-")
+    name = key.rstrip("_").replace("_", "-")
     if value is True:
         return f" {name}"
     return f' {name}="{escape(_encodable(str(value)), quote=True)}"'

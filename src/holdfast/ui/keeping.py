@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Callable
 from typing import Final
 
 from starlette.responses import Response
@@ -14,14 +15,37 @@ from holdfast.looking.stats import Day, Stats, stats, stored_bytes
 from holdfast.threads.integrity import Looked, Report
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.view import View, live
-from holdfast.ui.words import chip, count, duration, plural, size
+from holdfast.ui.words import count, duration, plural, size
 
 _PROBLEMS_SHOWN: Final = 100
+_FRESH: Final = 2.0  # seconds for which a count is good, and at least so many times as long as it took:
+_REST: Final = 20
 _WIDTH, _HEIGHT, _GAP = 720, 90, 2
 
 
-class Work:
-    """Something that takes its time with a store: one at a time, in a thread of its own."""
+class Counting:
+    """The figures of a store. Each count looks at every checkpoint, so who asks at once, or soon after, shares one."""
+
+    def __init__(self, hf: Holdfast, clock: Callable[[], float] = time.monotonic) -> None:
+        self._hf = hf
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._stats: Stats | None = None
+        self._fresh_until = 0.0
+
+    def stats(self) -> Stats:
+        """The figures as they are, or were a moment ago."""
+        with self._lock:
+            begun = self._clock()
+            if self._stats is None or begun > self._fresh_until:
+                self._stats = stats(self._hf)
+                ended = self._clock()
+                self._fresh_until = ended + max((ended - begun) * _REST, _FRESH)
+            return self._stats
+
+
+class Verifying:
+    """Verifies a store in a thread of its own, one at a time."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -32,17 +56,15 @@ class Work:
         self.looked: Looked | None = None
         self.report: Report | None = None
         self.failed: str | None = None
-        self.counted = 0
-        self.stats: Stats | None = None
 
     @property
-    def is_verifying(self) -> bool:
+    def is_under_way(self) -> bool:
         return self._thread is not None and self._thread.is_alive()
 
-    def verify(self) -> None:
+    def begin(self) -> None:
         """Begin to verify. Conflict if that is under way."""
         with self._lock:
-            if self.is_verifying:
+            if self.is_under_way:
                 raise Conflict("the store is being verified; its page shows how far that is")
             self.looked = self.report = self.failed = None
             self.begun = time.monotonic()
@@ -59,52 +81,55 @@ class Work:
     def _tell(self, looked: Looked) -> None:
         self.looked = looked
 
-    def count(self) -> Stats:
-        """The figures of the store, counted anew. One at a time: each looks at every checkpoint."""
-        with self._lock:
-            self.stats = stats(self._hf)
-            return self.stats
 
-
-def store_page(view: View, work: Work) -> Response:
+def store_page(view: View, counting: Counting, work: Verifying) -> Response:
     """The store."""
     part = view.asked("part")
     if part == "verify":
         return view.part("verify", _verifying(view, work))
     if part == "stats":
-        return view.part("stats", _stats(work.count()))
+        return view.part("stats", _stats(view, counting.stats()))
     on_disk = stored_bytes(view.hf)
+    figures = (
+        tag("section", _stats(view, counting.stats()), aria_label="Figures")
+        if view.asked("with") == "stats"
+        else view.later("stats", "Count what is in it", view.url("/store", **{"with": "stats"}), aria_label="Figures")
+    )
     return view.page(
         "Store",
         tag("h1", "Store"),
         tag("p", tag("code", line(view.site.title)), f" · {size(on_disk)} on disk" if on_disk is not None else None),
-        tag("section", tag("p", "Counting …", class_="dim"), data_lazy="stats", id="part-stats", aria_label="Figures"),
+        figures,
         tag("h2", "Verify"),
         live("verify", _verifying(view, work), every=0.5, element="section", aria_label="Verify"),
         here="/store",
     )
 
 
-def _stats(found: Stats) -> Html:
+def _stats(view: View, found: Stats) -> Html:
     tiles: list[Child] = [
         _tile("Threads", count(found.threads)),
         _tile("Checkpoints", count(found.checkpoints)),
         _tile("On disk", "unknown" if found.stored is None else size(found.stored)),
         _tile("As full copies", size(found.copies), "if every step kept its whole state"),
-        _tile(
-            "Sharing saved", "" if found.saved is None else f"{found.saved:.1f} times", "fewer bytes than full copies"
-        )
-        if found.saved and found.saved > 1
-        else None,
+        _saved(found),
         _tile("Newest states", size(found.newest), "of all threads, written out"),
     ]
-    statuses = [joined(chip(name), f" {count(number)}  ") for name, number in found.statuses.items()]
+    statuses = [tag("span", f"{name} {count(number)}") for name, number in found.statuses.items()]
     return joined(
         tag("dl", tiles, class_="tiles"),
-        tag("p", statuses, class_="facts"),
+        tag("p", tag("span", "Threads by the status of their last save:"), statuses, class_="facts"),
         _growth(found.days),
-        [tag("p", line(each), class_="bad") for each in found.lost[:20]],
+        [tag("p", view.told(each), class_="bad") for each in found.lost[:20]],
     )
+
+
+def _saved(found: Stats) -> Html | None:
+    if found.saved is None:
+        return None
+    if found.saved <= 1:
+        return _tile("Sharing saved", "none", "a store takes some room before it saves any")
+    return _tile("Sharing saved", f"{found.saved:.1f} times", "fewer bytes than full copies")
 
 
 def _tile(name: str, value: str, about: str = "") -> Html:
@@ -133,7 +158,9 @@ def _growth(days: tuple[Day, ...]) -> Html | None:
                 class_="model",
             )
         )
-    said = f"Checkpoints per day, {days[0].day} to {days[-1].day}, at most {count(most)}"
+    said = "Checkpoints on each day on which something was saved"
+    top = plural(sum(day.checkpoints for day in days), "checkpoint")
+    top += "" if len(days) == 1 else f", at most {count(most)} on one"
     drawn = tag(
         "svg",
         bars,
@@ -141,13 +168,15 @@ def _growth(days: tuple[Day, ...]) -> Html | None:
         preserveAspectRatio="xMinYMax",
         class_="growth",
         role="img",
-        aria_label=said,
+        aria_label=f"{said}: {top}",
     )
-    return tag("figure", tag("figcaption", said), drawn)
+    ends = [days[0].day] if len(days) == 1 else [days[0].day, days[-1].day]
+    axis = tag("div", [tag("span", each) for each in ends], class_="axis")
+    return tag("figure", tag("figcaption", said, tag("b", top)), drawn, axis)
 
 
-def _verifying(view: View, work: Work) -> Html:
-    if work.is_verifying:
+def _verifying(view: View, work: Verifying) -> Html:
+    if work.is_under_way:
         looked = work.looked
         done, of = (0, 1) if looked is None else (looked.done, max(looked.of, 1))
         read = 0 if looked is None else looked.bytes
@@ -157,7 +186,7 @@ def _verifying(view: View, work: Work) -> Html:
         )
     begin = view.form("verify", tag("button", "Verify everything", type="submit"))
     if work.failed is not None:
-        return joined(tag("p", line(work.failed), class_="bad", role="alert"), begin)
+        return joined(tag("p", view.told(work.failed), class_="bad", role="alert"), begin)
     if work.report is None:
         return joined(tag("p", "Reads every byte and compares it with its digests. Others can go on working."), begin)
     report = work.report
@@ -165,7 +194,7 @@ def _verifying(view: View, work: Work) -> Html:
     if report.ok:
         return joined(tag("p", what, tag("b", "nothing is wrong", class_="good"), role="status"), begin)
     items = [
-        tag("li", line(f"{each.thread or ''} {', '.join(map(str, each.seqs[:8]))} {each.what}"))
+        tag("li", line(f"{each.thread or ''} {', '.join(map(str, each.seqs[:8]))} "), view.told(each.what))
         for each in report.problems[:_PROBLEMS_SHOWN]
     ]
     return joined(

@@ -1,4 +1,4 @@
-"""Small plots over the steps of a thread: tokens, cost, bytes. A long thread is looked at here and there."""
+"""Small plots over the steps that led to a head: tokens, cost, bytes. A long thread is looked at here and there."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from collections.abc import Callable
 from typing import Final
 
 from holdfast.errors import Damaged
+from holdfast.looking.lanes import Lanes
 from holdfast.looking.nearest import existing
 from holdfast.records import Checkpoint
 from holdfast.threads.meta import checkpoint_of
@@ -22,10 +23,15 @@ def plots(view: View, name: str) -> Html:
     found = _sampled(view, name)
     if len(found) < 2:
         return joined()
+    currency = next((each.usage.currency for each in reversed(found) if each.usage), "USD")
     series: list[tuple[str, list[tuple[int, float]], Callable[[float], str]]] = [
         ("Size of the state", [(each.seq, float(each.size)) for each in found], size),
         ("Tokens so far", [(each.seq, float(_tokens(each))) for each in found if each.usage], short),
-        ("Cost so far", [(each.seq, each.usage.cost) for each in found if each.usage], money),
+        (
+            "Cost so far",
+            [(each.seq, each.usage.cost) for each in found if each.usage and each.usage.currency == currency],
+            lambda cost: money(cost, currency),
+        ),
     ]
     return joined(
         _plot(title, points, said) for title, points, said in series if len(points) > 1 and any(y for _, y in points)
@@ -38,17 +44,18 @@ def _tokens(checkpoint: Checkpoint) -> int:
 
 
 def _sampled(view: View, name: str) -> list[Checkpoint]:
-    """Checkpoints of the thread at even distances, oldest first."""
+    """Checkpoints at even distances, oldest first, without those of branches that were left."""
     store = view.hf._session.store
     thread = existing(view.hf, name)
     head = thread.position.head
+    lanes = Lanes.of(store, thread)
     count = min(head, _POINTS)
     found: list[Checkpoint] = []
     for number in range(count):
         seq = 1 + round(number * (head - 1) / max(count - 1, 1))
         try:
             row = store.checkpoint(thread.position.thread, seq)
-            if row is not None and not row.deleted:
+            if row is not None and not row.deleted and lanes.leads_to_head(seq):
                 found.append(checkpoint_of(name, row))
         except Damaged:
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
+from holdfast.errors import Damaged
 from holdfast.looking.recovery import Planned, Recovery, recovery
 from holdfast.ui import acting
 from holdfast.ui.html import Html, joined, line, tag
@@ -22,12 +23,15 @@ _SHOWN: Final = 60
 
 def panel(view: View, name: str) -> Html:
     """What a resume would do with the run of a thread; a line where there is no run, or nothing to do."""
-    found = recovery(view.hf, name)
+    try:
+        found = recovery(view.hf, name)
+    except Damaged as damage:
+        return tag("p", view.told(str(damage)), class_="bad")
     if found is None:
         return tag("p", "No run was begun on this thread: there is nothing to resume.", class_="dim")
     if found.standing == "completed":
         return tag("p", "Its run is completed: there is nothing to resume.", class_="dim")
-    found = view.site.redacted(found)
+    found = view.redacted(found)
     held = tag("p", f"It is held by {line(found.held_by)}.", class_="dim") if found.held_by else None
     return tag(
         "details",
@@ -46,6 +50,7 @@ def panel(view: View, name: str) -> Html:
             class_="dim",
         ),
         held,
+        [tag("p", view.told(each), class_="bad") for each in found.lost],
         _progress(found),
         _calls(view, found),
         _commands(found),
@@ -87,7 +92,7 @@ def _planned(view: View, thread: str, each: Planned) -> Html:
             "td", tag("b", line(each.call.name)), f" call {each.call.number}", tag("span", each.call.kind, class_="dim")
         ),
         tag("td", tag("span", _DOES[each.does], class_=f"does {each.does}")),
-        tag("td", line(each.why), tag("code", line(each.command), class_="copy") if each.command else None, decided),
+        tag("td", line(each.why), [tag("code", line(said), class_="copy") for said in each.commands], decided),
     )
 
 

@@ -11,9 +11,10 @@ from holdfast.looking.accounts import Account, account, weight
 from holdfast.looking.threads import Filter, Order, Standing, ThreadLine, ThreadPage, threads
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.view import View, live
-from holdfast.ui.words import ago, chip, count, money, plural, short, size
+from holdfast.ui.words import ago, count, money, plural, short, size, standing
 
 _ROWS: Final = 50
+_NAME_MOST: Final = 160
 _AT_ONCE: Final = 3_000  # journal entries that are counted before the page is sent; more are asked for by it
 _AT_MOST: Final = 60_000  # and more than these are not counted at all
 _ORDERS: Final = {
@@ -24,11 +25,12 @@ _ORDERS: Final = {
     "longest": "most steps first",
 }
 _HOW: Final = {
-    "probe": "by its probe",
-    "person": "by a person",
-    "rerun": "called again, same key",
-    "give_up": "given up",
+    "probe": "its probe was asked, and said that it had ",
+    "person": "a person was asked, and said that it had ",
+    "rerun": "called again, with the same key",
+    "give_up": "given up, and the model told that nobody knows",
 }
+_FOUND_OUT: Final = ("probe", "person")
 
 
 def threads_page(view: View) -> Response:
@@ -41,8 +43,9 @@ def threads_page(view: View) -> Response:
     if part == "account":
         return view.part("account", _account(view, found))
     entries = sum(weight(view.hf, each.name) for each in found.threads if each.crashed or each.resumed or each.step)
-    told = _account(view, found) if entries <= _AT_ONCE else None
-    body = tag("p", "Counting what these runs took …", class_="dim") if told is None else told
+    is_asked = entries <= _AT_ONCE or view.asked("with") == "account"
+    told = _account(view, found) if is_asked else None
+    body = _counting(view) if told is None else told
     return view.page(
         "Threads",
         tag("h1", "Threads", class_="sr"),
@@ -53,15 +56,21 @@ def threads_page(view: View) -> Response:
     )
 
 
+def _counting(view: View) -> Html:
+    words = {name: view.asked(name) for name in ("q", "status", "order", "agent", "after")}
+    link = tag("a", "Count what these runs took", href=view.url("/", **words, **{"with": "account"}))
+    return tag("p", "Counting what these runs took … ", tag("noscript", link), class_="dim")
+
+
 def _asked(view: View) -> tuple[Filter, Order, str | None]:
-    standing = view.asked("status")
+    status = view.asked("status")
     order = view.asked("order", "name")
-    if standing and standing not in get_args(Standing):
+    if status and status not in get_args(Standing):
         raise InvalidArgument("there is no such status")
     if order not in get_args(Order):
         raise InvalidArgument("there is no such order")
     text = view.asked("q")
-    which = Filter(contains=text, standing=standing or None, agent=view.asked("agent") or None)  # type: ignore[arg-type] # looked at above
+    which = Filter(contains=text, standing=status or None, agent=view.asked("agent") or None)  # type: ignore[arg-type] # looked at above
     return which, order, view.asked("after") or None  # type: ignore[return-value] # looked at above
 
 
@@ -97,7 +106,7 @@ def _option(value: str, said: str, chosen: str) -> Html:
 
 
 def _table(view: View, found: ThreadPage) -> Html:
-    lost = tag("p", found.lost, class_="bad") if found.lost else None
+    lost = tag("p", view.told(found.lost), class_="bad") if found.lost else None
     if not found.threads:
         return joined(lost, tag("p", "There is no such thread.", class_="dim empty"))
     heads = ("Thread", "Status", "Steps", "Tokens", "Cost", "Size", "Changed")
@@ -115,30 +124,39 @@ def _row(view: View, each: ThreadLine) -> Html:
         why = f"asks {line(each.waits_for)}" if each.standing == "waiting" else line(each.waits_for)
     elif each.reason and each.standing in ("failed", "halted", "dead"):
         why = view.told(each.reason)[:120]
+    crashed = each.crashed + (each.standing == "interrupted")  # the last one was not found by anybody yet
     marks = [
-        tag("span", f"✕ {each.crashed}", class_="mark crash", title=f"a process died {each.crashed} times")
-        if each.crashed
-        else None,
-        tag("span", f"↻ {each.resumed}", class_="mark", title=f"resumed {each.resumed} times")
-        if each.resumed
-        else None,
+        tag("span", f"✕ {crashed}", tag("span", " crashes", class_="sr"), class_="mark crash") if crashed else None,
+        tag("span", f"↻ {each.resumed}", tag("span", " resumes", class_="sr"), class_="mark") if each.resumed else None,
         tag("span", plural(each.in_doubt, "call") + " in doubt", class_="mark doubt") if each.in_doubt else None,
     ]
     return tag(
         "tr",
         tag(
             "td",
-            tag("a", line(each.name), href=view.thread(each.name), class_="name", data_key=each.name),
+            tag("a", _name(each.name), href=view.thread(each.name), class_="name", data_key=each.name),
             tag("span", " · ".join(filter(None, about)), class_="dim") if any(about) else None,
             class_="first",
         ),
-        tag("td", chip(each.standing), tag("span", why, class_="why") if why else None, marks, data_label="Status"),
+        tag(
+            "td",
+            standing(each.standing, has_run=each.has_run),
+            tag("span", why, class_="why") if why else None,
+            marks,
+            data_label="Status",
+        ),
         _number("Steps", count(each.step)),
         _number("Tokens", short(each.tokens) if each.tokens else ""),
         _number("Cost", money(each.cost or 0, each.currency)),
         _number("Size", size(each.size)),
         tag("td", ago(each.updated_at), data_label="Changed"),
     )
+
+
+def _name(name: str) -> str:
+    """A name, its middle left out where it is so long that it would hide the others."""
+    told = line(name)
+    return told if len(told) <= _NAME_MOST else f"{told[: _NAME_MOST // 2]} … {told[-_NAME_MOST // 2 :]}"
 
 
 def _number(label: str, text: str) -> Html:
@@ -177,7 +195,6 @@ def figures(told: Account, left_out: int = 0) -> Html:
     of = "of this thread" if told.threads == 1 else f"of these {told.threads} threads"
     acted = [each for each in told.done if each.kind != "read"]
     effects = sum(each.count for each in acted)
-    settled = [each for each in told.settled if each.how != "rerun"]
     tiles = [
         _tile("crashed", told.crashed, "killed or crashed", "processes that died holding a run", warn=told.crashed),
         _tile("resumed", told.resumed, "resumes", "times a run was gone on with"),
@@ -193,10 +210,10 @@ def figures(told: Account, left_out: int = 0) -> Html:
             tag(
                 "li",
                 tag("b", each.count, data_settled=f"{each.tool}/{each.how}/{'yes' if each.happened else 'no'}"),
-                f" {line(each.tool)}: settled {_HOW[each.how]}, ",
-                "it had happened" if each.happened else "it had not happened",
+                f" {line(each.tool)}: {_HOW[each.how]}",
+                ("happened" if each.happened else "not happened") if each.how in _FOUND_OUT else None,
             )
-            for each in settled
+            for each in told.settled
         ],
         class_="settled",
     )
@@ -206,7 +223,7 @@ def figures(told: Account, left_out: int = 0) -> Html:
     return joined(
         tag("h2", note),
         tag("dl", tiles, class_="tiles"),
-        joined(tag("h3", "Calls that were in doubt"), how) if settled else None,
+        joined(tag("h3", "Calls that were in doubt"), how) if told.settled else None,
     )
 
 

@@ -14,10 +14,11 @@ from holdfast.ui import acting, recovering
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.plots import plots
 from holdfast.ui.view import View, live
-from holdfast.ui.words import ago, chip, count, duration, money, plural, short, size
+from holdfast.ui.words import ago, count, duration, money, plural, short, size, standing
 
 _ROWS: Final = 100
 _HEIGHT: Final = 36  # of a row, in pixels: what the lanes are drawn for
+_DOWN: Final = 2000  # lines go on to the end of their row, which cuts them, however high its marks make it
 _LANE: Final = 14
 _LANES_MOST: Final = 12
 _BAR: Final = 220
@@ -46,15 +47,24 @@ def timeline_page(view: View) -> Response:
         live("head", _head(view, name, found)),
         live("recovery", recovering.panel(view, name), element="section", aria_label="Recovery"),
         acting.thread_actions(view, name),
-        tag("section", data_lazy="plots", id="part-plots", class_="plots", aria_label="Over the steps"),
+        _plots(view, name),
         live("steps", _steps(view, found)),
+    )
+
+
+def _plots(view: View, name: str) -> Html:
+    if view.asked("with") == "plots":
+        return tag("section", plots(view, name), class_="plots", aria_label="Over the steps")
+    href = view.url("/thread", name=name, before=view.asked("before"), **{"with": "plots"})
+    return view.later(
+        "plots", "Size, tokens and cost over the steps", href, class_="plots", aria_label="Over the steps"
     )
 
 
 def _head(view: View, name: str, found: Timeline) -> Html:
     thread = thread_line(view.hf, existing(view.hf, name))
     facts: list[Child] = [
-        chip(thread.standing),
+        standing(thread.standing, has_run=thread.has_run),
         tag("span", plural(found.count, "checkpoint")),
         tag("span", f"step {count(thread.step)}"),
         tag("span", size(thread.size)),
@@ -82,7 +92,7 @@ def _head(view: View, name: str, found: Timeline) -> Html:
 
 
 def _steps(view: View, found: Timeline) -> Html:
-    lost = [tag("p", each, class_="bad") for each in found.lost]
+    lost = [tag("p", view.told(each), class_="bad") for each in found.lost]
     legend = tag(
         "p",
         tag("i", class_="swatch model"),
@@ -91,11 +101,11 @@ def _steps(view: View, found: Timeline) -> Html:
         "tool ",
         tag("i", class_="swatch doubt"),
         "in doubt ",
-        tag("span", "✕ crash  ↻ resume", class_="dim"),
+        tag("span", "✕ crash  ↻ resume, and calls that were answered from the journal", class_="dim"),
         class_="legend",
     )
     newer = tag("p", tag("a", "Newest steps", href=view.thread(found.thread))) if view.asked("before") else None
-    rows = tag("ol", _open(found), _rows(view, found), _next(view, found), class_="steps list")
+    rows = tag("ol", _open(view, found), _rows(view, found), _next(view, found), class_="steps list")
     return joined(lost, tag("div", tag("h2", "Steps"), legend, class_="between"), newer, rows)
 
 
@@ -115,8 +125,6 @@ def _step(view: View, thread: str, step: Step, longest: float, lanes: int, tips:
     if checkpoint.label:
         marks.append(tag("span", view.told(checkpoint.label), class_="label"))
     marks += [tag("span", view.told(each), class_="tag") for each in checkpoint.tags]
-    tokens = _tokens(step)
-    cost = checkpoint.usage.cost if checkpoint.usage else sum(each.usage.cost for each in step.calls if each.usage)
     return tag(
         "li",
         _graph(step, lanes, is_tip=checkpoint.seq in tips),
@@ -126,19 +134,18 @@ def _step(view: View, thread: str, step: Step, longest: float, lanes: int, tips:
             href=view.step(thread, checkpoint.id),
             class_="name",
             data_key=checkpoint.id,
-            aria_label=f"step {checkpoint.step}, checkpoint {checkpoint.seq}, {checkpoint.status}",
+            aria_label=f"step {checkpoint.step}, checkpoint {checkpoint.seq}" + ("" if step.is_current else ", left"),
         ),
         tag("span", tag("b", "head", class_="headmark") if step.is_head else None, marks, class_="marks"),
-        _bars(step.calls, longest),
-        tag("span", f"{short(tokens)} tok" if tokens else "", class_="num wide"),
-        tag("span", money(cost), class_="num wide"),
+        _bars(step.calls, longest, view.step(thread, checkpoint.id, "effects")),
+        _spent(step),
         tag("span", size(checkpoint.size), class_="num wide"),
         tag("span", ago(checkpoint.created_at), class_="num"),
         class_=None if step.is_current else "abandoned",
     )
 
 
-def _open(found: Timeline) -> Html | None:
+def _open(view: View, found: Timeline) -> Html | None:
     """The step that no checkpoint has closed."""
     if not found.open_calls:
         return None
@@ -148,30 +155,46 @@ def _open(found: Timeline) -> Html | None:
         tag("span", class_="graph"),
         tag("span", "open step", class_="name"),
         tag("span", tag("span", who, class_="mark crash" if found.interrupted else "mark"), class_="marks"),
-        _bars(found.open_calls, max(_seconds(found.open_calls), 0.001)),
+        _bars(
+            found.open_calls,
+            max(_seconds(found.open_calls), 0.001),
+            view.step(found.thread, "@-1", "effects"),
+            is_held=_is_held(view, found),
+        ),
         class_="open" + (" interrupted" if found.interrupted else ""),
+        id="open",
     )
 
 
 def _resumed(each: Resumption) -> Html:
-    answered = f", {plural(each.answered, 'call')} answered from the journal" if each.answered else ""
+    answered = f"{plural(each.answered, 'call')} answered from the journal" if each.answered else "resumed"
+    known = f"{count(each.answered)} answered" if each.answered else "resumed"
     if each.after == "crash":
-        said = f"crash, then resumed{answered}"
-        return tag("span", "✕ ↻", class_="mark crash", title=said, role="img", aria_label=said)
-    said = f"resumed, was {each.after}{answered}"
-    return tag("span", "↻", class_="mark", title=said, role="img", aria_label=said)
+        return tag("span", f"✕ crash ↻ {known}", class_="mark crash", title=answered)
+    return tag("span", f"↻ was {each.after}, {known}", class_="mark", title=answered)
 
 
 def _next(view: View, found: Timeline) -> Html | None:
     if found.before is None:
         return None
     href = view.url("/thread", name=found.thread, before=found.before)
-    return tag("li", tag("a", f"Older steps, below {found.before}", href=href, data_more=True), class_="more")
+    return tag(
+        "li", tag("a", f"Older steps, below {found.before}", href=href, data_more=True), class_="more", id="more"
+    )
 
 
-def _tokens(step: Step) -> int:
-    used = [each.usage for each in step.calls if each.usage]
-    return sum(each.total or each.input + each.output for each in used)
+def _spent(step: Step) -> Html:
+    """Tokens and money: both so far, where the checkpoint tells that, or both of the step's own calls."""
+    so_far = step.checkpoint.usage
+    used = [so_far] if so_far else [each.usage for each in step.calls if each.usage]
+    tokens = sum(each.total or each.input + each.output for each in used)
+    currency = used[-1].currency if used else "USD"
+    cost = sum(each.cost for each in used if each.currency == currency)
+    sign, title = ("Σ ", "so far, as the checkpoint says") if so_far else ("", "of this step's calls")
+    return joined(
+        tag("span", f"{sign}{short(tokens)} tok" if tokens else "", class_="num wide", title=title),
+        tag("span", f"{sign}{money(cost, currency)}" if cost else "", class_="num wide", title=title),
+    )
 
 
 # -- drawings ----------------------------------------------------------------------------------------------------------
@@ -185,13 +208,13 @@ def _graph(step: Step, lanes: int, *, is_tip: bool) -> Html:
     """The branches that pass, join and go through a row."""
     middle = _HEIGHT / 2
     at = _x(step.lane)
-    parts = [tag("path", d=f"M{_x(lane)} 0V{_HEIGHT}", class_=_tone(lane)) for lane in step.passing]
+    parts = [tag("path", d=f"M{_x(lane)} 0V{_DOWN}", class_=_tone(lane)) for lane in step.passing]
     parts += [
         tag("path", d=f"M{_x(lane)} 0C{_x(lane)} {middle},{at} 4,{at} {middle}", class_=_tone(lane))
         for lane in step.joining
     ]
     top = None if is_tip else tag("path", d=f"M{at} 0V{middle}", class_=_tone(step.lane))
-    below = tag("path", d=f"M{at} {middle}V{_HEIGHT}", class_=_tone(step.lane)) if step.parent else None
+    below = tag("path", d=f"M{at} {middle}V{_DOWN}", class_=_tone(step.lane)) if step.parent else None
     dot = tag("circle", cx=at, cy=middle, r=5 if step.is_head else 4, class_=f"{_tone(step.lane)} dot")
     crash = any(each.after == "crash" for each in step.resumptions)
     ring = tag("circle", cx=at, cy=middle, r=8, class_="ring") if crash else None
@@ -207,8 +230,15 @@ def _tone(lane: int) -> str:
     return f"lane{lane % 6}"
 
 
-def _bars(calls: tuple[Call, ...], longest: float) -> Html:
-    """The calls of a step one after the other, each as wide as it took long."""
+def _is_held(view: View, found: Timeline) -> bool:
+    """Whether what is begun in the open step is under way, and so not in doubt."""
+    return not found.interrupted and thread_line(view.hf, existing(view.hf, found.thread)).standing == "running"
+
+
+def _bars(calls: tuple[Call, ...], longest: float, href: str, *, is_held: bool = False) -> Html:
+    """The calls of a step one after the other, each as wide as it took long. Where it leads to, they are in words."""
+    if not calls:
+        return tag("span", class_="calls")
     shown, at = [], 0.0
     scale = (_BAR - 2 * min(len(calls), _CALLS_SHOWN)) / longest if longest > 0 else 0.0
     for call in calls[:_CALLS_SHOWN]:
@@ -222,24 +252,17 @@ def _bars(calls: tuple[Call, ...], longest: float) -> Html:
                 width=f"{max(min(width, _BAR - at), 1):.1f}",
                 height=14,
                 rx=2,
-                class_=_kind(call),
+                class_=_kind(call, is_held=is_held),
             )
         )
         at = min(at + width + 1, _BAR - 2)
     said = ", ".join(_said(call) for call in calls[:8]) + (f" and {len(calls) - 8} more" if len(calls) > 8 else "")
-    return tag(
-        "svg",
-        shown,
-        viewBox=f"0 0 {_BAR} 20",
-        preserveAspectRatio="none",
-        class_="bars",
-        role="img",
-        aria_label=said or "no calls",
-    )
+    drawn = tag("svg", shown, viewBox=f"0 0 {_BAR} 20", preserveAspectRatio="none", class_="bars", aria_hidden="true")
+    return tag("a", drawn, href=href, class_="calls", aria_label=f"Calls: {said}")
 
 
-def _kind(call: Call) -> str:
-    if call.status in DOUBTFUL:
+def _kind(call: Call, *, is_held: bool) -> str:
+    if call.status in DOUBTFUL and not (is_held and call.status == "begun"):
         return "doubt"
     if call.status in ("failed", "not_done"):
         return "failed"

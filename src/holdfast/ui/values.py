@@ -9,6 +9,7 @@ import msgspec
 
 from holdfast.codec import packed, text
 from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.looking.tree import shown as python
 from holdfast.records import Lost
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.html import text as shown
@@ -64,7 +65,7 @@ class _Tree:
 
     def _of_dict(self, value: dict[Any, Any], depth: int) -> Iterator[Html]:
         for key, item in value.items():
-            name = line(key[:_KEY_MOST]) if isinstance(key, str) else repr(key)[:_KEY_MOST]
+            name = line(key[:_KEY_MOST]) if isinstance(key, str) else line(python(key))[:_KEY_MOST]
             yield self.node(name, item, depth + 1)
 
     def _of_list(self, value: Any, depth: int) -> Iterator[Html]:
@@ -75,11 +76,15 @@ class _Tree:
 def _glance(value: dict[Any, Any]) -> str:
     """The first few texts and numbers of a dict, for who looks for one among many."""
     found = [
-        f"{line(str(key)[:20])}: {line(str(item)[:40])}"
+        f"{line(_said(key)[:20])}: {line(_said(item)[:40])}"
         for key, item in list(value.items())[:_GLANCED]
-        if isinstance(item, str | int | float) and len(str(item)[:41]) <= 40
+        if isinstance(item, str | int | float) and len(_said(item)[:41]) <= 40
     ]
     return f" · {', '.join(found)}" if found else ""
+
+
+def _said(value: Any) -> str:
+    return value if isinstance(value, str) else python(value)
 
 
 def _leaf(value: Any) -> Html:
@@ -88,12 +93,12 @@ def _leaf(value: Any) -> Html:
             return tag("span", line(value), class_="str", dir="auto")
         return tag("pre", long_text(value), class_="str", dir="auto")
     if isinstance(value, _PLAIN):
-        return tag("span", repr(value), class_="lit")
+        return tag("span", python(value)[:TEXT_MOST], class_="lit")
     if isinstance(value, Lost):
         return tag("span", f"lost: {line(value.why)}", class_="bad")
     if isinstance(value, bytes):
         return tag("span", f"{size(len(value))} of bytes: {value[:32].hex(' ')}", class_="lit")
-    return tag("span", f"{type(value).__name__} {line(str(value)[:_KEY_MOST])}", class_="lit")
+    return tag("span", f"{type(value).__name__} {line(_said(value)[:_KEY_MOST])}", class_="lit")
 
 
 def brief(value: Any, limit: int = 200) -> str:
@@ -101,7 +106,7 @@ def brief(value: Any, limit: int = 200) -> str:
     try:
         content = value if isinstance(value, str) else to_text(value, indent=0)
     except HoldfastError:
-        content = repr(value)
+        content = python(value)
     return line(content[:limit]) + ("…" if len(content) > limit else "")
 
 

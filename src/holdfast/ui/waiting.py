@@ -7,7 +7,9 @@ from typing import Final
 
 from starlette.responses import Response
 
+from holdfast.looking.whole import Lost, whole
 from holdfast.records import Question
+from holdfast.runs import answers
 from holdfast.ui import acting
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.values import brief
@@ -19,8 +21,10 @@ _SHOWN: Final = 100
 
 def waiting_page(view: View) -> Response:
     """All that somebody has to say something to."""
-    found = [view.site.redacted(each) for each in islice(view.hf.waiting(), _SHOWN + 1)]
-    body = _questions(view, found)
+    lost: Lost = {}
+    every = answers.waiting(whole(view.hf._session.store, lost), None)
+    found = [view.redacted(each) for each in islice(every, _SHOWN + 1)]
+    body = joined([tag("p", view.told(each), class_="bad") for each in lost], _questions(view, found))
     if view.asked("part") == "questions":
         return view.part("questions", body)
     return view.page("Waiting", tag("h1", "Waiting"), live("questions", body, every=3), here="/waiting")
@@ -54,5 +58,6 @@ def _question(view: View, each: Question) -> Html:
         ),
         tag("pre", brief(each.payload, 2000), class_="data") if each.payload is not None else None,
         form,
+        data_key=f"{each.effect} {each.thread}",
         class_="effect" + ("" if is_wait else " doubt"),
     )

@@ -70,7 +70,7 @@ def ago(moment: datetime, now: datetime | None = None) -> Html:
     """A moment as how long ago it was, with the moment itself for those who ask."""
     passed = ((now or datetime.now(UTC)) - moment).total_seconds()
     exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    return tag("time", age(passed), datetime=moment.astimezone(UTC).isoformat(), title=exact)
+    return tag("time", age(passed), datetime=moment.astimezone(UTC).isoformat(), title=exact, data_age=True)
 
 
 def plural(number: int, what: str) -> str:
@@ -78,5 +78,12 @@ def plural(number: int, what: str) -> str:
 
 
 def chip(status: str) -> Html:
-    """The status of a thread, coloured and in words."""
+    """The status of a run or a call, coloured and in words."""
     return tag("span", status, class_=f"chip {status.replace(' ', '-')}")
+
+
+def standing(status: str, *, has_run: bool) -> Html:
+    """How a thread stands. What was only saved under some status is nothing that goes on: no colour calls for it."""
+    if has_run:
+        return chip(status)
+    return tag("span", "saved" if status == "running" else status, class_="chip", title="no run was begun on it")

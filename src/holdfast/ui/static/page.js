@@ -1,58 +1,114 @@
-// What makes the page live and quick to use. Everything works without it, by loading again.
+// What makes the page live and quick to use. Everything works without it, by links and by loading again.
 "use strict";
 
-const marks = new Map();
+// -- asking for parts -------------------------------------------------------------------------------------------------
 
+// The query is kept as it was written: read and written anew, names that are no proper text would be other names.
 function address(part, from) {
   const url = new URL(from || location.href, location.href);
-  url.searchParams.set("part", part);
+  url.hash = "";
+  url.search = `${url.search}${url.search ? "&" : "?"}part=${part}`;
   return url;
 }
 
-async function fetched(part, from) {
-  const url = address(part, from);
-  const known = marks.get(url.href);
-  const headers = known ? { "If-None-Match": known } : {};
-  const answer = await fetch(url, { headers, credentials: "same-origin", cache: "no-store" });
+// A part and its mark; null where it is still the one that has the mark.
+async function fetched(part, from, mark) {
+  const headers = mark ? { "If-None-Match": `"${mark}"` } : {};
+  const answer = await fetch(address(part, from), { headers, credentials: "same-origin", cache: "no-store" });
   if (answer.status === 304) return null;
   if (!answer.ok) throw new Error(String(answer.status));
-  marks.set(url.href, answer.headers.get("ETag"));
-  return answer.text();
+  return { markup: await answer.text(), mark: (answer.headers.get("ETag") || "").replaceAll('"', "") };
 }
 
 // Markup comes from our own server, where every text in it was escaped; scripts in it would not run here either.
-function put(element, markup) {
-  const open = new Set([...element.querySelectorAll("details")].map((each, at) => (each.open ? at : -1)));
-  const had = element.querySelectorAll("details").length;
-  const focused = element.contains(document.activeElement) ? document.activeElement.dataset.key : null;
-  element.innerHTML = markup;
-  const now = element.querySelectorAll("details");
-  if (had === now.length) now.forEach((each, at) => { each.open = open.has(at); });
-  if (focused) [...element.querySelectorAll("[data-key]")].find((each) => each.dataset.key === focused)?.focus();
-  watchMore();
+function parsed(markup) {
+  const holder = document.createElement("template");
+  holder.innerHTML = markup;
+  return holder.content;
 }
 
-// Somebody who fills in a form, or has read on, is not disturbed.
-function isBusy(element) {
+// -- changing a part, as little as can be -----------------------------------------------------------------------------
+
+// Rows are known by what they lead to.
+function keyOf(node) {
+  if (node.nodeType !== 1) return "";
+  const named = ["LI", "TR"].includes(node.nodeName) && !node.dataset.key ? node.querySelector("[data-key]") : node;
+  return named?.dataset.key || node.id || "";
+}
+
+const isLike = (old, fresh) => old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
+
+// Makes the children of one element those of another. What is the same stays, with its focus, and what was opened.
+function become(old, fresh) {
+  const wanted = [...fresh.childNodes];
+  let at = old.firstChild;
+  for (const each of wanted) {
+    let same = at;
+    while (same && !isLike(same, each)) same = same.nextSibling;
+    if (!same) { old.insertBefore(each, at); continue; }
+    while (at !== same) { const gone = at; at = at.nextSibling; gone.remove(); }
+    at = same.nextSibling;
+    if (each.nodeType !== 1) { if (same.data !== each.data) same.data = each.data; continue; }
+    for (const { name } of [...same.attributes]) if (!each.hasAttribute(name) && name !== "open") same.removeAttribute(name);
+    for (const { name, value } of [...each.attributes]) if (name !== "open" && same.getAttribute(name) !== value) same.setAttribute(name, value);
+    become(same, each);
+  }
+  while (at) { const gone = at; at = at.nextSibling; gone.remove(); }
+}
+
+// -- live parts -------------------------------------------------------------------------------------------------------
+
+const CONTROLS = "input:not([type=hidden]), textarea, select";
+
+function isChanged(control) {
+  if (control.type === "checkbox" || control.type === "radio") return control.checked !== control.defaultChecked;
+  if (control.tagName === "SELECT") return [...control.options].some((each) => each.selected !== each.defaultSelected);
+  return control.value !== control.defaultValue;
+}
+
+// Why a part is left as it is: somebody writes in it, has marked something in it, or has read on. Empty if it is not.
+function busy(element) {
   const active = document.activeElement;
-  if (element.dataset.grown) return true;
-  return element.contains(active) && ["INPUT", "TEXTAREA", "SELECT"].includes(active.tagName);
+  if (element.dataset.grown) return "paused while older steps are shown";
+  if (element.contains(active) && active.matches(`${CONTROLS}, form button`)) return "paused while you write";
+  if ([...element.querySelectorAll(CONTROLS)].some(isChanged)) return "paused while you write";
+  const marked = getSelection();
+  if (marked && !marked.isCollapsed && marked.containsNode(element, true)) return "paused while text is selected";
+  return "";
+}
+
+const states = new Map();
+
+// The sign tells of all parts: the worst there is.
+function tell(element, said) {
+  states.set(element, said);
+  const sign = document.getElementById("live");
+  if (!sign) return;
+  const all = [...states.values()];
+  const worst = all.find((each) => each.startsWith("not")) || all.find((each) => each !== "live") || "live";
+  sign.hidden = false;
+  if (sign.textContent !== worst) sign.textContent = worst;
+  sign.classList.toggle("stale", worst.startsWith("not"));
+  sign.classList.toggle("paused", worst.startsWith("paused"));
 }
 
 function live(element) {
-  const sign = document.getElementById("live");
-  let wait = Math.max(Number(element.dataset.every) || 2, 0.1) * 1000;
+  const every = Number(element.dataset.every) || 2;
+  let wait = Math.max(every, 0.1) * 1000;
   const look = async () => {
-    if (!document.hidden && !isBusy(element)) {
+    const why = busy(element);
+    if (why) tell(element, why);
+    else if (!document.hidden) {
       const begun = performance.now();
       try {
-        const markup = await fetched(element.dataset.live);
-        if (markup !== null) put(element, markup);
-        if (sign) { sign.hidden = false; sign.textContent = "live"; sign.classList.remove("stale"); }
+        const part = await fetched(element.dataset.live, null, element.dataset.mark);
+        const since = busy(element);  // somebody may have begun to write while it was on its way
+        if (part && !since) { become(element, parsed(part.markup)); element.dataset.mark = part.mark; watchMore(); }
+        tell(element, since || "live");
         // What takes the server long is asked for less often.
-        wait = Math.max((Number(element.dataset.every) || 2) * 1000, 2000, (performance.now() - begun) * 10);
+        wait = Math.max(every * 1000, 2000, (performance.now() - begun) * 10);
       } catch {
-        if (sign) { sign.hidden = false; sign.textContent = "not connected"; sign.classList.add("stale"); }
+        tell(element, "not connected");
         wait = Math.min(wait * 2, 30000);
       }
     }
@@ -61,17 +117,36 @@ function live(element) {
   setTimeout(look, wait);
 }
 
+// Ages grow without anybody asking the server. As `age` in words.py has them.
+const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 365, 86400, "d"]];
+
+function age(seconds) {
+  for (const [limit, unit, name] of UNITS) if (seconds < limit) return `${(Math.max(seconds, 0) / unit).toFixed(0)} ${name}`;
+  return `${(seconds / 86400 / 365).toFixed(1)} y`;
+}
+
+const served = Date.parse(document.documentElement.dataset.now) - performance.now();
+
+function grow() {
+  const marked = getSelection();
+  for (const each of document.querySelectorAll("time[data-age]")) {
+    const said = age((served + performance.now() - Date.parse(each.dateTime)) / 1000);
+    const isMarked = marked && !marked.isCollapsed && marked.containsNode(each, true);
+    if (each.textContent !== said && !isMarked) each.firstChild ? (each.firstChild.data = said) : each.append(said);
+  }
+}
+
+// -- older steps ------------------------------------------------------------------------------------------------------
+
 async function more(link) {
   const item = link.closest("li");
   if (item.dataset.loading) return;
   item.dataset.loading = "1";
   try {
-    const markup = await fetched("more", link.href);
-    const holder = document.createElement("template");
-    holder.innerHTML = markup;
-    const part = item.closest("[data-live]");
-    if (part) part.dataset.grown = "1";
-    item.replaceWith(holder.content);
+    const part = await fetched("more", link.href);
+    const element = item.closest("[data-live]");
+    item.replaceWith(parsed(part.markup));
+    if (element) { element.dataset.grown = "1"; tell(element, busy(element)); }
     watchMore();
   } catch {
     delete item.dataset.loading;
@@ -85,6 +160,8 @@ const nearEnd = new IntersectionObserver((seen) => {
 function watchMore() {
   document.querySelectorAll("a[data-more]").forEach((link) => nearEnd.observe(link));
 }
+
+// -- keys and clicks --------------------------------------------------------------------------------------------------
 
 function move(by) {
   const keys = [...document.querySelectorAll(".list a[data-key]")];
@@ -114,6 +191,15 @@ document.addEventListener("keydown", (event) => {
 });
 
 document.addEventListener("click", async (event) => {
+  const link = event.target.closest("a[data-fetch]");
+  if (link) {
+    event.preventDefault();
+    try {
+      const { markup } = await fetched(link.dataset.fetch, link.href);
+      link.replaceWith(parsed(markup));
+    } catch { location.assign(link.href); }
+    return;
+  }
   const code = event.target.closest("code.copy");
   if (code && navigator.clipboard) {
     try { await navigator.clipboard.writeText(code.textContent); code.title = "copied"; } catch { /* select it by hand */ }
@@ -128,10 +214,14 @@ document.addEventListener("input", (event) => {
   }
 });
 
+// -- beginning --------------------------------------------------------------------------------------------------------
+
 document.querySelectorAll("[data-live]").forEach(live);
 document.querySelectorAll("[data-lazy]").forEach(async (element) => {
-  try { const markup = await fetched(element.dataset.lazy); if (markup !== null) put(element, markup); } catch { element.textContent = "not to be had now"; }
+  element.textContent = "…";
+  try { element.replaceChildren(parsed((await fetched(element.dataset.lazy)).markup)); } catch { element.textContent = "not to be had now"; }
   delete element.dataset.lazy;
 });
 watchMore();
+setInterval(grow, 2000);
 document.documentElement.dataset.ready = "1";

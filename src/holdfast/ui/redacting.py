@@ -1,0 +1,77 @@
+"""What of a record is redacted before it reaches a browser: what somebody wrote into it. Names and our own words stay.
+
+By names things are found, and forms, links and commands say them: a page that changed one would act on something else.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from holdfast.errors import InvalidArgument, Unsupported
+from holdfast.looking.calls import Call
+from holdfast.looking.recovery import Planned, Recovery
+from holdfast.records import Checkpoint, Effect, Lost, Progress, Question
+from holdfast.redaction import Redaction
+
+_FIELDS: Final[dict[type, tuple[str, ...]]] = {
+    Checkpoint: ("label", "tags", "reason", "metadata", "agent", "resume_hint", "trigger", "lost", "state"),
+    Effect: ("key", "arguments", "result", "error", "by"),
+    Call: ("key", "error", "by"),
+    Planned: ("call",),
+    Recovery: ("reason", "calls", "progress"),
+    Progress: ("note",),
+    Question: ("payload",),
+    Lost: ("path",),
+}
+
+
+class Redacting:
+    """Applies a redaction to values and records. InvalidArgument where its function fails."""
+
+    def __init__(self, redaction: Redaction) -> None:
+        self._redaction = redaction
+
+    def value(self, value: Any) -> Any:
+        """A value of the store, or a record: itself if nothing in it changes."""
+        try:
+            return self._value(value)
+        except Unsupported as error:
+            _refuse(error)
+
+    def text(self, text: str) -> str:
+        try:
+            return self._redaction.text(text)
+        except Unsupported as error:
+            _refuse(error)
+
+    def message(self, text: str) -> str:
+        """What may hold something of the store, and has to be said whatever the function does."""
+        return self._redaction.message(text)
+
+    def _value(self, value: Any) -> Any:
+        if isinstance(value, msgspec.Struct):
+            # A record that is not listed above is not shown before somebody says what of it may be.
+            fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
+            changed = {name: self._value(each) for name, each in fields.items()}
+            if isinstance(value, Checkpoint) and value.lost:
+                changed["state"] = self._lost(changed["state"])
+            if all(changed[name] is each for name, each in fields.items()):
+                return value
+            return msgspec.structs.replace(value, **changed)
+        if isinstance(value, tuple) and any(isinstance(each, msgspec.Struct) for each in value):
+            return tuple(self._value(each) for each in value)
+        return self._redaction.value(value)
+
+    def _lost(self, value: Any) -> Any:
+        """A state in which something is lost: what stands there says the keys that led to it."""
+        if isinstance(value, Lost):
+            return self._value(value)
+        if isinstance(value, dict):
+            return {key: self._lost(each) for key, each in value.items()}
+        return type(value)(map(self._lost, value)) if type(value) in (list, tuple) else value
+
+
+def _refuse(error: Unsupported) -> NoReturn:
+    raise InvalidArgument("the function given to redact= failed for something here, so it is not shown") from error
