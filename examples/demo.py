@@ -15,6 +15,8 @@ import argparse
 import contextlib
 import importlib
 import json
+import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -372,7 +374,8 @@ def main() -> int:
         screen.table("Checks", [("ok" if holds else "FAILED", what) for what, holds in held])
     every = drill() and all(holds for _, holds in held)
     if options.keep is not None:
-        print(f"\nLook at it: holdfast ui --store {options.keep / 'killed' / 'agent.db'}")
+        program = "holdfast" if shutil.which("holdfast") else f"{os.path.relpath(sys.executable)} -m holdfast"
+        print(f"\nLook at it: {program} ui --store {options.keep / 'killed' / 'agent.db'}")
     print("\nAll checks held." if every else "\nA check FAILED.")
     return 0 if every else 1
 

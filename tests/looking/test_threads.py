@@ -86,7 +86,7 @@ def test_what_a_line_tells(filled: World) -> None:
         (Filter(standing="interrupted"), ["interrupted"]),
         (Filter(standing="in doubt"), ["doubtful", "interrupted"]),
         (Filter(standing="waiting"), ["asks", "sleeps"]),
-        (Filter(standing="running"), ["plain"]),
+        (Filter(standing="running"), []),
         (Filter(standing="in doubt", prefix="i"), ["interrupted"]),
         (Filter(agent="clerk"), ["done"]),
         (Filter(older_than=3600), []),
@@ -200,3 +200,12 @@ def test_what_cannot_be_meant_is_refused(world: World, given: Any) -> None:
 def test_a_status_that_is_none_is_refused() -> None:
     with pytest.raises(InvalidArgument, match="status must be one of queued"):
         Filter(standing="busy")  # type: ignore[arg-type] # what is refused
+
+
+def test_a_thread_that_was_only_saved_is_not_among_those_that_run(world: World) -> None:
+    hf = world.open()
+    hf.thread("saved").save({"n": 1})
+    with hf.run("run", start={"n": 0}) as run:
+        found = threads(hf, Filter(standing="running"))
+        assert [line.name for line in found.threads] == ["run"]
+        run.finish()

@@ -227,6 +227,8 @@ class _Listing:
     def has_standing(self, line: ThreadLine) -> bool:
         """Whether a thread is shown as what was asked for, or has something in doubt, if that was."""
         wanted = self._which.standing
+        if wanted == "running" and not line.has_run:
+            return False  # a save that says nothing of a status says that; nobody runs the thread
         return wanted is None or line.standing == wanted or (wanted == "in doubt" and line.in_doubt > 0)
 
     def line(self, row: ThreadRow) -> ThreadLine:
