@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import io
-import json
 import random
 from datetime import UTC, datetime
 from pathlib import Path
@@ -389,39 +388,3 @@ def test_a_dry_run_stores_nothing(tmp_path: Path) -> None:
             assert report.ok
             assert (report.threads, report.checkpoints, report.writes) == (4, 12, 3)
         assert not list(new.threads())
-
-
-def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "it.jsonl"
-    with opened("memory", tmp_path) as hf:
-        fill(hf)
-        assert export_jsonl(hf, path).bytes == path.stat().st_size
-        assert path.stat().st_mode & 0o777 == 0o600
-        with pytest.raises(InvalidArgument, match="there already"):
-            export_jsonl(hf, path)
-        with pytest.raises(NotFound):
-            export_jsonl(hf, tmp_path / "other", threads=["none"])
-
-        def fail(digest: bytes) -> list[bytes]:
-            raise Damaged("lost meanwhile")
-
-        monkeypatch.setattr(hf._session.store, "value", fail)
-        export_jsonl(hf, tmp_path / "other")  # found before anything of it is written
-        monkeypatch.setattr(hf._session.store, "last_effect", lambda thread: 1 / 0)
-        with pytest.raises(ZeroDivisionError):
-            export_jsonl(hf, tmp_path / "another")
-    assert not (tmp_path / "another").exists()
-
-
-def test_lines_are_json_that_others_can_read(tmp_path: Path) -> None:
-    with opened("memory", tmp_path) as hf:
-        hf.thread("t").save(
-            {"messages": [{"role": "user", "content": f"Hello {n} " * 50} for n in range(40)]}, label="x"
-        )
-        lines = [json.loads(line) for line in export(hf).splitlines()]
-    assert [lines[0]["t"], lines[0]["format"]] == ["holdfast-export", 1]
-    assert lines[1]["name"] == "t"
-    cells = [line["cell"] for line in lines if line["t"] == "cell"]
-    assert {"role": "user", "content": "Hello 7 " * 50} in cells
-    assert next(line["label"] for line in lines if line["t"] == "checkpoint") == "x"
-    assert lines[-1] == {"crc": lines[-1]["crc"], "t": "end", "threads": 1, "checkpoints": 1}

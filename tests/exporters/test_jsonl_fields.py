@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -181,3 +182,18 @@ def test_the_format_names_every_member(record: type[msgspec.Struct]) -> None:
     own = {"sealed", "number", "thread"}
     names = [field.encode_name for field in msgspec.structs.fields(record) if field.name not in own]
     assert [name for name in names if f"`{name}`" not in told] == []
+
+
+def test_lines_are_json_that_others_can_read() -> None:
+    out = io.BytesIO()
+    with holdfast.open("memory:") as hf:
+        state = {"messages": [{"role": "user", "content": f"Hello {n} " * 50} for n in range(40)]}
+        hf.thread("t").save(state, label="x")
+        export_jsonl(hf, out)
+    lines = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [lines[0]["t"], lines[0]["format"]] == ["holdfast-export", 1]
+    assert lines[1]["name"] == "t"
+    cells = [line["cell"] for line in lines if line["t"] == "cell"]
+    assert {"role": "user", "content": "Hello 7 " * 50} in cells
+    assert next(line["label"] for line in lines if line["t"] == "checkpoint") == "x"
+    assert lines[-1] == {"crc": lines[-1]["crc"], "t": "end", "threads": 1, "checkpoints": 1}

@@ -1,4 +1,4 @@
-"""What the processes do that the suites kill."""
+"""What the processes do that the suites start, and kill."""
 
 from __future__ import annotations
 
@@ -35,6 +35,25 @@ def working(task: Path, pipe: int) -> None:
             if step == told["steps"] + 1:
                 _say(pipe, "in the middle")
                 threading.Event().wait()
+
+
+def reading(task: Path, pipe: int) -> None:
+    """Say what the newest checkpoint of a thread is, and which threads there are."""
+    told = json.loads(task.read_text())
+    with holdfast.open(told["store"]) as hf:
+        found = hf.thread(told["thread"]).load("@-1")
+        seen = {"id": found.id, "thread": found.thread, "step": found.step, "agent": found.agent, "state": found.state}
+        _say(pipe, json.dumps({**seen, "threads": [info.name for info in hf.threads()]}, default=str))
+
+
+def counting(task: Path, pipe: int) -> None:
+    """Save once, and say which step the thread was at before, which it is at then, and which the checkpoint has."""
+    told = json.loads(task.read_text())
+    with holdfast.open(told["store"]) as hf:
+        thread = hf.thread(told["thread"])
+        before = thread.step()
+        saved = thread.save({"n": before + 1})
+        _say(pipe, json.dumps([before, thread.step(), saved.step]))
 
 
 def _reply(step: int) -> str:

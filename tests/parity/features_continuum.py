@@ -64,7 +64,10 @@ CONTINUUM: Final[tuple[tuple[str, str], ...]] = (
     ("AtomicFileWriter.write_atomic", "killed at any moment, what is read is the old or the new, whole"),
     ("AtomicFileWriter.with_sync", "whether a write waits for the disk"),
     ("AtomicFileWriter.with_verify", "whether what was written is checked"),
-    ("AtomicFileWriter.safe_remove", "removes what is there; where there is nothing that is told, and nothing else is touched"),
+    (
+        "AtomicFileWriter.safe_remove",
+        "removes what is there; where there is nothing that is told, and nothing else is touched",
+    ),
     ("AtomicFileWriter leftovers", "what a writer that died leaves behind is in nobody's way"),
     # -- checksums ----------------------------------------------------------------------------------------------------
     ("ChecksumUtils.add_checksum", "what is saved gets a checksum"),
@@ -101,7 +104,7 @@ CONTINUUM: Final[tuple[tuple[str, str], ...]] = (
     ("ErrorRecovery.get_stats", "how often each of it happened"),
     ("RetryPolicy.max_retries", "an upper bound of tries; then the error is the caller's"),
     ("RetryPolicy delays", "the pause grows from try to try, up to a limit"),
-    ("RetryPolicy jitter", "the pause is the program's to vary"),
+    ("RetryPolicy jitter", "the pause is varied by chance"),
     ("RetryPolicy by category", "some errors are tried again, others are not"),
     ("FallbackStrategy", "another way: another model, a simpler answer, a value at hand"),
     ("RecoveryAction.retry", "the person says: once more"),

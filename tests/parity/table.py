@@ -1,6 +1,6 @@
 """The table of docs/parity.md, from the suites: `python -m tests.parity.table` writes it.
 
-A row is a feature of an earlier system, and names the tests that hold Holdfast to it.
+A row is a feature of an earlier system, and names the tests that hold Holdfast to it, or says why there is none.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ from typing import Final
 
 from tests.parity.covering import covered_by
 from tests.parity.features import FEATURES, TITLES
+from tests.parity.otherwise import NOT_HERE, OTHERWISE
 
 FOLDER: Final = Path(__file__).resolve().parent
 PAGE: Final = FOLDER.parent.parent / "docs" / "parity.md"
@@ -22,9 +23,12 @@ Covered = dict[tuple[str, str], list[str]]
 _HEAD: Final = """\
 # Parity with earlier systems
 
-Everything that four earlier checkpoint systems can do, and the tests which show that Holdfast can: each public type,
-field, method and behaviour of theirs, and what their own tests assert, in our words. Holdfast has no class of theirs;
-a test does what they do by the public interface.
+What four earlier checkpoint systems can do, and the tests which show that Holdfast can: each public type, field,
+method and behaviour of theirs, and what their own tests assert, in our words. Holdfast has no class of theirs; a test
+does what they do by the public interface.
+
+**Otherwise** says what Holdfast has instead where it has no verb for just that: the tests show these means, and the
+rest is the program's. **Not here** says why there is nothing; a test beside it shows what happens then.
 
 The page is generated from `tests/parity/` (`python -m tests.parity.table`), and a test holds it to that.
 """
@@ -55,15 +59,15 @@ def _covering(name: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def missing(covered: Covered) -> list[tuple[str, str]]:
-    """Features that no test covers."""
+    """Features that no test covers and that have no reason for it."""
     known = [(system, feature) for system, features in FEATURES.items() for feature, _ in features]
-    return [feature for feature in known if feature not in covered]
+    return [feature for feature in known if feature not in covered and feature not in NOT_HERE]
 
 
 def unknown(covered: Covered) -> list[tuple[str, str]]:
-    """What tests say they cover and no system has."""
+    """What tests say they cover, or reasons are given for, and no system has."""
     known = {(system, feature) for system, features in FEATURES.items() for feature, _ in features}
-    return [feature for feature in covered if feature not in known]
+    return [feature for feature in (*covered, *OTHERWISE, *NOT_HERE) if feature not in known]
 
 
 def render(covered: Covered) -> str:
@@ -74,16 +78,25 @@ def render(covered: Covered) -> str:
 def _section(system: str, covered: Covered) -> str:
     lines = [f"## {TITLES[system]}", "", "| feature | what it is | held by |", "|---|---|---|"]
     for feature, text in FEATURES[system]:
-        tests = "<br>".join(f"`{test}`" for test in covered.get((system, feature), ()))
-        lines.append(f"| `{feature}` | {text} | {tests} |")
+        held = [f"`{test}`" for test in covered.get((system, feature), ())]
+        lines.append(f"| `{feature}` | {text} | {'<br>'.join([*_reason((system, feature)), *held])} |")
     return "\n".join([*lines, ""])
+
+
+def _reason(feature: tuple[str, str]) -> Iterator[str]:
+    if feature in OTHERWISE:
+        yield f"**otherwise**: {OTHERWISE[feature]}"
+    if feature in NOT_HERE:
+        yield f"**not here**: {NOT_HERE[feature]}"
 
 
 def main() -> int:
     """Write the page; 1, and nothing written, where a cell would be empty or a test covers what there is not."""
     covered = collect()
     wrong = [f"no test covers {system} {feature}" for system, feature in missing(covered)]
-    wrong += [f"no feature {feature} of {system}, which a test covers" for system, feature in unknown(covered)]
+    wrong += [
+        f"no feature {feature} of {system}, which a test or a reason is for" for system, feature in unknown(covered)
+    ]
     if wrong:
         sys.stderr.write("\n".join([*wrong, ""]))
         return 1

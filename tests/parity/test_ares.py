@@ -16,6 +16,7 @@ from holdfast import AfterModel, Checkpoint, Damaged, Holdfast, NotAStore, Run, 
 from holdfast.states import Message, ToolCall, Work
 from tests.parity.covering import covers
 from tests.parity.damaging import damage
+from tests.parity.processes import Start, told_by
 from tests.runs.conftest import World
 
 
@@ -195,12 +196,12 @@ def test_a_session_that_was_never_saved_has_nothing(hf: Holdfast) -> None:
 
 @covers("ares", "CheckpointManager.load_latest.restart")
 @pytest.mark.parametrize("address", ["{}/agent.db", "dir:{}/agents"])
-def test_another_process_finds_what_was_saved(tmp_path: Path, address: str) -> None:
+def test_another_process_finds_what_was_saved(tmp_path: Path, address: str, start: Start) -> None:
     with holdfast.open(address.format(tmp_path)) as hf:
         saved = save(hf, "sess1", 2)
-    with holdfast.open(address.format(tmp_path)) as again:
-        loaded = newest(again, "sess1")
-    assert (loaded.id, loaded.step, loaded.state.messages[1].content) == (saved.id, 2, "Hi there")
+    found = told_by(start("reading", store=address.format(tmp_path), thread="sess1"))
+    assert (found["id"], found["step"], found["agent"]) == (saved.id, 2, "test-agent")
+    assert [message["content"] for message in found["state"]["messages"]] == ["Hello", "Hi there"]
 
 
 @covers("ares", "crash recovery")
@@ -254,7 +255,7 @@ def test_the_checkpoints_of_a_session_are_listed_by_step(hf: Holdfast) -> None:
         save(hf, "sess1", step)
     save(hf, "sess1_2", 7)
     assert newest(hf, "sess1").step == 2
-    listed = sorted(hf.thread("sess1").history(), key=lambda checkpoint: checkpoint.step)
+    listed = list(hf.thread("sess1").history())[::-1]  # the newest is first there
     assert [each.step for each in listed] == [0, 1, 2]
     assert [len(hf.thread("sess1", type=Work).load(each).state.messages) for each in listed] == [2, 2, 2]
 

@@ -10,10 +10,10 @@ from typing import Any
 import msgspec
 import pytest
 
-import holdfast
 from holdfast import Budget, Halted, Holdfast, LoopGuard, NotDone, Run, tool
 from holdfast.states import Conversation, Message
 from tests.parity.covering import covers
+from tests.runs.conftest import World
 
 SAME = "I am sorry, I cannot help with that."
 
@@ -56,6 +56,10 @@ def test_the_reason_of_the_halt_is_told(hf: Holdfast) -> None:
 
     with pytest.raises(Halted, match="the same answer 3 times within the last 10 calls"):
         agent()
+    info = hf.run_info("loop")
+    assert info is not None
+    assert info.status == "halted"
+    assert "the same answer 3 times within the last 10 calls" in (info.reason or "")
     # A checkpoint can carry it, too, for who saves without a run.
     hf.thread("own").save({}, status="halted", reason="loop detected")
     found = hf.thread("own").find(status="halted")
@@ -132,16 +136,24 @@ def test_iterations_that_fail_count(hf: Holdfast) -> None:
 
 
 @covers("ares", "LoopConfig.halt_on_consecutive_failures")
-def test_so_many_failures_one_after_the_other_end_a_run(hf: Holdfast) -> None:
+@pytest.mark.parametrize("attempts", [1, 3])
+def test_so_many_failures_one_after_the_other_end_a_run(world: World, attempts: int) -> None:
     begun: list[int] = []
 
     def failing(run: Run) -> None:
         begun.append(run.attempt)
         raise RuntimeError("no luck")
 
+    hf = world.open()
     hf.submit("failing", "unlucky", start={})
-    hf.worker({"failing": failing}, attempts=1).run(until_idle=True)
-    assert (begun, status(hf, "unlucky")) == ([1], "dead")
+    for _ in range(attempts + 2):
+        world.open().worker({"failing": failing}, attempts=attempts).run(until_idle=True)
+        world.pass_time(200)
+    assert begun == list(range(1, attempts + 1))
+    info = hf.run_info("unlucky")
+    assert info is not None
+    assert (info.status, info.attempt) == ("dead", attempts)
+    assert "no luck" in (info.reason or "")
 
 
 @covers("ares", "LoopConfig.halt_on_consecutive_failures")
@@ -222,20 +234,8 @@ def _common(one: Sequence[str], other: Sequence[str]) -> Iterable[str]:
         yield left
 
 
-def stop_all(hf: Holdfast, reason: str, *workers: holdfast.Worker) -> int:
-    """The switch: workers take nothing up any more, what runs or is about to is halted. How many runs that were."""
-    for worker in workers:
-        worker.stop()
-    stopped = 0
-    for state in ("running", "queued", "waiting"):
-        for info in list(hf.threads(status=state)):
-            hf.cancel(info.name, reason)
-            stopped += 1
-    return stopped
-
-
 @covers("ares", "EmergencyStop")
-def test_one_switch_stops_every_agent_until_it_is_taken_back(hf: Holdfast) -> None:
+def test_every_run_can_be_halted_and_a_stopped_worker_takes_up_nothing_more(hf: Holdfast) -> None:
     begun, go_on = threading.Event(), threading.Event()
     finished: list[str] = []
 
@@ -256,13 +256,21 @@ def test_one_switch_stops_every_agent_until_it_is_taken_back(hf: Holdfast) -> No
     assert begun.wait(30)
     with hf.run("waiting", start={}) as run:
         run.wait("approval")
-    assert stop_all(hf, "emergency stop", worker) == 3
+    worker.stop()
+    going = [info.name for state in ("running", "queued", "waiting") for info in hf.threads(status=state)]
+    assert going == ["first", "second", "waiting"]
+    for name in going:
+        hf.cancel(name, "emergency stop")
+    hf.submit("handler", "third", start={})
     go_on.set()
     serving.join(30)
     assert not serving.is_alive()
-    assert {status(hf, name) for name in ("first", "second", "waiting")} == {"halted"}
+    for name in going:
+        info = hf.run_info(name)
+        assert info is not None
+        assert (info.status, info.reason) == ("halted", "emergency stop")
     assert finished == []
-    hf.submit("handler", "third", start={})
+    # It is no lock on the store: who has another worker goes on with it.
     assert status(hf, "third") == "queued"
     hf.worker({"handler": handler}).run(until_idle=True)
     assert finished == ["third"]

@@ -1,9 +1,12 @@
-"""What the successor of ares' checkpoints adds: times to live, metadata without states, bytes, typed errors."""
+"""What the successor of ares' checkpoints adds: expiry, metadata without states, bytes, typed errors."""
 
 from __future__ import annotations
 
+from collections.abc import Generator
+from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import pytest
@@ -15,6 +18,7 @@ from holdfast.importers import import_from
 from holdfast.states import Message, ToolCall, Work
 from tests.parity.covering import covers
 from tests.parity.damaging import damage
+from tests.parity.defects_scene import WallClock
 
 
 def key(agent: str, run: str) -> str:
@@ -22,33 +26,18 @@ def key(agent: str, run: str) -> str:
     return f"{agent}/{run}"
 
 
-def create(hf: Holdfast, agent: str, run: str, step: int = 0, *, ttl: int | None = None) -> Checkpoint:
+def create(hf: Holdfast, agent: str, run: str, step: int = 0, **more: Any) -> Checkpoint:
     work = Work(messages=[Message.user("Hello")], partial_results=["out"])
     work.record(ToolCall("search", "query").done("found it"))
-    thread = hf.thread(key(agent, run), type=Work)
-    return thread.save(work, step=step, agent=agent, status="running", metadata={} if ttl is None else {"ttl": ttl})
+    return hf.thread(key(agent, run), type=Work).save(work, step=step, agent=agent, status="running", **more)
 
 
-def is_expired(checkpoint: Checkpoint, now: datetime) -> bool:
-    ttl = checkpoint.metadata.get("ttl")
-    return ttl is not None and now > checkpoint.created_at + timedelta(seconds=ttl)
-
-
-def cleanup_expired(hf: Holdfast, now: datetime) -> int:
-    """Remove what is expired: older checkpoints of a thread, or all of it with its newest."""
-    removed = 0
-    for info in list(hf.threads()):
-        thread = hf.thread(info.name)
-        head, count = thread.head(), thread.count()
-        assert head is not None
-        if is_expired(head, now):
-            thread.drop()
-            removed += count
-            continue
-        for checkpoint in [each for each in thread.history() if is_expired(each, now)]:
-            thread.delete(checkpoint)
-            removed += 1
-    return removed
+@contextmanager
+def ago(monkeypatch: pytest.MonkeyPatch, hours: float) -> Generator[None]:
+    """The wall clock, for what is saved here, is some hours back."""
+    with monkeypatch.context() as patched:
+        WallClock(patched).now = round((datetime.now(UTC).timestamp() - hours * 3600) * 1_000_000_000)
+        yield
 
 
 @covers("ares", "checkpoint_key")
@@ -59,9 +48,9 @@ def test_agent_and_run_are_one_name_and_another_for_every_other_pair(hf: Holdfas
     assert [info.name for info in hf.threads(prefix="a1/")] == ["a1/r1", "a1/r2"]
 
 
-@covers("ares", "create_checkpoint", "create_checkpoint_with_ttl", "ttl_secs")
+@covers("ares", "create_checkpoint")
 def test_a_checkpoint_is_made_from_all_its_parts(hf: Holdfast) -> None:
-    made = create(hf, "researcher", "run-9", 2, ttl=60)
+    made = create(hf, "researcher", "run-9", 2)
     loaded = hf.thread("researcher/run-9", type=Work).load(made.id)
     assert (loaded.agent, loaded.thread, loaded.step, loaded.status) == (
         "researcher",
@@ -69,30 +58,29 @@ def test_a_checkpoint_is_made_from_all_its_parts(hf: Holdfast) -> None:
         2,
         "running",
     )
-    assert loaded.metadata == {"ttl": 60}
     assert [each.text for each in loaded.state.messages] == ["Hello"]
     assert loaded.state.tool_calls[0].result == "found it"
     assert loaded.state.partial_results == ["out"]
 
 
 @covers("ares", "CheckpointMetadata.agent_id", "CheckpointMetadata.run_id", "CheckpointMetadata.step")
-@covers("ares", "CheckpointMetadata.timestamp", "CheckpointMetadata.ttl_secs", "CheckpointMetadata.from")
+@covers("ares", "CheckpointMetadata.timestamp", "CheckpointMetadata.from")
 @covers("ares", "CheckpointMetadata.display")
 def test_without_its_state_a_checkpoint_tells_all_about_itself(hf: Holdfast) -> None:
     made = create(hf, "test-agent", "run-meta", 3)
-    timed = create(hf, "test-agent", "run-meta", 4, ttl=60)
+    noted = create(hf, "test-agent", "run-meta", 4, metadata={"ticket": 7})
     listed = list(hf.thread("test-agent/run-meta").history())
-    assert listed == [timed, made]
+    assert listed == [noted, made]
     assert made.state is NOT_LOADED
     assert (made.agent, made.thread, made.step) == ("test-agent", "test-agent/run-meta", 3)
-    assert [each.metadata.get("ttl") for each in listed] == [60, None]
+    assert [each.metadata for each in listed] == [{"ticket": 7}, {}]
     assert abs((datetime.now(UTC) - made.created_at).total_seconds()) < 60
     assert "run-meta" in str(made)
 
 
 @covers("ares", "CheckpointMetadata.serde")
 def test_a_checkpoint_without_its_state_goes_to_json_and_back(hf: Holdfast) -> None:
-    made = create(hf, "agent-x", "run-y", 5, ttl=3600)
+    made = create(hf, "agent-x", "run-y", 5, metadata={"ticket": 7})
     fields = msgspec.structs.asdict(made)
     del fields["state"]
     assert msgspec.json.decode(msgspec.json.encode(fields), type=Checkpoint) == made
@@ -148,33 +136,46 @@ def test_damage_is_an_error_that_says_where(tmp_path: Path) -> None:
 
 
 @covers("ares", "is_expired", "is_expired.without_ttl", "expired_metadata")
-def test_a_checkpoint_is_expired_when_more_time_has_passed_than_it_had(hf: Holdfast) -> None:
-    timed, free = create(hf, "a", "timed", ttl=60), create(hf, "a", "free")
-    end = timed.created_at + timedelta(seconds=60)
-    assert not is_expired(timed, end)
-    assert is_expired(timed, end + timedelta(seconds=1))
-    later = free.created_at + timedelta(days=9999)
-    heads = [hf.thread(info.name).head() for info in hf.threads()]
-    assert [head.thread for head in heads if head is not None and is_expired(head, later)] == ["a/timed"]
+def test_what_is_older_than_a_rule_says_is_listed_and_without_a_rule_nothing_is(
+    hf: Holdfast, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for step, hours in enumerate((3, 2, 1)):
+        with ago(monkeypatch, hours):
+            create(hf, "a", "run", step)
+    thread = hf.thread("a/run")
+
+    def expired(hours: float) -> list[int]:
+        return [each.step for each in thread.prune(Retention(older_than=hours * 3600), dry_run=True).removed]
+
+    # The newest is what an agent goes on from, and stays however old it is.
+    assert [expired(hours) for hours in (3.5, 2.5, 1.5, 0)] == [[], [0], [1, 0], [1, 0]]
+    hf.maintain()
+    assert thread.count() == 3
 
 
 @covers("ares", "cleanup_expired")
-def test_what_is_expired_is_removed_and_the_rest_stays(hf: Holdfast) -> None:
-    create(hf, "test-agent", "expired-run", 0, ttl=60)
-    create(hf, "test-agent", "fresh-run", 0)
-    create(hf, "test-agent", "half", 0, ttl=60)
-    create(hf, "test-agent", "half", 1, ttl=100_000)
-    assert cleanup_expired(hf, datetime.now(UTC)) == 0
-    assert cleanup_expired(hf, datetime.now(UTC) + timedelta(seconds=10_000)) == 2
-    # Gone for every verb: no pointer is left that says otherwise.
-    assert hf.thread("test-agent/expired-run").latest() is None
-    assert hf.thread("test-agent/expired-run").head() is None
-    assert hf.thread("test-agent/fresh-run").latest() is not None
-    assert [each.step for each in hf.thread("test-agent/half").history()] == [1]
+def test_what_is_too_old_is_removed_and_told_and_the_rest_stays(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    thread = hf.thread("test-agent/half")
+    with ago(monkeypatch, 2):
+        old = create(hf, "test-agent", "half", 0)
+        other = create(hf, "test-agent", "other", 0)
+    create(hf, "test-agent", "half", 1)
+    assert thread.prune(Retention(older_than=3 * 3600)).removed == ()
+    assert thread.prune(Retention(older_than=3600)).removed == (old,)
+    # Gone for every verb.
+    assert [each.step for each in thread.history()] == [1]
+    with pytest.raises(NotFound):
+        thread.load(old)
+    assert hf.thread("test-agent/other").count() == 1
+    # A thread as a whole goes by its name; the list tells when each was last saved to.
+    [stale] = [info.name for info in hf.threads() if info.updated_at == other.created_at]
+    hf.thread(stale).drop()
+    assert [info.name for info in hf.threads()] == ["test-agent/half"]
+    assert hf.thread(stale).latest() is None
     assert hf.verify().ok
 
 
-@covers("ares", "cleanup_expired", "ttl_secs")
+@covers("ares", "cleanup_expired")
 def test_a_retention_removes_what_is_too_old_by_itself(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "agent.db", durability="off", retention=Retention(older_than=0)) as hf:
         for step in range(3):

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import io
-import json
 import sqlite3
-from collections.abc import Callable, Iterator
 from contextlib import closing
 from datetime import UTC, datetime
 from pathlib import Path
@@ -19,30 +17,12 @@ from holdfast.cli.main import main
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.stores.directory import files
-from tests.crash.nursery import Child, Nursery
 from tests.parity.covering import covers
 from tests.parity.damaging import damage, file_address
+from tests.parity.processes import Start
 from tests.runs.conftest import World
 
-Start = Callable[..., Child]
-
 in_files = pytest.mark.parametrize("kind", ["sqlite", "directory"])
-
-
-@pytest.fixture
-def start(nursery: Nursery, tmp_path: Path) -> Iterator[Start]:
-    """Starts programs of `tests.parity.children`; none of them outlives the test."""
-    children: list[Child] = []
-
-    def started(program: str, **told: Any) -> Child:
-        task = tmp_path / f"task-{len(children)}"
-        task.write_text(json.dumps(told))
-        children.append(nursery.start(f"tests.parity.children:{program}", task))
-        return children[-1]
-
-    yield started
-    for child in children:
-        child.close()
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
@@ -240,9 +220,8 @@ def test_a_session_that_is_worked_on_says_so_and_is_nobody_elses(world: World) -
 
 
 @covers("continuum", "CrashRecovery.mark_session_terminated")
-def test_a_session_ends_for_a_reason_that_is_kept(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    address = file_address("sqlite", tmp_path)
-    with holdfast.open(address, durability="off") as hf:
+def test_a_session_ends_for_a_reason_that_is_kept(url: str) -> None:
+    with holdfast.open(url, durability="off") as hf:
         with hf.run("halted", start={}) as run:
             run.halt("out of paper")
         with hf.run("cancelled", start={}):
@@ -255,15 +234,17 @@ def test_a_session_ends_for_a_reason_that_is_kept(tmp_path: Path, capsys: pytest
         by_hand = hf.thread("by hand").head()
         assert by_hand is not None
         assert (by_hand.status, by_hand.reason) == ("halted", "the user left")
-        [stuck] = hf.stuck(older_than=0)
-        assert stuck.thread == "failed"
-        assert "no ink" in stuck.why
-    code, shown = said(capsys, "threads", "--store", address, "--json")
-    assert code == 0
-    lines = {line["name"]: (line["standing"], line["reason"]) for line in json.loads(shown)["threads"]}
-    assert lines["halted"] == ("halted", "out of paper")
-    assert lines["cancelled"] == ("halted", "not needed any more")
-    assert lines["failed"] == ("failed", "ValueError: no ink")
+        assert ended(hf, "halted") == ("halted", "out of paper")
+        assert ended(hf, "cancelled") == ("halted", "not needed any more")
+        assert ended(hf, "failed") == ("failed", "ValueError: no ink")
+        assert hf.run_info("by hand") is None
+
+
+def ended(hf: Holdfast, thread: str) -> tuple[str, str | None]:
+    info = hf.run_info(thread)
+    assert info is not None
+    assert not info.interrupted
+    return info.status, info.reason
 
 
 @covers(

@@ -1,4 +1,4 @@
-"""rust-ai-agents' session backend: conversations of agents, values by name, tokens to resume them; by threads."""
+"""rust-ai-agents' session backend: conversations of agents, values by name; by threads, which their names find."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import holdfast
 from holdfast import NEW, AlreadyExists, Holdfast, NotFound
 from tests.parity.covering import covers
 from tests.parity.damaging import file_address
+from tests.parity.processes import Start, told_by
 
 
 @dataclass
@@ -22,9 +23,9 @@ class Session:
 
 
 def begin(hf: Holdfast, agent: str, name: str | None = None) -> str:
-    """A new session of an agent; its name is a token that nobody can guess, unless the caller chose it."""
+    """A new session of an agent, with a name that begins with the agent's and that nobody can guess, or a given one."""
     name = name or f"{agent}:{uuid.uuid4()}"
-    hf.thread(name, type=Session).save(Session(), agent=agent, expect=NEW)
+    hf.thread(name, type=Session).save(Session(), agent=agent, metadata={"agent": agent}, expect=NEW)
     return name
 
 
@@ -45,7 +46,7 @@ def loaded(hf: Holdfast, name: str) -> Session | None:
 
 
 def of_agent(hf: Holdfast, agent: str) -> list[str]:
-    return [info.name for info in hf.threads() if info.agent == agent]
+    return [info.name for info in hf.threads(prefix=f"{agent}:")]
 
 
 @covers(
@@ -101,37 +102,35 @@ def test_values_are_set_and_read_by_name_and_times_say_when_it_began_and_changed
 @covers(
     "cortex",
     "Session.resume_token",
-    "Session.generate_resume_token",
     "MemoryBackend.load_by_resume_token",
-    "SessionManager.create_resume_token",
     "SessionManager.resume_session",
     "session test_resume_token",
 )
-def test_a_token_gives_the_session_it_was_made_for_and_an_unknown_one_nothing(url: str) -> None:
+def test_its_name_finds_a_session_again_and_an_unknown_one_nothing(url: str) -> None:
+    name = f"agent:{uuid.uuid4()}"
     with holdfast.open(url, durability="off") as hf:
-        token, other = begin(hf, "agent"), begin(hf, "agent")
-        said(hf, token, "hello")
-        assert len(token.partition(":")[2]) == 36
-        resumed = hf.thread(token, type=Session).latest()
+        begin(hf, "agent", name)
+        other = begin(hf, "agent")
+        said(hf, name, "hello")
+        resumed = hf.thread(name, type=Session).latest()
         assert resumed is not None
         assert resumed.state.messages == [{"role": "user", "content": "hello"}]
         assert loaded(hf, other) == Session()
-        assert loaded(hf, f"agent:{uuid.uuid4()}") is None
-        # A token for one moment of it names a checkpoint as well.
-        moment = f"{token}@{resumed.id}"
-        said(hf, token, "more")
-        name, _, checkpoint = moment.partition("@")
-        assert hf.thread(name, type=Session).load(checkpoint).state.messages == resumed.state.messages
+        assert loaded(hf, name.upper()) is None
+        assert loaded(hf, name[:-1]) is None
+        # With the id of a checkpoint it finds one moment of it.
+        said(hf, name, "more")
+        assert hf.thread(name, type=Session).load(resumed.id).state == resumed.state
 
 
 @covers("cortex", "MemoryBackend.delete_session", "MemoryBackend.session_exists", "SessionManager.delete_session")
 @covers("cortex", "session test_sled_backend_delete")
-def test_a_deleted_session_is_not_there_and_its_token_finds_nothing(hf: Holdfast) -> None:
-    token = begin(hf, "agent")
-    assert hf.thread(token).count() == 1
-    hf.thread(token).drop()
-    assert hf.thread(token).count() == 0
-    assert loaded(hf, token) is None
+def test_a_deleted_session_is_not_there_and_its_name_finds_nothing(hf: Holdfast) -> None:
+    name = begin(hf, "agent")
+    assert hf.thread(name).count() == 1
+    hf.thread(name).drop()
+    assert hf.thread(name).count() == 0
+    assert loaded(hf, name) is None
     assert of_agent(hf, "agent") == []
 
 
@@ -143,10 +142,11 @@ def test_a_deleted_session_is_not_there_and_its_token_finds_nothing(hf: Holdfast
     "session test_list_sessions",
 )
 def test_the_sessions_of_an_agent_are_listed_with_what_they_hold(hf: Holdfast) -> None:
-    one, two, three = begin(hf, "agent-1"), begin(hf, "agent-1"), begin(hf, "agent-2")
+    one, two, three = begin(hf, "agent-1"), begin(hf, "agent-1"), begin(hf, "agent-10")
     said(hf, one, "hello")
     assert sorted(of_agent(hf, "agent-1")) == sorted([one, two])
-    assert of_agent(hf, "agent-2") == [three]
+    assert of_agent(hf, "agent-10") == [three]
+    assert {info.name: info.agent for info in hf.threads()} == {one: "agent-1", two: "agent-1", three: "agent-10"}
     sessions = {name: loaded(hf, name) for name in of_agent(hf, "agent-1")}
     assert sessions == {one: Session([{"role": "user", "content": "hello"}]), two: Session()}
 
@@ -158,14 +158,10 @@ def test_the_sessions_of_an_agent_are_listed_with_what_they_hold(hf: Holdfast) -
     "session test_session_manager_clear",
 )
 def test_two_of_one_agent_go_and_the_others_stays(hf: Holdfast) -> None:
-    for agent in ("agent-1", "agent-1", "agent-2"):
-        begin(hf, agent)
-    gone = of_agent(hf, "agent-1")
-    for name in gone:
-        hf.thread(name).drop()
-    assert len(gone) == 2
+    one, two, three = begin(hf, "agent-1"), begin(hf, "agent-1"), begin(hf, "agent-2")
+    assert sorted(hf.erase(metadata={"agent": "agent-1"}).threads) == sorted([one, two])
     assert of_agent(hf, "agent-1") == []
-    assert len(of_agent(hf, "agent-2")) == 1
+    assert of_agent(hf, "agent-2") == [three]
 
 
 @covers("cortex", "MemoryBackend.backend_name", "InMemoryBackend", "SledBackend.temporary")
@@ -187,15 +183,14 @@ def test_a_handle_says_which_kind_of_store_it_has_and_one_in_memory_leaves_nothi
 
 @covers("cortex", "SledBackend", "SledBackend.flush", "session test_sled_backend_basic")
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
-def test_a_message_and_a_value_by_name_come_back_in_a_new_process(kind: str, tmp_path: Path) -> None:
+def test_a_message_and_a_value_by_name_come_back_in_a_new_process(kind: str, tmp_path: Path, start: Start) -> None:
     with holdfast.open(file_address(kind, tmp_path)) as hf:
         name = begin(hf, "test-agent")
         said(hf, name, "Test message", key="value")
-        # Nothing has to be flushed: what a save acknowledged is on the disk, and another handle finds it.
-        with holdfast.open(file_address(kind, tmp_path)) as other:
-            assert loaded(other, name) == Session([{"role": "user", "content": "Test message"}], {"key": "value"})
-    with holdfast.open(file_address(kind, tmp_path)) as hf:
-        assert of_agent(hf, "test-agent") == [name]
+        # Nothing has to be flushed or closed: what a save acknowledged is on the disk.
+        found = told_by(start("reading", store=file_address(kind, tmp_path), thread=name))
+    assert found["state"] == {"messages": [{"role": "user", "content": "Test message"}], "values": {"key": "value"}}
+    assert found["threads"] == [name]
 
 
 @covers("cortex", "SessionManager.get_or_create_session")

@@ -172,12 +172,15 @@ def test_what_changes_does_not_change_the_digest_of_what_stays() -> None:
 
 
 @covers("smooth", "PromptCache.cached_tokens")
-def test_the_tokens_of_what_stays() -> None:
-    def tokens(prompt: Prompt) -> int:
-        return estimated_tokens(Message.system(prompt.static)) if prompt.static else 0
+def test_what_stays_of_a_prompt_is_counted_as_the_conversation_counts() -> None:
+    class Words(Conversation):
+        def tokens_of(self, message: Message) -> int:
+            return len(message.text.split())
 
-    assert tokens(Prompt("static text", "dynamic")) == 11 // 4 + 1
-    assert tokens(Prompt("", "all dynamic")) == 0
+    static = Message.system(Prompt("static text", "dynamic").static)
+    assert estimated_tokens(static) == Conversation().tokens_of(static) == 11 // 4 + 1
+    assert Words().tokens_of(static) == 2
+    assert Prompt("", "all dynamic").static == ""
 
 
 @covers("smooth", "Conversation.with_cached_system_prompt")

@@ -11,6 +11,7 @@ import holdfast
 from holdfast import Checkpoint, Holdfast, NotFound, Retention, StoreError
 from holdfast.states import Conversation, Message
 from tests.parity.covering import covers
+from tests.parity.processes import Start, told_by
 from tests.stores.postgres.server import address_at
 
 
@@ -19,14 +20,8 @@ def save(hf: Holdfast, agent: str, iteration: int) -> Checkpoint:
     return hf.thread(agent, type=Conversation).save(conversation, step=iteration, expect=holdfast.ANY)
 
 
-def load(hf: Holdfast, id: str) -> Checkpoint | None:
-    """A checkpoint of any agent by its id, or None."""
-    for info in hf.threads():
-        try:
-            return hf.thread(info.name, type=Conversation).load(id)
-        except NotFound:
-            continue
-    return None
+def load(hf: Holdfast, agent: str, id: str) -> Checkpoint:
+    return hf.thread(agent, type=Conversation).load(id)
 
 
 def prune(hf: Holdfast, agent: str, keep: int) -> int:
@@ -52,18 +47,20 @@ def test_the_newest_of_an_agent(hf: Holdfast) -> None:
 def test_what_is_not_there(hf: Holdfast) -> None:
     assert hf.thread("nonexistent").latest() is None
     save(hf, "agent-1", 1)
-    assert load(hf, "bad-id") is None
-    with pytest.raises(NotFound):
-        hf.thread("agent-1").load("00000000-0000-7000-8000-000000000001")
+    for id in ("bad-id", "00000000-0000-7000-8000-000000000001"):
+        with pytest.raises(NotFound):
+            load(hf, "agent-1", id)
 
 
 @covers("smooth", "CheckpointStore.load")
-def test_one_by_its_id(hf: Holdfast) -> None:
+def test_one_by_its_id_in_its_thread(hf: Holdfast) -> None:
     made = [save(hf, agent, n) for agent in ("agent-1", "agent-2") for n in (1, 2)]
     for each in made:
-        loaded = load(hf, each.id)
-        assert loaded is not None
+        loaded = load(hf, each.thread, each.id)
         assert (loaded.id, loaded.thread, loaded.step) == (each.id, each.thread, each.step)
+        assert loaded.state.messages[0].text == f"iteration {each.step}"
+    with pytest.raises(NotFound):
+        load(hf, "agent-2", made[0].id)
 
 
 @covers("smooth", "CheckpointStore.list", "CheckpointStore.list.agent", "CheckpointStore.list.states")
@@ -168,13 +165,12 @@ def test_a_store_of_files_has_a_folder_for_each_agent(tmp_path: Path) -> None:
 
 
 @covers("smooth", "FileCheckpointStore.load_roundtrip")
-def test_files_are_read_by_another_process(tmp_path: Path) -> None:
+def test_files_are_read_by_another_process(tmp_path: Path, start: Start) -> None:
     with holdfast.open(f"dir:{tmp_path}/store") as hf:
         made = save(hf, "agent-1", 42)
-    with holdfast.open(f"dir:{tmp_path}/store") as again:
-        loaded = load(again, made.id)
-    assert loaded is not None
-    assert (loaded.id, loaded.thread, loaded.step) == (made.id, "agent-1", 42)
+    found = told_by(start("reading", store=f"dir:{tmp_path}/store", thread="agent-1"))
+    assert (found["id"], found["thread"], found["step"]) == (made.id, "agent-1", 42)
+    assert found["state"]["messages"][0]["content"] == "iteration 42"
 
 
 @covers("smooth", "FileCheckpointStore.missing")
@@ -182,19 +178,23 @@ def test_a_folder_that_is_not_there_has_no_checkpoints(tmp_path: Path) -> None:
     with holdfast.open(f"dir:{tmp_path}/nothing") as hf:
         assert list(hf.threads()) == []
         assert list(hf.thread("agent-1").history()) == []
-        assert load(hf, "01a1e074-15b1-784c-bb06-814a00000001") is None
+        with pytest.raises(NotFound):
+            load(hf, "agent-1", "01a1e074-15b1-784c-bb06-814a00000001")
 
 
-@covers("smooth", "SqliteCheckpointStore.open", "SqliteCheckpointStore.open.parents", "SqliteCheckpointStore.wal")
-def test_a_file_is_made_ready_when_it_is_opened(tmp_path: Path) -> None:
-    path = tmp_path / "deep" / "agent.db"
-    # A path that was mistyped makes no folders: they are made by who means them.
+@covers("smooth", "SqliteCheckpointStore.open.parents")
+def test_a_folder_that_was_mistyped_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(StoreError, match="does not exist; create it first"):
-        holdfast.open(path)
-    path.parent.mkdir(parents=True)
+        holdfast.open(tmp_path / "dep" / "agent.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+@covers("smooth", "SqliteCheckpointStore.open", "SqliteCheckpointStore.wal")
+def test_a_file_is_made_ready_when_it_is_opened(tmp_path: Path) -> None:
+    path = tmp_path / "agent.db"
     with holdfast.open(path) as writer, holdfast.open(path) as reader:
         save(writer, "agent-1", 1)
-        assert (path.parent / "agent.db-wal").stat().st_size > 0
+        assert (tmp_path / "agent.db-wal").stat().st_size > 0
         assert reader.thread("agent-1").step() == 1
     with holdfast.open(path) as again:
         assert again.thread("agent-1").step() == 1
@@ -204,7 +204,8 @@ def test_a_file_is_made_ready_when_it_is_opened(tmp_path: Path) -> None:
 def test_the_same_in_postgresql(tmp_path: Path) -> None:
     with holdfast.open(address_at(tmp_path)) as hf:
         assert hf.thread("a").latest() is None
-        assert load(hf, "missing") is None
+        with pytest.raises(NotFound):
+            load(hf, "a", "missing")
         assert ids(hf, "a") == []
         first, second = save(hf, "a", 1), save(hf, "a", 2)
         save(hf, "b", 1)
@@ -212,9 +213,7 @@ def test_the_same_in_postgresql(tmp_path: Path) -> None:
         assert latest is not None
         assert (latest.id, latest.step) == (second.id, 2)
         assert latest.state.window()
-        loaded = load(hf, first.id)
-        assert loaded is not None
-        assert loaded.step == 1
+        assert load(hf, "a", first.id).step == 1
         assert ids(hf, "a") == [second.id, first.id]
         assert prune(hf, "a", 1) == 1
         assert ids(hf, "a") == [second.id]

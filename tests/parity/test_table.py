@@ -9,6 +9,7 @@ import pytest
 from tests.parity import table
 from tests.parity.covering import covered_by, covers
 from tests.parity.features import FEATURES, TITLES
+from tests.parity.otherwise import NOT_HERE, OTHERWISE
 
 
 def test_every_feature_is_covered_by_a_test() -> None:
@@ -44,6 +45,32 @@ def test_every_test_of_a_suite_covers_something_and_only_tests_do(name: str) -> 
     for member, value in vars(importlib.import_module(name)).items():
         if getattr(value, "__module__", None) == name and callable(value):
             assert bool(covered_by(value)) == member.startswith("test_"), member
+
+
+def test_what_is_given_otherwise_is_shown_by_a_test() -> None:
+    covered = table.collect()
+    assert [feature for feature in OTHERWISE if feature not in covered] == []
+
+
+def test_a_feature_is_given_otherwise_or_not_here_and_each_reason_is_a_sentence() -> None:
+    assert OTHERWISE.keys() & NOT_HERE.keys() == set()
+    for reason in (*OTHERWISE.values(), *NOT_HERE.values()):
+        assert len(reason.split()) > 4
+        assert "|" not in reason
+
+
+def test_a_reason_stands_in_the_cell_ahead_of_the_tests() -> None:
+    page = table.render({("smooth", "CheckpointStore.load"): ["test_smooth.py::test_load"]})
+    [row] = [line for line in page.splitlines() if line.startswith("| `CheckpointStore.load` | one by its id ")]
+    reason = OTHERWISE["smooth", "CheckpointStore.load"]
+    assert row.endswith(f"| **otherwise**: {reason}<br>`test_smooth.py::test_load` |")
+    [row] = [line for line in page.splitlines() if line.startswith("| `ttl_secs` |")]
+    assert row.endswith(f"| **not here**: {NOT_HERE['ares', 'ttl_secs']} |")
+
+
+def test_what_is_not_here_needs_no_test_and_all_else_does() -> None:
+    assert ("ares", "ttl_secs") not in table.missing({})
+    assert ("smooth", "CheckpointStore.load") in table.missing({})
 
 
 def test_covers_is_recorded_in_the_order_of_reading() -> None:

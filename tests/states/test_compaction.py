@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import msgspec
 import pytest
 
-from holdfast import InvalidArgument
+from holdfast import Holdfast, InvalidArgument
 from holdfast.states import Breaker, Conversation, Message, SlidingWindow, SnipResults, Summarise, ToolCall, Way
 
 
@@ -48,6 +48,13 @@ def test_a_sliding_window_drops_whole_turns_and_never_the_newest() -> None:
     talk.compact(SlidingWindow())
     assert texts(talk) == ["2", "c" * 9]
     assert talk.is_resumable()
+
+
+def test_a_sliding_window_keeps_what_was_said_last_also_ahead_of_a_system_message() -> None:
+    talk = Counted(budget=5)
+    talk.push(Message.user("aaaa"), Message.user("bbbb"), Message.system("note"))
+    talk.compact(SlidingWindow())
+    assert texts(talk) == ["bbbb", "note"]
 
 
 def test_a_sliding_window_leaves_what_fits() -> None:
@@ -117,6 +124,33 @@ def test_a_summary_leaves_a_turn_that_is_open() -> None:
     assert texts(talk)[1:] == ["1"]
 
 
+def test_a_turn_that_nobody_will_answer_any_more_can_go() -> None:
+    for way in (Summarise("SHORT", keep=1), SlidingWindow()):
+        talk = Counted(budget=5)
+        talk.push(Message.user("aaaa"), ask("1"), Message.user("bbbb"))
+        talk.compact(way)
+        assert texts(talk)[-1] == "bbbb"
+        assert talk.is_resumable()
+
+
+class Starred(Message, frozen=True, kw_only=True):
+    stars: int = 0
+
+
+class StarredTalk(Conversation):
+    # Lists are invariant, for who puts something in: here that is the class itself.
+    messages: list[Starred] = msgspec.field(default_factory=list)  # type: ignore[assignment]
+
+
+def test_a_summary_among_messages_of_ones_own_is_one_of_them(hf: Holdfast) -> None:
+    talk = StarredTalk(messages=[Starred.user("a", stars=3), Starred.user("b", stars=1)])
+    talk.compact(Summarise("SHORT", keep=1))
+    assert [(type(each), each.stars) for each in talk.messages] == [(Starred, 0), (Starred, 1)]
+    thread = hf.thread("starred", type=StarredTalk)
+    thread.save(talk)
+    assert thread.load("@-1").state == talk
+
+
 def test_all_can_be_summarised() -> None:
     talk = Counted(budget=100)
     talk.push(Message.user("a"), Message.user("b"))
@@ -175,6 +209,24 @@ def test_how_short_is_short_enough_can_be_said() -> None:
     talk.push(*(Message.user(text * 3) for text in "abcd"))
     talk.compact(SlidingWindow(), to=0.3)
     assert texts(talk) == ["ccc", "ddd"]
+
+
+@pytest.mark.parametrize("to", [float("nan"), float("inf"), -0.1, "x", True, None])
+def test_how_short_is_short_enough_is_a_share(to: float) -> None:
+    talk = with_results()
+    before = list(talk.messages)
+    with pytest.raises(InvalidArgument, match="to must be a share of the budget, 0 or more"):
+        talk.compact(to=to)
+    assert talk.messages == before
+
+
+@pytest.mark.parametrize("way", ["hello", SlidingWindow])
+def test_what_is_no_way_is_refused_before_anything_is_changed(way: Way) -> None:
+    talk = with_results()
+    before = list(talk.messages)
+    with pytest.raises(InvalidArgument, match=r"a way to make it shorter is a value such as SlidingWindow\(\)"):
+        talk.compact(SnipResults(keep=0), way)
+    assert talk.messages == before
 
 
 def test_a_way_of_ones_own() -> None:

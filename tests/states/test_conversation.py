@@ -86,6 +86,30 @@ def test_what_nobody_answered_before_it_went_on_is_left_out() -> None:
     assert texts(talk.window()) == ["a", "never mind", "fine"]
 
 
+def test_calls_that_nobody_answered_are_left_out_when_the_user_goes_on() -> None:
+    talk = Conversation()
+    talk.push(Message.user("a"), ask("1", "2"), Message.tool("1", "b"))
+    assert texts(talk.window()) == ["a", "1,2", "b"]
+    talk.push(Message.user("go on"))
+    assert texts(talk.window()) == ["a", "go on"]
+    assert [call.id for call in talk.unanswered()] == ["2"]
+
+
+def test_an_answer_that_comes_after_somebody_spoke_is_none() -> None:
+    talk = Conversation()
+    talk.push(ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "late"))
+    assert texts(talk.window()) == ["hm"]
+    assert [call.id for call in talk.unanswered()] == ["2"]
+
+
+def test_a_system_message_does_not_come_between_a_call_and_its_answer() -> None:
+    talk = Conversation()
+    talk.push(ask("1", "2"), Message.system("note"), Message.tool("1", "b"), Message.system("more"))
+    talk.push(Message.tool("2", "c"))
+    assert talk.is_resumable()
+    assert texts(talk.window()) == ["note", "more", "1,2", "b", "c"]
+
+
 def test_answers_to_no_call_are_left_out() -> None:
     talk = Conversation()
     talk.push(Message.tool("0", "lost"), ask("1"), Message.tool("9", "other"), Message.tool("1", "b"))
@@ -115,7 +139,9 @@ def test_whatever_the_conversation_a_window_fits_and_is_whole() -> None:
             asked = [str(next(names)) for _ in range(chance.choice([0, 0, 1, 2, 3]))]
             if asked:
                 talk.push(ask(*asked))
-                talk.push(*(Message.tool(each, "x") for each in asked if chance.random() < 0.9))
+                for each in asked:
+                    talk.push(*([Message.user("z")] if chance.random() < 0.05 else []))
+                    talk.push(*([Message.tool(each, "x")] if chance.random() < 0.9 else []))
             else:
                 talk.push(Message.user("yy"))
         window = talk.window()
@@ -126,6 +152,7 @@ def test_whatever_the_conversation_a_window_fits_and_is_whole() -> None:
         else:
             open_calls = {call.id for call in rest.unanswered()}
             assert open_calls <= {call.id for call in talk.unanswered()}
+            assert not open_calls or rest.messages[-1].role != "user"
         ids = [each.id for each in talk.messages]
         places = [ids.index(each.id) for each in rest.messages]
         assert places == sorted(places)
@@ -175,6 +202,8 @@ def test_a_conversation_is_resumable_when_every_call_is_answered() -> None:
     [
         ([Message.user("a"), ask("1")], "message 1 asks for tools that did not answer"),
         ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 asks for tools"),
+        ([ask("1"), Message.user("go on")], "message 0 asks for tools"),
+        ([ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")], "message 0 asks"),
         ([Message.user("a"), Message.tool("1", "b")], "message 1 answers no tool call"),
         ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 answers no tool call"),
         ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 answers no tool call"),
@@ -207,3 +236,10 @@ def test_what_is_nearly_the_same_can_be_counted() -> None:
     talk.push(*(Message.assistant(f"Let me run the tests again, {word}.") for word in ("now", "please", "once more")))
     assert talk.repeats() == 1
     assert talk.repeats(alike=lambda one, other: one[:20] == other[:20]) == 3
+
+
+@pytest.mark.parametrize("last", [0, -1, 2.5, True])
+def test_among_how_many_repeats_are_looked_for_is_a_number(last: int) -> None:
+    talk = Conversation(messages=[Message.assistant("an answer that is long enough")])
+    with pytest.raises(InvalidArgument, match="last must be a whole number of answers, 1 or more"):
+        talk.repeats(last=last)

@@ -35,6 +35,20 @@ def test_thoughts_stand_ahead_of_parts() -> None:
     assert there.messages[0].content == [Text("<thinking>hm</thinking>"), image]
 
 
+def test_thoughts_ahead_of_parts_are_taken_out_again() -> None:
+    talk = talk_of(Message.assistant([Image("https://a")], reasoning="hm"), Message.assistant([Text("x")]))
+    assert hand_over(hand_over(talk, reasoning="inline"), reasoning="extract") == talk
+
+
+def test_no_thought_is_lost_when_they_are_taken_out() -> None:
+    said = "<thinking>one</thinking>Four<thinking>two</thinking>two"
+    there = hand_over(talk_of(Message.assistant(said, reasoning="before")), reasoning="extract")
+    assert (there.messages[0].content, there.messages[0].reasoning) == ("Fourtwo", "before\none\ntwo")
+    parts = hand_over(talk_of(Message.assistant([Text(said), Image("https://a")])), reasoning="extract")
+    assert parts.messages[0].content == [Text("Fourtwo"), Image("https://a")]
+    assert parts.messages[0].reasoning == "one\ntwo"
+
+
 def test_ids_of_calls_are_new_and_still_pair() -> None:
     call, other = ToolCall("read", id="toolu_A"), ToolCall("read", id="toolu_B")
     work = Work(messages=[Message.assistant(tool_calls=[call, other]), Message.tool(other, "b")])
@@ -43,9 +57,28 @@ def test_ids_of_calls_are_new_and_still_pair() -> None:
     there = hand_over(work)
     assert [each.id for each in there.messages[0].tool_calls] == ["call_1", "call_2"]
     assert [each.tool_call_id for each in there.messages[1:]] == ["call_2", "call_1"]
-    assert [each.id for each in there.tool_calls] == ["call_1", "x"]
+    assert [each.id for each in there.tool_calls] == ["call_1", "call_3"]
     assert there.is_resumable()
     assert hand_over(work, new_ids=False) == work
+
+
+def test_no_two_calls_come_to_have_one_id() -> None:
+    asked, done = ToolCall("read", id="toolu_A"), ToolCall("write", id="call_1")
+    work = Work(messages=[Message.assistant(tool_calls=[asked]), Message.tool(asked, "a")])
+    work.record(done.begun().done("written"))
+    there = hand_over(work)
+    assert there.messages[0].tool_calls[0].id == there.messages[1].tool_call_id == "call_1"
+    assert [each.id for each in there.tool_calls] == ["call_2"]
+    there.record(*there.messages[0].tool_calls)
+    assert [(each.name, each.status) for each in there.tool_calls] == [("write", "done"), ("read", "pending")]
+
+
+def test_an_answer_to_nothing_does_not_become_one_to_something() -> None:
+    call = ToolCall("read", id="toolu_A")
+    talk = talk_of(Message.tool("call_1", "of long ago"), Message.assistant(tool_calls=[call]))
+    there = hand_over(talk)
+    assert there.messages[0].tool_call_id == "call_1"
+    assert there.messages[1].tool_calls[0].id == "call_2"
 
 
 def test_an_empty_answer_gets_a_text_unless_it_asks_for_tools() -> None:
@@ -53,6 +86,9 @@ def test_an_empty_answer_gets_a_text_unless_it_asks_for_tools() -> None:
     talk = talk_of(Message.assistant("  "), Message.assistant("", tool_calls=[call]), Message.tool(call, ""))
     assert [each.text for each in hand_over(talk).messages] == ["(continued)", "", ""]
     assert hand_over(talk, placeholder="…").messages[0].text == "…"
+    parts = talk_of(Message.assistant([]), Message.assistant([Text(" ")]), Message.assistant([Image("https://a")]))
+    told = hand_over(parts, reasoning="drop").messages
+    assert [each.content for each in told] == ["(continued)", "(continued)", [Image("https://a")]]
 
 
 def test_the_old_conversation_stays_as_it_is() -> None:

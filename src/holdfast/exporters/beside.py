@@ -23,10 +23,19 @@ def system_pieces(state: Any) -> list[Piece]:
     found = around(state)
     given = next((found[key] for key in _SYSTEM if found.get(key)), None)
     if given is None:
-        match found.get("prompt"):  # of holdfast.states; a plain text there may be anybody's
-            case {"static": str(static), "dynamic": str(dynamic)}:
-                given = [static, dynamic]
-            case _:
-                return []
+        given = _prompt(found)
+    if given is None:
+        return []
     inside = given if type(given) is dict and "parts" in given else {"content": given}
     return [piece for piece in said_by({**inside, "role": "system"}).parts if piece[1] != ""]
+
+
+def _prompt(found: dict[Any, Any]) -> Any:
+    """The prompt of a state of `holdfast.states`. A plain text of that name in another one may be anything."""
+    match found:
+        case {"prompt": {"static": str(static), "dynamic": str(dynamic)}}:
+            return [static, dynamic]
+        case {"prompt": str(text), "budget": int(), "messages": list(), "id": str()}:
+            return text
+        case _:
+            return None

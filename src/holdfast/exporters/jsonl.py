@@ -13,8 +13,8 @@ from typing import Final
 
 import msgspec
 
-from holdfast.errors import Damaged, HoldfastError, InvalidArgument, NotFound
-from holdfast.exporters.target import Exported, Progress, Target, Write, written_to
+from holdfast.errors import Damaged, HoldfastError, NotFound
+from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, written_to
 from holdfast.handle import Holdfast
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now
@@ -47,8 +47,7 @@ def export_jsonl(
     NotFound if a named thread is not there, InvalidArgument if the file is. A thread of which something is damaged is
     left out and told: `hf.repair` copies what of it can be read. What is encrypted is written in clear.
     """
-    if threads is not None and prefix is not None:
-        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+    check_selection(threads, prefix)
     hf._session.check_open()
     exporting = _Exporting(hf, _selected(hf, threads, prefix), progress)
     return written_to(target, exporting.run)

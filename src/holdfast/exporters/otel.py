@@ -13,11 +13,11 @@ from datetime import datetime
 from typing import Any, Final
 
 from holdfast.codec import packed
-from holdfast.errors import Damaged, InvalidArgument, NotFound
-from holdfast.exporters.conversation import Conversation, Gatherer
+from holdfast.errors import Damaged, NotFound
+from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.otel_messages import talk_of
 from holdfast.exporters.otel_request import model_of, outputs_of, response_id, response_model, system_of, tools_of
-from holdfast.exporters.target import Exported, Progress, Target, Write, put_all, written_to
+from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, put_all, written_to
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import usage_of
 from holdfast.looking.data import data_of
@@ -54,8 +54,7 @@ def export_otel(
     is a function of a text that gives one: every text but names goes through it. NotFound if one that is named is not
     there, InvalidArgument if the file is. What cannot be read is left out and told.
     """
-    if threads is not None and prefix is not None:
-        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+    check_selection(threads, prefix)
     hf._session.check_open()
     gatherer = Gatherer(hf, Redaction(redact))
     names = list(_names(hf, prefix or "")) if threads is None else list(threads)
@@ -99,7 +98,7 @@ class _Exporting:
             threads, calls = threads + 1, calls + len(lines) - 1
         return Exported(threads=threads, checkpoints=threads, entries=calls, bytes=size, left_out=tuple(self._left_out))
 
-    def _calls(self, conversation: Conversation) -> Iterator[str]:
+    def _calls(self, conversation: Told) -> Iterator[str]:
         try:
             for row in self._gatherer.journal(conversation):
                 if row.kind == "model":
@@ -107,7 +106,7 @@ class _Exporting:
         except Damaged:
             return  # the conversation tells that its journal cannot be read
 
-    def _call(self, conversation: Conversation, row: EffectRow) -> Attributes:
+    def _call(self, conversation: Told, row: EffectRow) -> Attributes:
         reply = None if row.result is None else self._gatherer.redacted(packed.decode(row.result))
         outputs, reasons = outputs_of(reply)
         attributes: Attributes = {
@@ -131,7 +130,7 @@ class _Exporting:
         return attributes
 
 
-def _thread(conversation: Conversation) -> Attributes:
+def _thread(conversation: Told) -> Attributes:
     checkpoint = conversation.checkpoint
     talk = talk_of(checkpoint.state, conversation.open_calls)
     return {

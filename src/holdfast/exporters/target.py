@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import IO, TypeVar
 
@@ -36,9 +37,11 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 def written_to(target: Target, export: Callable[[Write], R]) -> R:
     """Let `export` write to a new file with mode 0600, durable when this returns, or to an open one.
 
-    InvalidArgument if the file is there, HoldfastError if it cannot be made.
+    InvalidArgument if the file is there, or takes no bytes, HoldfastError if it cannot be made.
     """
     if not isinstance(target, str | os.PathLike):
+        if isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
+            raise InvalidArgument('an export goes to a path, or a file that is open for bytes, as by open(path, "wb")')
         return export(target.write)
     with _created(target) as file:
         try:
@@ -51,6 +54,14 @@ def written_to(target: Target, export: Callable[[Write], R]) -> R:
                 os.unlink(target)
             raise
     return done
+
+
+def check_selection(threads: Sequence[str] | None, prefix: str | None) -> None:
+    """InvalidArgument if threads are both named and chosen by a prefix, or are one text, not a list."""
+    if threads is not None and prefix is not None:
+        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+    if isinstance(threads, str):
+        raise InvalidArgument("threads must be a list of names, also of one")
 
 
 def put_all(write: Write, pieces: Iterable[str]) -> int:

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from holdfast.exporters.beside import system_pieces
-from holdfast.exporters.conversation import Conversation, Gatherer
+from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.media import Media, media_of
 from holdfast.exporters.target import Exported, Target, put_all, written_to
 from holdfast.handle import Holdfast
@@ -95,7 +95,7 @@ def transcribe(
     )
 
 
-def _transcript(conversation: Conversation, origin: str | None, forks: tuple[str, ...]) -> Transcript:
+def _transcript(conversation: Told, origin: str | None, forks: tuple[str, ...]) -> Transcript:
     checkpoint = conversation.checkpoint
     chat: Chat | None = chat_of(checkpoint.state, journal=conversation.open_calls)
     return Transcript(
@@ -169,7 +169,7 @@ def _named(media: Media) -> str:
 # -- facts -------------------------------------------------------------------------------------------------------------
 
 
-def _facts(told: Conversation) -> Iterator[Fact]:
+def _facts(told: Told) -> Iterator[Fact]:
     checkpoint = told.checkpoint
     if told.agent is not None:
         yield Fact("Agent", (Stored(told.agent),))
@@ -195,7 +195,7 @@ def _kin(origin: str | None, forks: tuple[str, ...]) -> Iterator[Fact]:
         yield Fact("Forks", tuple(_separated(forks)))
 
 
-def _spent(told: Conversation) -> Iterator[Fact]:
+def _spent(told: Told) -> Iterator[Fact]:
     if told.model_calls:
         yield Fact("Model calls", (f"{told.model_calls:,}",))
     if told.usage is not None:
@@ -221,7 +221,7 @@ def _usage(usage: Usage) -> str:
     return f"{spent}; {f'${amount}' if usage.currency == 'USD' else f'{amount} {usage.currency}'}"
 
 
-def _branches(told: Conversation) -> Iterator[str]:
+def _branches(told: Told) -> Iterator[str]:
     if len(told.branches) < 2:
         return
     for branch in told.branches:

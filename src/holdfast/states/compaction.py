@@ -42,10 +42,11 @@ class SlidingWindow(Way, frozen=True):
     def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
         left = sum(map(count, messages))
         gone: set[int] = set()
-        for turn in list(turns_of(messages))[:-1]:
+        spoken = [others for turn in turns_of(messages) if (others := _others(messages, turn))]
+        for turn in spoken[:-1]:
             if left <= limit:
                 break
-            for at in _others(messages, turn):
+            for at in turn:
                 gone.add(at)
                 left -= count(messages[at])
         return [each for at, each in enumerate(messages) if at not in gone]
@@ -73,7 +74,7 @@ class Summarise(Way, frozen=True):
 
     `summary` may be a function of the messages that would go: it is called only if there are any. Without a summary,
     or if there is none to be had, nothing is done. System messages stay, but for an earlier summary, which is one of
-    those that go. A turn is not cut: then more than `keep` stay.
+    those that go. A turn is not cut: then more than `keep` stay. It is a message of the class that those are of.
     """
 
     summary: str | Callable[[list[Message]], str | None] | None
@@ -89,7 +90,7 @@ class Summarise(Way, frozen=True):
         if not text:
             return list(messages)
         stay = [each for each in messages[:end] if each.role == "system" and _SUMMARY not in each.data]
-        told = Message.system(f"[summary of what was said before] {text}", data={_SUMMARY: len(old)})
+        told = type(old[-1]).system(f"[summary of what was said before] {text}", data={_SUMMARY: len(old)})
         return [*stay, told, *messages[end:]]
 
     def _end(self, messages: Sequence[Message]) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import Final
 from uuid import uuid4
@@ -57,8 +58,8 @@ class Conversation(msgspec.Struct, kw_only=True):
     def window(self) -> list[Message]:
         """What to send: the prompt and system messages first, then the newest turns that fit, in their order.
 
-        A tool call and its answers are in it together or not at all. Calls that nobody answered before the conversation
-        went on, and answers to no call, are left out; the last turn is in it, also while its calls are unanswered.
+        A tool call and its answers are in it together or not at all. Calls that were not all answered before the user
+        or the assistant went on, and answers to no call, are left out; the last turn is in it, also while it is open.
         TooLarge if that and the system messages alone are over the budget.
         """
         first = self._prompt() + [each for each in self.messages if each.role == "system"]
@@ -95,7 +96,12 @@ class Conversation(msgspec.Struct, kw_only=True):
         """Make it shorter, in place: the first way always, each further one if it is over `to` of the budget still.
 
         Without a way, old tool results are snipped. Messages that stay as they are keep their ids.
+        InvalidArgument, with nothing changed, for what is no way, or no share.
         """
+        if type(to) not in (int, float) or not 0 <= to < math.inf:
+            raise InvalidArgument(f"to must be a share of the budget, 0 or more; {_COMPACT} by default")
+        if not all(isinstance(way, Way) for way in ways):
+            raise InvalidArgument("a way to make it shorter is a value such as SlidingWindow(), of a class of Way")
         before, tokens_before = self.messages, self.tokens()
         limit = int(self.budget * to)
         taken = sum(map(self.tokens_of, self._prompt()))
@@ -119,8 +125,11 @@ class Conversation(msgspec.Struct, kw_only=True):
         """How often the newest answer was given among the `last` ones; 0 if it is shorter than `shortest`.
 
         White space and case make no difference. `alike` may say that two answers, without them, are the same.
+        InvalidArgument if `last` is no number of answers.
         `holdfast.LoopGuard` halts a run that repeats itself; this is for telling the model before it comes to that.
         """
+        if type(last) is not int or last < 1:
+            raise InvalidArgument("last must be a whole number of answers, 1 or more")
         said = [each.text for each in self.messages if each.role == "assistant" and len(each.text) >= shortest]
         if not said or len(self.last_answer() or "") < shortest:
             return 0

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from copy import deepcopy
+from itertools import count
 from typing import Final, Literal, TypeVar
 
 from msgspec.structs import replace
@@ -25,14 +26,11 @@ def hand_over(
     """A new conversation with the same messages, as another provider takes them; the old one stays as it is.
 
     `reasoning`: "inline" puts what the assistant thought ahead of what it said, in `<thinking>` tags, "extract" takes
-    that out of there again, "drop" leaves it away. With `new_ids` tool calls get ids that no provider gave, the same
-    for a call and its answer. A message of the assistant that says nothing and asks for nothing says `placeholder`.
+    all such thoughts out of there again, behind those that are told apart already, "drop" leaves away what is told
+    apart. With `new_ids` tool calls get ids that no provider gave, the same for a call and its answer. A message of the
+    assistant that says nothing and asks for nothing says `placeholder`.
     """
-    names: dict[str, str] = {}
-    if new_ids:
-        for message in conversation.messages:
-            for call in message.tool_calls:
-                names.setdefault(call.id, f"call_{len(names) + 1}")
+    names = _new_ids(conversation) if new_ids else {}
     handed = deepcopy(conversation)
     handed.messages = [_handed(each, reasoning, names, placeholder) for each in handed.messages]
     if isinstance(handed, Work):
@@ -40,10 +38,20 @@ def hand_over(
     return handed
 
 
+def _new_ids(conversation: Conversation) -> dict[str, str]:
+    """The new id of each call. An answer to no call keeps what it names, so no call may come to be named so."""
+    calls = [call for message in conversation.messages for call in message.tool_calls]
+    calls += conversation.tool_calls if isinstance(conversation, Work) else []
+    old = dict.fromkeys(call.id for call in calls)
+    stray = {message.tool_call_id for message in conversation.messages} - old.keys()
+    fresh = (name for name in map("call_{}".format, count(1)) if name not in stray)
+    return dict(zip(old, fresh, strict=False))
+
+
 def _handed(message: Message, reasoning: Reasoning, names: dict[str, str], placeholder: str) -> Message:
     if message.role == "assistant":
         message = _thinking(message, reasoning)
-        if isinstance(message.content, str) and not message.content.strip() and not message.tool_calls:
+        if _says_nothing(message) and not message.tool_calls:
             message = replace(message, content=placeholder)
     if message.tool_calls and names:
         message = replace(message, tool_calls=[_renamed(call, names) for call in message.tool_calls])
@@ -56,17 +64,35 @@ def _renamed(call: ToolCall, names: dict[str, str]) -> ToolCall:
     return replace(call, id=names.get(call.id, call.id))
 
 
+def _says_nothing(message: Message) -> bool:
+    is_text = isinstance(message.content, str) or all(isinstance(part, Text) for part in message.content)
+    return is_text and not message.text.strip()
+
+
 def _thinking(message: Message, reasoning: Reasoning) -> Message:
     if reasoning == "drop":
         return replace(message, reasoning=None) if message.reasoning else message
     if reasoning == "inline" and message.reasoning:
         return replace(message, content=_ahead(f"<thinking>{message.reasoning}</thinking>", message), reasoning=None)
-    found = _THOUGHT.search(message.text) if reasoning == "extract" else None
-    if found and isinstance(message.content, str):
-        said = message.content[: found.start()] + message.content[found.end() :]
-        return replace(message, content=said, reasoning=found[1])
-    return message
+    return _extracted(message) if reasoning == "extract" else message
 
 
 def _ahead(text: str, message: Message) -> str | list[Part]:
     return text + message.content if isinstance(message.content, str) else [Text(text), *message.content]
+
+
+def _extracted(message: Message) -> Message:
+    said = [message.content] if isinstance(message.content, str) else _texts(message.content)
+    found = [thought for text in said for thought in _THOUGHT.findall(text)]
+    if not found:
+        return message
+    thoughts = "\n".join([message.reasoning, *found] if message.reasoning else found)
+    if isinstance(message.content, str):
+        return replace(message, content=_THOUGHT.sub("", message.content), reasoning=thoughts)
+    parts = [Text(_THOUGHT.sub("", part.text)) if isinstance(part, Text) else part for part in message.content]
+    left = [part for part, before in zip(parts, message.content, strict=True) if part != Text("") or part == before]
+    return replace(message, content=left, reasoning=thoughts)
+
+
+def _texts(parts: list[Part]) -> list[str]:
+    return [part.text for part in parts if isinstance(part, Text)]

@@ -16,8 +16,8 @@ TurnState: TypeAlias = Literal["whole", "open", "broken"]
 class Turn(msgspec.Struct, frozen=True):
     """Messages that belong together: those from `start` on, before `stop`.
 
-    *Open*: the last one, and not all of its calls are answered yet. *Broken*: nobody will answer them any more, because
-    the conversation went on; or a result that answers nothing.
+    *Open*: the last one, and not all of its calls are answered yet. *Broken*: the user or the assistant spoke before
+    all were answered, so that no provider takes an answer any more; or a result that answers nothing.
     """
 
     start: int
@@ -39,7 +39,8 @@ def _turn_at(messages: Sequence[Message], start: int) -> Turn:
     if not first.tool_calls:
         return Turn(start, start + 1, "broken" if first.role == "tool" else "whole")
     stop, asked = start + 1, {call.id for call in first.tool_calls}
-    while asked and stop < len(messages) and messages[stop].role != "assistant":
+    # System messages are sent ahead of all others, so that they are in nobody's way.
+    while asked and stop < len(messages) and messages[stop].role in ("tool", "system"):
         asked.discard(messages[stop].tool_call_id or "")
         stop += 1
     if not asked:

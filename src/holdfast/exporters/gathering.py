@@ -44,7 +44,7 @@ class BranchTold(msgspec.Struct, frozen=True, kw_only=True):
     leads: bool
 
 
-class Conversation(msgspec.Struct, frozen=True, kw_only=True):
+class Told(msgspec.Struct, frozen=True, kw_only=True):
     """All that a transcript tells of a checkpoint, redacted.
 
     `standing` is how the thread stands, or, of a checkpoint that is not its head, the status it was saved with. `usage`
@@ -79,7 +79,7 @@ class Gatherer:
         self._store: Store = hf._session.store
         self._redaction = redaction
 
-    def gather(self, reference: str) -> Conversation:
+    def gather(self, reference: str) -> Told:
         """What a reference names. NotFound as of `find`, Damaged if nothing of the checkpoint can be read."""
         found = find(self._hf, reference)
         row = existing(self._hf, found.thread)
@@ -97,7 +97,7 @@ class Gatherer:
             lost.append(f"its journal cannot be read: {damage}")
         lanes = Lanes.of(self._store, row)
         branch = lanes.branch(found.checkpoint.seq)
-        return Conversation(
+        return Told(
             checkpoint=self._redacted(loaded),
             is_head=is_head,
             standing=now.standing if is_head else loaded.status,
@@ -112,12 +112,12 @@ class Gatherer:
             lost=tuple(map(self._redaction.message, lost)),
         )
 
-    def kin(self, conversation: Conversation) -> tuple[str | None, tuple[str, ...]]:
+    def kin(self, conversation: Told) -> tuple[str | None, tuple[str, ...]]:
         """What its thread was forked from, as a reference, and the names of its forks, as far as they can be found."""
         origin, forks = _kin(self._store, existing(self._hf, conversation.thread))
         return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
 
-    def journal(self, conversation: Conversation) -> Iterator[EffectRow]:
+    def journal(self, conversation: Told) -> Iterator[EffectRow]:
         """The journaled calls that led to a checkpoint, oldest first; of the head, those that are open, too.
 
         What a fork's origin did before is in the journal of that.
