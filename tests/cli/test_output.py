@@ -70,6 +70,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_it_without_a_word() -> None:
     ("line", "code"),
     [
         ("threads >&-", Exit.ERROR),
+        ("export >&-", Exit.ERROR),
         ("log --help >&-", Exit.ERROR),
         ("threads 2>&-", Exit.OK),
         ("show nothing 2>&-", Exit.NOT_FOUND),

@@ -289,6 +289,7 @@ def test_a_folder_that_leads_back_to_itself_is_not_followed(tmp_path: Path, hf: 
     report = taken(hf, tmp_path)
     assert report.ok
     assert report.threads == 4
+    assert "it is a link to a folder that was read" in [each.reason for each in report.remarks]
 
 
 def test_a_name_of_a_file_that_is_no_text_is_one_in_the_end(tmp_path: Path, hf: Holdfast) -> None:

@@ -18,7 +18,8 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Usage
 from holdfast.importers import import_from
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, ForeignSource
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Progress, Report, run
 from holdfast.threads.labelling import named
 from tests.importers import ares_source

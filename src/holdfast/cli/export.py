@@ -113,10 +113,15 @@ def _tell(arguments: Namespace, done: Exported) -> None:
 
 
 def _to_stdout(export: Callable[[IO[bytes]], Exported]) -> Exported:
-    """HoldfastError if stdout takes no more."""
+    """HoldfastError if stdout takes no more. BrokenPipeError, which ends the command, if nobody reads any more."""
+    if sys.stdout is None:
+        raise HoldfastError("stdout is closed, so nothing can be written to it")
     try:
         done = export(sys.stdout.buffer)
         sys.stdout.buffer.flush()
+    except BrokenPipeError:
+        _give_up()
+        raise
     except OSError as error:
         _give_up()
         raise HoldfastError(f"stdout takes no more ({error.strerror})") from error

@@ -16,8 +16,9 @@ import msgspec
 
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
 from holdfast.importers.foreign_file import Fields, entries, moment_of_seconds, object_of, read, shown_name
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 from holdfast.records import UNREADABLE, Status
@@ -146,7 +147,6 @@ class _Session:
             remarks.append("its status is none that is known; it is kept in $imported")
             kept["status"] = unknown
         if created_at is None:
-            remarks.append("it has no time that is one; it has that of the import")
             kept["timestamp"] = timestamp
         return Record(
             id=fields.text("id"),

@@ -17,8 +17,9 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers.claude_lines import SAID, SPOKEN, Line, TranscriptFile
 from holdfast.importers.claude_walk import Walk
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Remark, Unreadable
-from holdfast.importers.foreign_file import entries, object_of, read, shown_name
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
+from holdfast.importers.foreign_file import LINK, entries, object_of, read, shown_name
+from holdfast.importers.foreign_record import Entry, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 
@@ -224,3 +225,13 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
             continue
         yield from (entry.path for entry in found if entry.name.endswith(_SUFFIX) and not entry.is_dir())
         waiting.extend(entry.path for entry in reversed(found) if entry.is_dir(follow_symlinks=False))
+        links = (entry.path for entry in found if entry.is_symlink() and entry.is_dir())
+        left.extend(Aside(shown_name(link), [_linked(root, link)]) for link in links)
+
+
+def _linked(root: str, link: str) -> Entry:
+    """What is to be said of a link to a folder: whether something is left behind for it."""
+    inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
+    if inner.is_relative_to(outer):
+        return Remark(None, "it is a link to a folder that was read")
+    return Unreadable(None, LINK)

@@ -18,8 +18,8 @@ import msgspec
 
 from holdfast.adapters.generic import usage_of
 from holdfast.importers.claude_lines import SAID, SPOKEN, Line, TranscriptFile
-from holdfast.importers.foreign import Entry, Record, Remark, Unreadable
 from holdfast.importers.foreign_file import moment_of_text
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.lineage import Lineage, waits_for
 from holdfast.records import Usage

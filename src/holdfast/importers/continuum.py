@@ -17,8 +17,18 @@ import msgspec
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers.continuum_checksum import CHECKSUM, KNOWN, VERSION, Checksum
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Remark, Unreadable
-from holdfast.importers.foreign_file import Fields, entries, moment_of_text, object_of, read, shown_name
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
+from holdfast.importers.foreign_file import (
+    LINK,
+    Fields,
+    entries,
+    moment_of_text,
+    nanoseconds_of_text,
+    object_of,
+    read,
+    shown_name,
+)
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 from holdfast.records import UNREADABLE, Usage
@@ -36,20 +46,30 @@ def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignS
     others: list[Entry] = []
     size = 0
     for entry in entries(path):
-        if not entry.is_dir(follow_symlinks=False):
-            if entry.is_symlink():
-                others.append(Unreadable(shown_name(entry.name), "it is a link, and links are not followed"))
-            continue
         session = _Session(path, entry.name, options)
-        if session.exists():
+        if entry.is_dir(follow_symlinks=False) and session.exists():
             size += session.count()
             sessions.append(session)
+        else:
+            others.append(_no_session(entry))
     if not sessions:
         hint = "; give the folder that holds the folders of sessions" if path.rstrip("/\\").endswith(_FOLDER) else ""
         raise InvalidArgument(f"{path} holds no session of Continuum: there is no SESSION/{_FOLDER} in it{hint}")
     if others:
         sessions.append(Aside(path, others))
     return ForeignSource("continuum", hf, sessions, size)
+
+
+def _no_session(entry: os.DirEntry[str]) -> Entry:
+    """What is to be said of something beside the sessions."""
+    name, folder = shown_name(entry.name), os.path.join(entry.path, _FOLDER)
+    if entry.is_symlink():
+        return Unreadable(name, LINK)
+    if not entry.is_dir():
+        return Remark(name, "it is in no session's folder")
+    if os.path.lexists(folder):
+        return Unreadable(f"{name}/{_FOLDER}", LINK if os.path.islink(folder) else "it is no folder")
+    return Remark(name, "it is a folder without checkpoints")
 
 
 class _Peek(msgspec.Struct, gc=False):
@@ -64,7 +84,7 @@ class _File(msgspec.Struct, frozen=True, order=True):
     """A checkpoint in the order of saving. Two of one second are told apart by what they say."""
 
     second: str
-    created_at: str
+    moment: int
     iteration: int
     name: str
     id: str
@@ -87,21 +107,25 @@ class _Session:
         return os.path.isdir(self._path)
 
     def count(self) -> int:
-        return sum(_CHECKPOINT.fullmatch(name) is not None for name in self._names())
+        try:
+            return sum(_CHECKPOINT.fullmatch(name) is not None for name in self._names())
+        except Unusable:
+            return 0
 
     def _names(self) -> list[str]:
         if os.path.islink(self._path):
-            return []
+            raise Unusable(LINK)
         try:
             return [entry.name for entry in entries(self._path)]
-        except (InvalidArgument, NotFound):
-            return []
+        except (InvalidArgument, NotFound) as error:
+            raise Unusable(str(error)) from None
 
     def records(self) -> Iterator[Entry]:
-        if os.path.islink(self._path):
-            yield Unreadable(f"folder {_FOLDER}", "it is a link, and links are not followed")
+        try:
+            names = self._names()
+        except Unusable as error:
+            yield Unreadable(f"folder {_FOLDER}", str(error))
             return
-        names = self._names()
         spares = [*self._spares(names)]
         files = self._files(names)
         known = {file.id for file in files}
@@ -133,7 +157,8 @@ class _Session:
         files = []
         for name, second, id in found:
             said = self._peek(name) if seconds[second] > 1 else None
-            files.append(_File(second, said.created_at if said else "", said.iteration if said else 0, name, id))
+            moment = 0 if said is None else nanoseconds_of_text(said.created_at) or 0
+            files.append(_File(second, moment, 0 if said is None else said.iteration, name, id))
         return files
 
     def _spares(self, names: list[str]) -> Iterator[_File]:
@@ -145,7 +170,8 @@ class _Session:
                 if said is not None:
                     moment = moment_of_text(said.created_at)
                     second = "" if moment is None else f"{moment:%Y%m%d_%H%M%S}"
-                    yield _File(second, said.created_at, said.iteration, name, said.checkpoint_id, is_spare=True)
+                    place = nanoseconds_of_text(said.created_at) or 0
+                    yield _File(second, place, said.iteration, name, said.checkpoint_id, is_spare=True)
 
     def _peek(self, name: str) -> _Peek | None:
         try:
@@ -215,8 +241,6 @@ class _Session:
             kept["session_id"] = session
         written, iteration = fields.take("created_at"), fields.whole("iteration")
         created_at = moment_of_text(written)
-        if created_at is None:
-            remarks.append("it has no time that is one; it has that of the import")
         if created_at is None or _MICROSECONDS.search(written):
             kept["created_at"] = written  # ours has microseconds
         if iteration < 0:

@@ -14,8 +14,9 @@ import msgspec
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers.cortex_file import Piece, Pieces, open_pieces
-from holdfast.importers.foreign import Aside, Entry, ForeignSource, ForeignThread, Record, Unreadable
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
 from holdfast.importers.foreign_file import Fields, as_object, moment_of_seconds
+from holdfast.importers.foreign_record import Entry, Record, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 
@@ -107,7 +108,6 @@ class _Thread:
             remarks.append("it is an ancestor of its own parent; it stands behind the one before it")
             kept["parent_id"], parent = parent, None
         if created_at is None:
-            remarks.append("it has no time that is one; it has that of the import")
             kept["created_at"] = seconds
         custom = metadata.take("custom")
         return Record(

@@ -1,7 +1,6 @@
 """A file of cortex checkpoints, cut into them: an array, lines, one object, or an object with a list for each thread.
 
-JSON lines are read line by line. Anything else is read whole; behind a place that cannot be read, what looks like the
-next checkpoint is gone on with.
+JSON lines are read line by line. Anything else is read whole, and gone on with behind what cannot be read.
 """
 
 from __future__ import annotations
@@ -12,13 +11,13 @@ from collections.abc import Iterator
 from typing import Any, Final, NamedTuple, Protocol
 
 from holdfast.errors import InvalidArgument, NotFound
+from holdfast.importers.cortex_damage import ARRAY, LOOSE, TABLE, Damage, Shape
 from holdfast.importers.foreign_file import json_at, json_of, placed_lines, read
 from holdfast.importers.frame import Unusable
 
-_NEXT: Final = re.compile(r'\{\s*"metadata"\s*:')
-_BETWEEN: Final = re.compile(r"[\s,]*")
 _NO_UTF8: Final = re.compile("[\udc80-\udcff]")  # how Python shows a byte that is no part of a text
 _METADATA: Final = "metadata"
+_UNSURE: Final = "what looks like checkpoints cannot be told from what is in a state, and was left out"
 
 
 class Piece(NamedTuple):
@@ -100,34 +99,45 @@ class _Whole:
         self._lists: list[Any] = []
 
     def all(self) -> Iterator[Piece]:
-        text, number = self._text, 0
-        end = _behind(text, 0)
-        is_array = text[end : end + 1] == "["
-        end += is_array
-        while True:
-            start = _behind(text, end)
-            if start == len(text):
-                if is_array:
-                    yield Piece(f"item {number + 1}", start, Unusable("the file is cut off"))
-                return
-            if is_array and text[start] == "]":
-                return
+        shape = self._shape()
+        text, number, end = self._text, 0, shape.begin(self._text) or 0
+        damage = Damage(text, shape)
+        while not shape.is_end(text, end):
             number += 1
+            item, start = f"item {number}", shape.following(text, end)
+            if start == len(text):
+                yield Piece(item, start, Unusable("the file is cut off"))
+                return
             try:
+                if text[start] == "]":
+                    raise Unusable("the list ends before the file does")
                 said, end = json_at(text, start)
             except Unusable as error:
-                yield Piece(f"item {number}", start, error)
-                following = _NEXT.search(text, start + 1)
+                yield Piece(item, start, error)
+                following, is_unsure = damage.behind(start)
+                if is_unsure:
+                    yield Piece(f"behind {item}", start, Unusable(_UNSURE))
                 if following is None:
                     return
-                end = following.start()
+                end = following
                 continue
             if _NO_UTF8.search(text, start, end):
-                yield Piece(f"item {number}", start, Unusable("it is not UTF-8"))
+                yield Piece(item, start, Unusable("it is not UTF-8"))
             elif _is_table(said):
                 yield from self._listed(said)
             else:
-                yield Piece(f"item {number}", start, said)
+                yield Piece(item, start, said)
+
+    def _shape(self) -> Shape:
+        """How its checkpoints stand in it. An object with lists that is whole is taken as one item."""
+        if ARRAY.begin(self._text) is not None:
+            return ARRAY
+        if TABLE.begin(self._text) is not None:
+            try:
+                json_at(self._text, LOOSE.following(self._text, 0))
+            except Unusable:
+                return TABLE
+        return LOOSE
 
     def _listed(self, table: dict[str, list[Any]]) -> Iterator[Piece]:
         """The checkpoints of an object with a list for each thread, which stay in memory."""
@@ -141,12 +151,6 @@ class _Whole:
 
     def close(self) -> None:
         self._lists.clear()
-
-
-def _behind(text: str, place: int) -> int:
-    """Where the next item begins."""
-    found = _BETWEEN.match(text, place)
-    return place if found is None else found.end()
 
 
 def _is_table(said: object) -> bool:

@@ -4,8 +4,6 @@ A format gives `ForeignThread`s; this moves them. What a checkpoint was there is
 `$imported`, by which it is known again: an import that is started anew stores what is not there yet.
 """
 
-# ruff: noqa: PLC0414 - formats take the records from here, too
-
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
@@ -16,10 +14,7 @@ import msgspec
 from holdfast.codec import packed
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign_record import Entry as Entry
-from holdfast.importers.foreign_record import Record as Record
-from holdfast.importers.foreign_record import Remark as Remark
-from holdfast.importers.foreign_record import Unreadable as Unreadable
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.foreign_stored import Prepared, Preparing, key_of
 from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.reading_back import ReadBack
@@ -28,11 +23,20 @@ from holdfast.state.base import Base
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.threads import meta as metas
 from holdfast.threads.placing import Placer
+from holdfast.threads.saving import save_of
 from holdfast.threads.thread import checked_name
 
 _WENT_ON: Final = "the thread has gone on here since it was imported; it is not mixed with it"
 _OTHER: Final = (
     "there is another thread of that name, or the source was changed since; drop that one, or import to another store"
+)
+_CHANGED: Final = (
+    "the source was changed since it was imported, and the two are not mixed; drop the thread and import again, or "
+    "import to another store"
+)
+_LATE: Final = (
+    "what comes before it was not there when it was imported, and is a branch of its own; drop the thread and import "
+    "again to have both in one line"
 )
 
 
@@ -112,12 +116,16 @@ def _tell(tally: Tally, entry: Unreadable | Remark) -> None:
 
 
 class _Stored(msgspec.Struct):
-    """What a store has of a thread: where it stands, and which checkpoint each key is. It follows what is moved."""
+    """What a store has of a thread: where it stands, and which checkpoint each key is. It follows what is moved.
+
+    `compared` are the keys that were held against the source. `closed` says why nothing may be added, None if it may.
+    """
 
     position: Position | None = None
     head: CheckpointRow | None = None
     seqs: dict[str, int] = {}
-    went_on: bool = False
+    compared: set[str] = set()
+    closed: str | None = None
 
 
 class _Arriving:
@@ -141,15 +149,15 @@ class _Arriving:
     def move(self, tally: Tally) -> None:
         checked_name(self.name)
         known = self._known = self._look()
-        self._require_same(known)
+        self._compare(tally, known)
         before: str | None = None
         head: str | None = None
         for found in self._prepared(tally):
             key = found.key
-            if key in known.seqs:
-                tally.present()
-            elif known.went_on:
-                tally.skip_checkpoint(found.record.id, _WENT_ON)
+            if key in known.compared:
+                self._mind_late(tally, found, before)
+            elif known.closed is not None:
+                tally.skip_checkpoint(found.record.id, known.closed)
                 continue
             else:
                 try:
@@ -160,15 +168,48 @@ class _Arriving:
             before = key
             if found.record.is_head:
                 head = key
-        if not tally.dry_run and not known.went_on:
+        if not tally.dry_run and known.closed is None:
             self._point(known, head or before)
+
+    def _compare(self, tally: Tally, known: _Stored) -> None:
+        """Hold all that is there against the source before anything is added to it: two sources must not be mixed.
+
+        Unusable if nothing of it is the same: then it came from elsewhere.
+        """
+        if known.position is None or self._placer is None:
+            return
+        differing: list[tuple[str, str]] = []
+        has_same = False
+        for found in self._prepared(None):
+            if found.key not in known.seqs:
+                continue
+            known.compared.add(found.key)
+            new = [*self._differences(self._placer, known.position.thread, found)]
+            differing += ((f"checkpoint {found.record.id}", what) for what in new)
+            has_same = has_same or not new
+        if not has_same:
+            raise Unusable(_OTHER)
+        for item, what in differing:
+            tally.differ(item, what)
+        if differing:
+            known.closed = _CHANGED
+        for _ in known.compared:
+            tally.present()
+
+    def _mind_late(self, tally: Tally, found: Prepared, before: str | None) -> None:
+        """Tell if a checkpoint that is there was stored before the one that it should stand behind."""
+        parent = found.record.parent
+        if parent in self._known.seqs and parent not in self._known.compared:
+            tally.differ(f"checkpoint {found.record.id}", "stored otherwise: its parent")
+        elif parent is None and before is not None and before not in self._known.compared:
+            tally.remark(f"checkpoint {found.record.id}", _LATE)
 
     def _place(self, tally: Tally, found: Prepared, before: str | None) -> None:
         """Store a checkpoint, or see whether it could be."""
         record, known, placer = found.record, self._known, self._placer
         parent = record.parent if record.parent is not None and record.parent in known.seqs else before
         if tally.dry_run or placer is None:
-            packed.check(found.state)
+            self._rehearse(found)
             seq = 0
         else:
             with placer.line:
@@ -182,6 +223,23 @@ class _Arriving:
             tally.remark(f"checkpoint {record.id}", f"its parent {record.parent} is not in the source{behind}")
         known.seqs[found.key] = seq
         tally.moved(0)
+
+    def _rehearse(self, found: Prepared) -> None:
+        """Unsupported or TooLarge, as storing it would be."""
+        if self._placer is None:
+            packed.check(found.state)
+            return
+        session = self._placer.session
+        save_of(
+            self.name,
+            found.state,
+            found.details,
+            expect=None,
+            parent=None,
+            base=None,
+            size_limit=session.max_state_bytes,
+            hashing=session.store.hashing,
+        )
 
     def _under(self, placer: Placer, known: _Stored, key: str | None) -> tuple[CheckpointRow | None, Base | None]:
         if key is None or known.position is None:
@@ -207,24 +265,28 @@ class _Arriving:
     # -- checking ---------------------------------------------------------------------------------------------------
 
     def check(self, tally: Tally) -> None:
+        """See `SourceThread`. What was there is compared by then."""
         known, placer = self._known, self._placer
         if placer is None or known.position is None:
             return
-        for found in self._prepared(None):
-            seq = known.seqs.get(found.key)
-            if seq is None:
-                continue
-            row = placer.row(known.position.thread, seq)
-            for what in ["it is not there"] if row is None else self._differences(known.position.thread, row, found):
-                tally.differ(f"checkpoint {found.record.id}", what)
+        for _ in known.compared:
             tally.checked()
+        if known.compared.issuperset(known.seqs):
+            return
+        for found in self._prepared(None):
+            if found.key in known.seqs and found.key not in known.compared:
+                for what in self._differences(placer, known.position.thread, found):
+                    tally.differ(f"checkpoint {found.record.id}", what)
+                tally.checked()
 
-    def _differences(self, number: int, row: CheckpointRow, found: Prepared) -> Iterator[str]:
-        if self._placer is None:
+    def _differences(self, placer: Placer, number: int, found: Prepared) -> Iterator[str]:
+        row = placer.row(number, self._known.seqs[found.key])
+        if row is None:
+            yield "it is not there"
             return
         try:
             stored, expected = metas.decode(row), found.details.meta
-            is_same = self._read_back(self._placer, number).holds(row, found.state)
+            is_same = self._read_back(placer, number).holds(row, found.state)
         except Damaged as damage:
             yield str(damage)
             return
@@ -257,32 +319,20 @@ class _Arriving:
         if placer is None or thread is None:
             return _Stored()
         number = thread.position.thread
-        known = _Stored(thread.position, placer.row(number, thread.position.head), {})
+        known = _Stored(thread.position, placer.row(number, thread.position.head))
         if known.head is None:
             raise Damaged(f"thread {thread.name}: checkpoint {thread.position.head}, its head, is missing")
-        known.went_on = placer.session.store.run(number) is not None
+        if placer.session.store.run(number) is not None:
+            known.closed = _WENT_ON
         for row in placer.rows(number, 0):
             key = None if row.deleted else key_of(row, self._kind)
             if key is not None:
                 known.seqs[key] = row.seq  # the oldest: others were made of it, to be labelled
             elif not row.deleted:
-                known.went_on = True
+                known.closed = _WENT_ON
         if not known.seqs:
             raise Unusable(_OTHER)
         return known
-
-    def _require_same(self, known: _Stored) -> None:
-        """Unusable if what is there under this name came from elsewhere: the two must not be mixed."""
-        if known.position is None or self._placer is None:
-            return
-        for found in self._prepared(None):
-            seq = known.seqs.get(found.key)
-            row = None if seq is None else self._placer.row(known.position.thread, seq)
-            if row is not None:
-                if any("its state" in what for what in self._differences(known.position.thread, row, found)):
-                    raise Unusable(_OTHER)
-                return
-        raise Unusable(_OTHER)
 
     # -- records ----------------------------------------------------------------------------------------------------
 

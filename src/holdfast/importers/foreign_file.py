@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import stat
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
@@ -19,8 +20,11 @@ from holdfast.importers.frame import Unusable
 FILE_MAX: Final = 128 << 20
 """How many bytes a file, or a line of one, may have by default; what is read of it takes some times as much memory."""
 
+LINK: Final = "it is a link, and links are not followed"
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
+_FRACTION: Final = re.compile(r"[.,]([0-9]+)")
 _FIGURES_MAX: Final = 4000  # of a whole number; Python reads 4,300 at most
 
 
@@ -45,7 +49,7 @@ def shown_name(name: str) -> str:
 def open_file(path: str) -> int:
     """A file, open for reading. Unusable if it is a link, or anything else than a file."""
     if os.path.islink(path):  # and by the flags, where there is one for it, if it becomes one meanwhile
-        raise Unusable("it is a link, and links are not followed")
+        raise Unusable(LINK)
     try:
         opened = os.open(path, _FLAGS)
     except FileNotFoundError:
@@ -166,7 +170,16 @@ def _constant(name: str) -> NoReturn:
     raise Unusable(f"it holds {name}, which is no JSON")
 
 
-_decoder: Final = json.JSONDecoder(parse_float=_number, parse_int=_whole, parse_constant=_constant)
+def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) != len(pairs):
+        raise Unusable("it has two members of one name")  # one of them would be lost
+    return found
+
+
+_decoder: Final = json.JSONDecoder(
+    parse_float=_number, parse_int=_whole, parse_constant=_constant, object_pairs_hook=_members
+)
 
 
 class Fields:
@@ -237,3 +250,13 @@ def moment_of_text(value: object) -> datetime | None:
     except (OverflowError, ValueError):
         return None
     return found if found >= _EPOCH else None
+
+
+def nanoseconds_of_text(value: object) -> int | None:
+    """As `moment_of_text`, in nanoseconds since 1970, with those of them that a `datetime` does not have."""
+    moment = moment_of_text(value)
+    if moment is None or type(value) is not str:
+        return None
+    fraction = _FRACTION.search(value)
+    seconds = (moment - _EPOCH) // timedelta(seconds=1)
+    return seconds * 10**9 + (0 if fraction is None else int(fraction[1][:9].ljust(9, "0")))

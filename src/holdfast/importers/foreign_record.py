@@ -14,9 +14,9 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint of another system.
 
     `key` tells it from the others of its thread where `id` need not; None if `id` does. `parent` is the key of another,
-    None for the one before it. `created_at` is None where the source has no time that is one. `rest` is what the source
-    says of it besides, and is kept; `remarks` are told. `is_head`: the source goes on from here; if none is, from the
-    last.
+    None for the one before it. `created_at` is None where the source has no time that is one; that is told, and
+    what it has instead belongs into `rest`. `rest` is what the source says of it besides, and is kept; `remarks` are
+    told. `is_head`: the source goes on from here; if none is, from the last.
     """
 
     id: str

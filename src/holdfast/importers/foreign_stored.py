@@ -23,6 +23,7 @@ from holdfast.threads.saving import Details, checked_details
 KEY: Final = "$imported"
 
 _TWICE: Final = "the source has it twice; it was taken once"
+_NO_TIME: Final = "it has no time that is one; it has that of the import"
 _TWO: Final = "the source has another of this id; both were taken"
 
 
@@ -53,8 +54,9 @@ class Preparing:
         state = self._redaction.value(record.state)
         key = record.id if record.key is None else record.key
         details = self._details(record, key)
+        remarks = record.remarks if record.created_at is not None else (*record.remarks, _NO_TIME)
         if self._is_unique:
-            return Prepared(record, key, state, details), record.remarks
+            return Prepared(record, key, state, details), remarks
         content = packed.encode([state, record.step, record.label, details.meta.status, details.meta.metadata])
         digest = hashlib.sha256(content).digest()
         twins = self._seen.setdefault(key, [])
@@ -62,9 +64,9 @@ class Preparing:
             return None, (_TWICE,)
         twins.append(digest)
         if len(twins) == 1:
-            return Prepared(record, key, state, details), record.remarks
+            return Prepared(record, key, state, details), remarks
         key = f"{key} ({len(twins)})"
-        return Prepared(record, key, state, self._details(record, key)), (*record.remarks, _TWO)
+        return Prepared(record, key, state, self._details(record, key)), (*remarks, _TWO)
 
     def _details(self, record: Record, key: str) -> Details:
         if KEY in record.metadata:

@@ -72,6 +72,7 @@ class Tally:
         self._progress = progress
         self._done = 0
         self._thread = ""
+        self._before = 0, 0
         self._threads = self._checkpoints = self._writes = self._present = self._checked = self._untold = 0
         self._skipped: list[Finding] = []
         self._differing: list[Finding] = []
@@ -81,6 +82,11 @@ class Tally:
         """The next thread; what follows is of it."""
         self._thread = thread
         self._threads += 1
+        self._before = self._checkpoints, self._writes
+
+    def taken_back(self) -> None:
+        """What was stored of this thread was dropped again, or would be."""
+        self._checkpoints, self._writes = self._before
 
     def is_no_thread(self) -> None:
         """What was begun is none: something of the source itself is told."""

@@ -25,7 +25,7 @@ from holdfast.threads import portable
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
 
-_CUT_OFF: Final = "the file ends before its end: what is in it was imported, export the rest again"
+_CUT_OFF: Final = "the file ends before its end: whole threads of it were imported, export the rest again"
 _LINES_MISSING: Final = "lines of it, or of a thread whose cells it uses, are missing"
 _UNENDED: Final = "it is being imported"
 _HELD: Final = "somebody was running it when it was exported; resume it if that run has ended"
@@ -128,6 +128,7 @@ class _Lost:
         self._why = why
 
     def move(self, tally: Tally) -> None:
+        tally.is_no_thread()
         raise Unusable(self._why)
 
     def check(self, tally: Tally) -> None:
@@ -156,6 +157,8 @@ class _FileThread:
             self._move(tally)
         except (Damaged, InvalidArgument, Unusable):
             self.give_up()
+            if self._known is None:
+                tally.taken_back()
             raise
         except HoldfastError:
             # What is there of it is not all: nothing may be built on it.

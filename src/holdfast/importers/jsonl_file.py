@@ -21,7 +21,10 @@ def opening_of(reader: Reader) -> portable.Opening:
     except Damaged:
         opening = None
     if not isinstance(opening, portable.Opening):
-        raise InvalidArgument(f"{reader.path} is no file that `holdfast export` wrote")
+        why = f"{reader.path} is no file that `holdfast export` wrote"
+        if reader.has_other_ends:
+            why = f"{reader.path} was changed: its lines end as those of a text of Windows; copy it byte by byte"
+        raise InvalidArgument(why)
     if opening.format > portable.FORMAT:
         raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it")
     return opening
@@ -34,6 +37,8 @@ class Reader:
         self.path: Final = path
         self.offset = offset
         """Where the line begins that was read last."""
+        self.has_other_ends = False
+        """Whether that one was changed to end as lines do on Windows."""
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         except FileNotFoundError:
@@ -52,6 +57,7 @@ class Reader:
         self.offset = self._file.tell()
         line = self._file.readline()
         self._number += 1
+        self.has_other_ends = line.endswith(b"\r\n")
         if not line.endswith(b"\n"):
             return None  # the end, or a last line that was cut off
         try:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 
 from holdfast.importers.frame import Unusable
 
+_ENDS_MAX: Final = 4
+
 
 class Lineage:
-    """A conversation with branches. The messages of the newest node are held; those of others are read again.
+    """A conversation with branches. The messages up to the newest few ends are held; those of others are read again.
 
     `read` gives the messages that a node brought.
     """
@@ -17,8 +19,7 @@ class Lineage:
     def __init__(self, read: Callable[[str], list[Any]]) -> None:
         self._read = read
         self._parents: dict[str, str | None] = {}
-        self._tip: str | None = None
-        self._messages: list[Any] = []
+        self._ends: dict[str, list[Any]] = {}  # the newest last
 
     def __contains__(self, key: object) -> bool:
         return key in self._parents
@@ -27,16 +28,19 @@ class Lineage:
         """A new node. `parent` is there already; None: nothing was said before."""
         if key in self._parents:
             raise Unusable("there is one of its id before it")
-        if self._tip is None or parent != self._tip:
-            self._messages = [] if parent is None else self.up_to(parent)
+        messages: list[Any] = []
+        if parent is not None:
+            messages = self._ends.pop(parent) if parent in self._ends else self.up_to(parent)
+        messages.extend(own)
         self._parents[key] = parent
-        self._tip = key
-        self._messages.extend(own)
+        self._ends[key] = messages
+        if len(self._ends) > _ENDS_MAX:
+            del self._ends[next(iter(self._ends))]
 
     def up_to(self, key: str, start: str | None = None) -> list[Any]:
         """The messages up to a node, from the beginning, or from one of its ancestors."""
-        if key == self._tip and start is None:
-            return [*self._messages]
+        if start is None and key in self._ends:
+            return [*self._ends[key]]
         return [message for each in self.way(key, start) for message in self._read(each)]
 
     def way(self, key: str, start: str | None = None) -> list[str]:

@@ -14,8 +14,9 @@ import msgspec
 from holdfast.codec import check
 from holdfast.errors import Unsupported
 from holdfast.handle import Holdfast
-from holdfast.importers.foreign import Entry, ForeignSource, Record, Unreadable
-from holdfast.importers.foreign_file import as_object, moment_of_text, read_json
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
+from holdfast.importers.foreign_file import as_object, moment_of_text, read_json, shown_name
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.lineage import Lineage, waits_for
 from holdfast.importers.options import Options
@@ -29,6 +30,7 @@ _TABLES: Final = {
 }
 _STRUCTURE: Final = frozenset({"id", "session_id", "message_id", "branch_id", "sequence_number"})
 _SESSIONS: Final = "SELECT session_id, count(*) FROM agent_messages GROUP BY session_id ORDER BY min(id)"
+_SILENT: Final = "SELECT session_id FROM agent_sessions EXCEPT SELECT session_id FROM agent_messages"
 _NUMBERS: Final = "SELECT id FROM agent_messages WHERE session_id = ? ORDER BY id"
 _ROW: Final = "SELECT message_data, created_at FROM agent_messages WHERE id = ?"
 _BRANCHES: Final = (
@@ -47,8 +49,19 @@ def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> Fore
     except BaseException:
         file.close()
         raise
-    threads = [SessionRows(file, session, has_branches=has_branches) for session, _ in sessions]
+    threads: list[ForeignThread] = [SessionRows(file, each, has_branches=has_branches) for each, _ in sessions]
+    threads.append(Aside(path, _silent(file)))
     return ForeignSource(FORMAT, hf, threads, sum(count for _, count in sessions), file.close)
+
+
+def _silent(file: SqliteFile) -> Iterator[Entry]:
+    """Sessions in which nothing was said; nothing is made of them."""
+    try:
+        for (session,) in file.rows(_SILENT):
+            shown = shown_name(session) if type(session) is str else ascii(session)
+            yield Remark(f"session {shown}", "it has no items")
+    except Unusable as error:
+        yield Unreadable("table agent_sessions", str(error))
 
 
 class _Item(msgspec.Struct, frozen=True):
@@ -90,16 +103,18 @@ class SessionRows:
             before = _Item(0, frozenset()) if parent is None else items[parent]
             key, above = str(number), None if parent is None else str(parent)
             lineage.put(key, above, [item])
+            moment = moment_of_text(created_at)
             known = items[number] = _Item(before.step + 1, _waiting(before.waiting, item))
             yield Record(
                 id=key,
                 step=known.step,
-                created_at=moment_of_text(created_at),
+                created_at=moment,
                 state={"messages": lineage.up_to(key)},
                 parent=above,
                 trigger=_kind(item),
                 metadata={} if number not in branches else {"branch": branches[number]},
                 resume_hint=waits_for(len(known.waiting)),
+                rest={} if moment is not None else {"created_at": created_at},
             )
 
     def _read(self, number: int) -> tuple[dict[str, Any], object]:

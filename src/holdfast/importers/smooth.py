@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Any
 
-from holdfast.importers.foreign import Record
 from holdfast.importers.foreign_file import Fields, as_object
+from holdfast.importers.foreign_record import Record
 from holdfast.importers.frame import Unusable
 from holdfast.importers.lineage import waits_for
 
@@ -42,8 +42,6 @@ def record(
             remarks.append("its metadata is no JSON object; it is kept as it is, and is no metadata of the checkpoint")
             kept["metadata"] = metadata
         metadata = {}
-    if created_at is None:
-        remarks.append("its time is none; it has the time of the import")
     return Record(
         id=id,
         key=key,

@@ -4,37 +4,48 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import PurePath
 from typing import Final, NamedTuple
 
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.importers import smooth
-from holdfast.importers.foreign import Entry, ForeignSource, Record, Unreadable
-from holdfast.importers.foreign_file import Fields, entries, moment_of_text, object_of, read, shown_name
+from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
+from holdfast.importers.foreign_file import (
+    LINK,
+    Fields,
+    entries,
+    moment_of_text,
+    nanoseconds_of_text,
+    object_of,
+    read,
+    shown_name,
+)
+from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 
 FORMAT: Final = "smooth-file"
 _DEEPEST: Final = 32
-_NEVER: Final = datetime.max.replace(tzinfo=UTC)
+_NEVER: Final = 2**63
 
 
 def open_smooth_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
     """A folder of FileCheckpointStore's. NotFound if there is none, InvalidArgument if it is something else."""
-    agents = [AgentFolder(path, agent, options.max_file_bytes) for agent in _agents(path)]
+    others: list[Entry] = []
+    agents = [AgentFolder(path, agent, options.max_file_bytes) for agent in _agents(path, others)]
     size = sum(agent.size() for agent in agents)
     if not agents:
         raise InvalidArgument(f"{path} is no folder of Smooth's FileCheckpointStore: it holds no AGENT/ID.json")
-    return ForeignSource(FORMAT, hf, agents, size)
+    others += _strays(path, options.max_file_bytes)
+    threads: list[ForeignThread] = [*agents, *([Aside(path, others)] if others else [])]
+    return ForeignSource(FORMAT, hf, threads, size)
 
 
 class _Place(NamedTuple):
     """Where a checkpoint stands among the others: by its time, which a file has to the nanosecond."""
 
-    moment: datetime
-    written: str
+    moment: int
     iteration: int
     file: str
 
@@ -79,13 +90,8 @@ class AgentFolder:
 
     def _place(self, file: str) -> _Place:
         said = self._read(file)
-        iteration, written = said.take("iteration"), said.take("created_at")
-        return _Place(
-            moment_of_text(written) or _NEVER,
-            written if type(written) is str else "",
-            iteration if type(iteration) is int else 0,
-            file,
-        )
+        iteration, moment = said.take("iteration"), nanoseconds_of_text(said.take("created_at"))
+        return _Place(_NEVER if moment is None else moment, iteration if type(iteration) is int else 0, file)
 
     def _record(self, file: str) -> Record:
         said = self._read(file)
@@ -110,8 +116,11 @@ class AgentFolder:
         return Fields(object_of(read(os.path.join(self._folder, file), self._limit)))
 
 
-def _agents(path: str) -> Iterator[str]:
-    """The folders that hold files, as agents are named: one whose id has a slash is in a folder of a folder."""
+def _agents(path: str, others: list[Entry]) -> Iterator[str]:
+    """The folders that hold files, as agents are named: one whose id has a slash is in a folder of a folder.
+
+    What is passed by is put to the `others`.
+    """
     waiting = [""]
     while waiting:
         agent = waiting.pop()
@@ -124,6 +133,30 @@ def _agents(path: str) -> Iterator[str]:
             continue
         if agent and any(entry.name.endswith(".json") and not entry.is_dir() for entry in found):
             yield agent
+        folders: list[str] = []
+        for entry in found:
+            name = f"{agent}/{entry.name}" if agent else entry.name
+            if entry.is_dir(follow_symlinks=False):
+                folders.append(name)
+            elif entry.is_dir():
+                others.append(Unreadable(shown_name(name), LINK))
         if agent.count("/") < _DEEPEST:
-            folders = [entry.name for entry in found if entry.is_dir(follow_symlinks=False)]
-            waiting.extend(f"{agent}/{name}" if agent else name for name in reversed(folders))
+            waiting.extend(reversed(folders))
+        else:
+            others += (Unreadable(shown_name(name), "it is too deep in other folders") for name in folders)
+
+
+def _strays(path: str, limit: int) -> Iterator[Entry]:
+    """Files beside the folders of agents. What an agent without a name saved is there, too."""
+    for entry in entries(path):
+        if entry.name.endswith(".json") and not entry.is_dir():
+            item = f"file {shown_name(entry.name)}"
+            try:
+                is_checkpoint = "conversation" in object_of(read(entry.path, limit))
+            except Unusable as error:
+                yield Unreadable(item, str(error))
+                continue
+            if is_checkpoint:
+                yield Unreadable(item, "it is in no folder of an agent")
+            else:
+                yield Remark(item, "it is no checkpoint")

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from holdfast.handle import Holdfast
 from holdfast.importers import smooth
-from holdfast.importers.foreign import Entry, ForeignSource, Record, Unreadable
+from holdfast.importers.foreign import ForeignSource
 from holdfast.importers.foreign_file import json_of, moment_of_seconds, read_json
+from holdfast.importers.foreign_record import Entry, Record, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
 from holdfast.importers.sqlite_file import SqliteFile
@@ -63,13 +64,15 @@ class AgentRows:
         id, iteration, conversation, metadata, seconds = self._file.row(_ROW, number)
         if type(id) is not str or not id:
             raise Unusable("its id is empty, or no text")
+        created_at = moment_of_seconds(seconds)
         return smooth.record(
             id=id,
             agent=self.name,
             iteration=iteration,
             conversation=_parsed(conversation),
             metadata=_said(metadata),
-            created_at=moment_of_seconds(seconds),
+            created_at=created_at,
+            rest={} if created_at is not None else {"created_at": seconds},
         )
 
 

@@ -6,10 +6,12 @@ import os
 import sqlite3
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from holdfast.errors import InvalidArgument, NotFound, StoreError
 from holdfast.importers.frame import Unusable
+
+_RECOVER: Final = "if it is one that is damaged, import from a copy that `sqlite3 FILE .recover` makes"
 
 
 class SqliteFile:
@@ -17,6 +19,8 @@ class SqliteFile:
 
     def __init__(self, path: str, tables: Mapping[str, frozenset[str]], what: str, limit: int) -> None:
         """NotFound if there is no such file, InvalidArgument if it is something else than `what`."""
+        if os.path.isdir(path):
+            raise InvalidArgument(f"{path} is a folder, and no {what}")
         if not os.path.isfile(path):
             raise NotFound(f"there is no file {path}")
         self._connection = _connect(path, limit)
@@ -25,7 +29,7 @@ class SqliteFile:
             missing = [table for table, columns in tables.items() if not self.columns(table) >= columns]
         except sqlite3.DatabaseError as error:
             self.close()
-            raise InvalidArgument(f"{path} cannot be read as a database of SQLite: {error}") from error
+            raise InvalidArgument(f"{path} cannot be read as a database of SQLite: {error}; {_RECOVER}") from error
         if missing:
             self.close()
             raise InvalidArgument(f"{path} is no {what}: it has no table {missing[0]} as that writes it")
@@ -58,7 +62,7 @@ class SqliteFile:
         try:
             return [*self.rows(sql)]
         except Unusable as error:
-            raise StoreError(f"{error}; import from a copy that `sqlite3 FILE .recover` makes") from error
+            raise StoreError(f"{error}; {_RECOVER}") from error
 
     def close(self) -> None:
         self._connection.close()

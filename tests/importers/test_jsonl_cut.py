@@ -1,0 +1,54 @@
+"""A file of `holdfast export` of which a part is missing: what is told is what is there."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, InvalidArgument
+from holdfast.exporters import export_jsonl
+from holdfast.importers import import_from
+
+
+@pytest.fixture
+def lines() -> Iterator[list[bytes]]:
+    """Two threads of three checkpoints each."""
+    with holdfast.open("memory:") as hf:
+        for name in ("a", "b"):
+            for step in range(3):
+                hf.thread(name).save({"messages": [f"{name} {each}" for each in range(step)]})
+                hf.thread(name).latest()
+        written = io.BytesIO()
+        export_jsonl(hf, written)
+        yield written.getvalue().splitlines(keepends=True)
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_what_is_told_of_a_file_that_was_cut_off_is_there(
+    hf: Holdfast, tmp_path: Path, lines: list[bytes], dry_run: bool
+) -> None:
+    path = tmp_path / "all.jsonl"
+    seen: set[tuple[int, int]] = set()
+    for end in range(1, len(lines)):
+        path.write_bytes(b"".join(lines[:end]))
+        with holdfast.open("memory:") as new:
+            report = import_from(new, "jsonl", str(path), dry_run=dry_run)
+            there = sum(new.thread(info.name).count() for info in new.threads())
+        assert not report.ok
+        assert "whole threads of it were imported" in report.skipped[-1].reason
+        assert report.threads <= 2
+        if not dry_run:
+            assert report.checkpoints == report.checked == there
+        seen.add((report.threads, report.checkpoints))
+    assert seen == {(0, 0), (1, 0), (1, 3), (2, 3), (2, 6)}
+
+
+def test_lines_whose_ends_were_changed(hf: Holdfast, tmp_path: Path, lines: list[bytes]) -> None:
+    path = tmp_path / "all.jsonl"
+    path.write_bytes(b"".join(lines).replace(b"\n", b"\r\n"))
+    with pytest.raises(InvalidArgument, match="its lines end as those of a text of Windows"):
+        import_from(hf, "jsonl", str(path))
