@@ -14,7 +14,7 @@ READY := $(VENV)/.ready
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
 
-.PHONY: help check format test coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
+.PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
 .DELETE_ON_ERROR:
 
@@ -47,6 +47,7 @@ help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           let ruff format the code and fix what it can'
 	@echo 'make test             every test; make test ARGS="tests/codec -x" for some'
+	@echo 'make test-stores      adapters and ciphers on every kind of store; make test has them on two'
 	@echo 'make coverage         run the tests, and say which lines and branches none of them took'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
@@ -79,6 +80,10 @@ test: $(READY)
 	$(install_strace)
 	$(install_chromium)
 	$(BIN)/pytest -n 2 --hypothesis-profile=ci $(ARGS)
+
+# Adapters and ciphers on each kind of store; `make test` has them on two, and the stores themselves on all.
+test-stores: $(READY)
+	HOLDFAST_STORES=all $(BIN)/pytest -n 2 --hypothesis-profile=ci tests/adapters tests/crypto tests/importers $(ARGS)
 
 # Tracing every line makes the tests take half as long again.
 coverage: $(READY)

@@ -90,7 +90,8 @@ def test_every_value_comes_back(value: Any) -> None:
     data = packed.encode(value)
     text = to_text(data)
     assert b"\n" not in text
-    assert "$raw" not in text.decode() or "$raw" in repr(value)
+    # One NaN can be written as such; the many others are as they are, bit by bit.
+    assert "$raw" not in text.decode() or "$raw" in repr(value) or "nan" in repr(value)
     assert from_text(text) == data
     assert from_texts([text, b"1", text]) == [data, b"\x01", data]
 

@@ -20,7 +20,7 @@ class Watched:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.seen: list[str] = []
-        write, sync_data, sync_folder = files.write_all, files.sync_data, files.sync_folder
+        write, sync_data, fsync = files.write_all, files.sync_data, os.fsync
 
         def watched_write(descriptor: int, data: bytes) -> None:
             self.seen.append(f"write {named(descriptor)}")
@@ -30,13 +30,13 @@ class Watched:
             self.seen.append(f"sync {named(descriptor)}")
             sync_data(descriptor)
 
-        def watched_folder(path: str) -> None:
-            self.seen.append(f"folder {os.path.basename(path)}")
-            sync_folder(path)
+        def watched_folder(descriptor: int) -> None:
+            self.seen.append(f"folder {named(descriptor)}")
+            fsync(descriptor)
 
         monkeypatch.setattr(files, "write_all", watched_write)
         monkeypatch.setattr(files, "sync_data", watched_sync)
-        monkeypatch.setattr(files, "sync_folder", watched_folder)
+        monkeypatch.setattr(os, "fsync", watched_folder)
 
 
 def named(descriptor: int) -> str:
