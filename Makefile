@@ -47,7 +47,7 @@ help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           let ruff format the code and fix what it can'
 	@echo 'make test             every test; make test ARGS="tests/codec -x" for some'
-	@echo 'make test-stores      adapters and ciphers on every kind of store; make test has them on two'
+	@echo 'make test-stores      adapters, ciphers and runs on every kind of store; make test has them on some'
 	@echo 'make coverage         run the tests, and say which lines and branches none of them took'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
@@ -74,22 +74,24 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
+# Three processes on two cores: tests wait for disks, servers and children as much as they compute.
 # The ci profile repeats the same examples at every run and sets no deadline per example: a busy machine must not
 # fail a build. Plain pytest looks for new examples.
 test: $(READY)
 	$(install_strace)
 	$(install_chromium)
-	$(BIN)/pytest -n 2 --hypothesis-profile=ci $(ARGS)
+	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
-# Adapters and ciphers on each kind of store; `make test` has them on two, and the stores themselves on all.
+# Adapters, ciphers and runs on each kind of store; `make test` has them on some, and the stores themselves on all.
 test-stores: $(READY)
-	HOLDFAST_STORES=all $(BIN)/pytest -n 2 --hypothesis-profile=ci tests/adapters tests/crypto tests/importers $(ARGS)
+	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
+	  tests/adapters tests/crypto tests/runs tests/looking tests/parity $(ARGS)
 
 # Tracing every line makes the tests take half as long again.
 coverage: $(READY)
 	$(install_strace)
 	$(install_chromium)
-	$(BIN)/pytest -n 2 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest -n 3 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 
 demo: $(READY)
 	rm -rf build/demo

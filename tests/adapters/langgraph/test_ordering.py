@@ -32,7 +32,7 @@ def test_waiting_ends_at_once_when_they_are_there() -> None:
         asked.append(1)
         return True
 
-    Arrivals().wait(are_there)
+    Arrivals().wait("t", are_there)
     assert asked == [1]
 
 
@@ -43,11 +43,11 @@ def test_waiting_ends_when_they_come() -> None:
         waits.set()
         return come.is_set()
 
-    waiting = threading.Thread(target=arrivals.wait, args=(are_there,))
+    waiting = threading.Thread(target=arrivals.wait, args=("t", are_there))
     waiting.start()
     assert waits.wait(10)
     come.set()
-    arrivals.tell()
+    arrivals.tell("t")
     waiting.join(10)
     assert not waiting.is_alive()
 
@@ -60,16 +60,40 @@ def test_waiting_for_what_never_comes_ends(monkeypatch: pytest.MonkeyPatch) -> N
         asked.append(1)
         return False
 
-    Arrivals().wait(are_there)
+    Arrivals().wait("t", are_there)
     assert asked
+
+
+def test_what_comes_for_others_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ordering, "_PATIENCE", 60.0)
+    arrivals, asked, come = Arrivals(), threading.Semaphore(0), threading.Event()
+    looks: list[int] = []
+
+    def are_there() -> bool:
+        looks.append(1)
+        asked.release()
+        return come.is_set()
+
+    waiting = threading.Thread(target=arrivals.wait, args=("t", are_there))
+    waiting.start()
+    assert asked.acquire(timeout=10)
+    assert asked.acquire(timeout=10)
+    for _ in range(100):
+        arrivals.tell("another")
+    come.set()
+    arrivals.tell("t")
+    waiting.join(10)
+    assert not waiting.is_alive()
+    assert len(looks) == 3
+    assert arrivals._waiting == {}
 
 
 def test_after_a_fork_the_lock_is_a_new_one() -> None:
     arrivals = Arrivals()
-    held = arrivals._changed
+    held = arrivals._lock
     with held:
         arrivals.renew()
-        told = threading.Thread(target=arrivals.tell)
+        told = threading.Thread(target=arrivals.tell, args=("t",))
         told.start()
         told.join(10)
         assert not told.is_alive()

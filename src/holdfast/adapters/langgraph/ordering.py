@@ -19,27 +19,46 @@ PUSHED: Final = "~__pregel_push, "
 
 
 class Arrivals:
-    """Lets a checkpoint wait until writes were stored."""
+    """Lets a checkpoint wait until writes of its thread were stored.
+
+    Whoever waits looks when something of its own thread came: a look asks the store, and what comes for others of
+    fifty conversations is no reason for one.
+    """
 
     def __init__(self) -> None:
-        self._changed = threading.Condition()
+        self._lock = threading.Lock()
+        self._waiting: dict[str, list[threading.Event]] = {}
 
-    def tell(self) -> None:
-        """Writes were stored."""
-        with self._changed:
-            self._changed.notify_all()
+    def tell(self, thread: str) -> None:
+        """Writes of a thread were stored."""
+        with self._lock:
+            for came in self._waiting.get(thread, ()):
+                came.set()
 
-    def wait(self, are_there: Callable[[], bool]) -> None:
+    def wait(self, thread: str, are_there: Callable[[], bool]) -> None:
         """Until they are there, or it has taken too long: then they are not coming."""
+        if are_there():
+            return
         deadline = time.monotonic() + _PATIENCE
-        while not are_there() and (left := deadline - time.monotonic()) > 0:
-            with self._changed:
-                # Shorter than what is left: they may have come between the look and the wait.
-                self._changed.wait(min(left, _PATIENCE / 40))
+        came = threading.Event()
+        with self._lock:
+            self._waiting.setdefault(thread, []).append(came)
+        try:
+            # They may have come between the first look and now.
+            while not are_there() and (left := deadline - time.monotonic()) > 0:
+                came.wait(min(left, _PATIENCE / 10))  # by another saver of the same thread, nobody is told
+                came.clear()
+        finally:
+            with self._lock:
+                others = self._waiting[thread]
+                others.remove(came)
+                if not others:
+                    del self._waiting[thread]
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock is not here to release it."""
-        self._changed = threading.Condition()
+        """After fork(), in the child: whoever held the lock, or waited, is not here."""
+        self._lock = threading.Lock()
+        self._waiting = {}
 
 
 def has_run(seen_now: dict[str, Any], seen_before: dict[str, Any]) -> frozenset[str]:

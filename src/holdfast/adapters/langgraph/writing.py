@@ -143,7 +143,7 @@ def take_writes(
 def put(core: Core, track: Track, given: Put, config: RunnableConfig) -> None:
     """Store a checkpoint. Conflict if somebody else has gone on from where this run is."""
     if given.parent is not None and given.metadata.get("source") == "loop":
-        core.arrivals.wait(lambda: _is_led_to(track, given))
+        core.arrivals.wait(track.name, lambda: _is_led_to(track, given))
     with track.line:
         held = track.racing(lambda view: _put(track, _at_tip(core, track, view, given, config), given))
         core.runs.stored(track.name, given.id)
@@ -274,7 +274,7 @@ def put_writes(core: Core, track: Track, given: Writes) -> None:
     """Store writes of a checkpoint that is there, or will be."""
     with track.line:
         track.racing(lambda view: _put_writes(track, view, given))
-    core.arrivals.tell()
+    core.arrivals.tell(track.name)
 
 
 def _put_writes(track: Track, view: View, given: Writes) -> None:
