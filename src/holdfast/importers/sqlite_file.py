@@ -23,7 +23,7 @@ class SqliteFile:
             raise InvalidArgument(f"{path} is a folder, and no {what}")
         if not os.path.isfile(path):
             raise NotFound(f"there is no file {path}")
-        self._connection = _connect(path, limit)
+        self._connection = connect(path, limit)
         try:
             self._connection.execute("BEGIN")
             missing = [table for table, columns in tables.items() if not self.columns(table) >= columns]
@@ -68,7 +68,8 @@ class SqliteFile:
         self._connection.close()
 
 
-def _connect(path: str, limit: int) -> sqlite3.Connection:
+def connect(path: str, limit: int | None = None) -> sqlite3.Connection:
+    """A connection that changes nothing and reads texts of damaged rows, too. `limit` is how long a value may be."""
     uri = Path(path).absolute().as_uri()
     connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None)
     try:
@@ -84,7 +85,8 @@ def _connect(path: str, limit: int) -> sqlite3.Connection:
     except sqlite3.DatabaseError:
         pass  # told by whoever reads it next
     connection.text_factory = _text
-    connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
+    if limit is not None:
+        connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
     connection.execute("PRAGMA trusted_schema = OFF")
     return connection
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import sqlite3
 from collections.abc import Generator, Iterator
-from pathlib import Path
 from typing import Any, Final
 
 from holdfast.adapters.langgraph.carrying import Foreign
@@ -22,6 +21,7 @@ from holdfast.importers.langgraph.database import (
     typed_json,
     writes_of,
 )
+from holdfast.importers.sqlite_file import connect
 
 _CHECKPOINTS: Final = frozenset(
     {"thread_id", "checkpoint_ns", "checkpoint_id", "parent_checkpoint_id", "type", "checkpoint", "metadata"}
@@ -53,7 +53,7 @@ class SqliteDatabase:
         """NotFound if there is no such file, InvalidArgument if it is something else."""
         if not os.path.isfile(path):
             raise NotFound(f"there is no file {path}")
-        self._connection = _connect(path)
+        self._connection = connect(path)
         try:
             self._connection.execute("BEGIN")
             columns = {table: self._columns(table) for table in ("checkpoints", "writes")}
@@ -111,33 +111,9 @@ class SqliteDatabase:
             raise Unusable(f"SQLite cannot read it: {error}") from error
 
 
-def _connect(path: str) -> sqlite3.Connection:
-    uri = Path(path).absolute().as_uri()
-    connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None)
-    try:
-        connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
-    except sqlite3.OperationalError:
-        # In a folder that cannot be written to, a file is read alone, if there is nothing beside it.
-        connection.close()
-        if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
-            raise InvalidArgument(
-                f"{path} has a journal beside it that cannot be read there; copy both to a folder of your own"
-            ) from None
-        connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
-    except sqlite3.DatabaseError:
-        pass  # told by whoever reads it next
-    connection.text_factory = _text
-    return connection
-
-
 def _as_text(id: Any) -> str:
     """An id that is no text is not found by this, and told so."""
     return id if isinstance(id, str) else repr(id)
-
-
-def _text(data: bytes) -> str:
-    """Text of a damaged row must not end the reading of the others."""
-    return data.decode("utf-8", "surrogateescape")
 
 
 def _taken_apart(typ: object, data: object) -> tuple[dict[str, Any], dict[str, Any]]:
