@@ -15,7 +15,7 @@ from bench.saving import SHORT, Short
 from bench.stores_directory import save_beside, shown
 from bench.stores_plan import Plan
 from bench.timing import interleaved, ratio, spread
-from holdfast.opening import open_store
+from holdfast.urls import open_store
 
 _HANDLER = "work"
 _FILLERS = 8

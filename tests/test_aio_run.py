@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, aio_calls, aio_threads
+from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
+from holdfast.aio import executor, run
 
 
 @pytest.fixture
@@ -105,7 +106,7 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, when: str
 ) -> None:
     """At the first await, the second, the third …: each run is resumed and ends as if nothing had been."""
-    done, sleep = aio_threads.done, asyncio.sleep
+    done, sleep = executor.done, asyncio.sleep
     points = 0
     was_cancelled = True
     while was_cancelled:
@@ -134,8 +135,8 @@ def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
             return cancelling.task.cancelled()
 
         with monkeypatch.context() as patch:
-            patch.setattr(aio_threads, "done", counted)
-            patch.setattr(aio_calls, "done", counted)
+            patch.setattr(executor, "done", counted)
+            patch.setattr(run, "done", counted)
             patch.setattr(asyncio, "sleep", counted_sleep)
             was_cancelled = asyncio.run(cut())
         statuses = {info.status for info in hf.threads(prefix=name) if info.name == name}

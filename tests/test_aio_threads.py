@@ -14,7 +14,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Holdfast, aio_threads
+from holdfast import Holdfast
+from holdfast.aio import executor
 
 BRIDGES = 40  # more than asyncio's pool has threads, or Holdfast's
 
@@ -154,11 +155,11 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     meet = threading.Barrier(32)  # as many as there are: a pool that has all its threads begins no more
 
     async def fill() -> None:
-        for each in [aio_threads.begin(lambda: meet.wait(10)) for _ in range(32)]:
+        for each in [executor.begin(lambda: meet.wait(10)) for _ in range(32)]:
             (await each).given()
 
     async def work() -> None:
-        assert await asyncio.wait_for(aio_threads.to_the_end(lambda: 1), 5) == 1
+        assert await asyncio.wait_for(executor.to_the_end(lambda: 1), 5) == 1
 
     asyncio.run(fill())
     child = os.fork()

@@ -19,18 +19,19 @@ EXECUTING_BUILTINS = {"eval", "exec", "compile", "__import__"}
 # Methods that tell whoever unpickles or copies an object what to call. Those of ours are of errors and of one constant,
 # for programs that send them between their own processes.
 REVIVING = {"__reduce__", "__reduce_ex__", "__setstate__", "__getnewargs__", "__getnewargs_ex__"}
-REVIVED = {("errors", "__reduce__"), ("records", "__reduce__")}
+REVIVED = {("errors", "__reduce__"), ("types", "__reduce__")}
 RUNNING = {"system", "popen", "execv", "execve", "execvp", "execvpe", "spawnv", "spawnl", "posix_spawn", "startfile"}
 EXECUTE = {"execute", "executemany", "executescript"}
 
 # What each layer may import of the package, besides itself. A name allows everything below it. A module of the
 # package that is in no layer here (the handle, the public names) stands above them all.
-BASE = {"errors", "identity", "observing", "records", "redaction"}
+BASE = {"errors", "ids", "observer", "types", "redaction", "text"}
 LAYERS = {
     "errors": BASE,
-    "identity": BASE,
-    "observing": BASE,
-    "records": BASE,
+    "ids": BASE,
+    "observer": BASE,
+    "types": BASE,
+    "text": set(),
     "redaction": BASE,
     "policy": BASE,
     "stores": BASE,
@@ -40,19 +41,32 @@ LAYERS = {
     | {"stores.walking"},
     # Types for what users save. They go through `type=`, as any of a user's own: nothing knows them.
     "states": BASE,
-    "state": BASE | {"codec", "stores.contract", "stores.hashing"},
-    "threads": BASE | {"codec", "state", "stores.contract", "stores.hashing", "stores.running", "stores.walking"},
+    "delta": BASE | {"codec", "stores.contract", "stores.hashing"},
+    "formats": BASE | {"codec", "stores.contract", "stores.running"},
+    "threads": BASE
+    | {"codec", "delta", "formats", "stores.contract", "stores.hashing"}
+    | {"stores.running", "stores.walking"},
     "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},
     # A checkpointer keeps a tree of its own and knows what changed: it stands on the parts of a state.
     "adapters": BASE
-    | {"aio", "aio_calls", "aio_threads", "codec", "handle", "policy", "runs", "state", "stores.contract", "threads"},
+    | {"aio", "codec", "handle", "policy", "runs", "delta", "stores.contract", "stores.running", "threads"},
     "telemetry": BASE | {"handle"},
     # A framework's data goes through its adapter, which knows how it is kept.
     "importers": BASE
-    | {"adapters", "codec", "handle", "state", "stores.contract", "stores.hashing", "stores.running", "threads"},
+    | {
+        "adapters",
+        "codec",
+        "delta",
+        "formats",
+        "handle",
+        "stores.contract",
+        "stores.hashing",
+        "stores.running",
+        "threads",
+    },
     # JSON lines have threads as they are stored; the other formats, messages as `looking` reads them.
     "exporters": BASE
-    | {"codec", "handle", "looking", "runs", "state"}
+    | {"codec", "delta", "formats", "handle", "looking", "runs"}
     | {"stores.contract", "stores.hashing", "stores.running", "stores.walking", "threads"},
     "cli": BASE
     | {
@@ -60,9 +74,9 @@ LAYERS = {
         "exporters",
         "handle",
         "importers",
-        "keeping",
+        "maintenance",
         "looking",
-        "opening",
+        "urls",
         "runs",
         "stores.running",
         "threads",
@@ -244,7 +258,7 @@ def test_every_exception_is_needed() -> None:
 
 
 def test_the_library_is_found() -> None:
-    assert {"errors", "records", "stores.contract"} <= {module for module, _ in modules()}
+    assert {"errors", "types", "stores.contract"} <= {module for module, _ in modules()}
 
 
 @pytest.mark.parametrize(("module", "path"), modules(), ids=lambda value: value if isinstance(value, str) else "")
@@ -337,16 +351,16 @@ def test_each_rule_leaves_the_rest_alone(source: str) -> None:
         ("stores.memory", "from holdfast.runs.lease import Lease"),
         ("stores.memory", "from holdfast.codec import packed"),
         ("stores.memory", "from holdfast import Store"),
-        ("codec.packed", "from holdfast.state.parts import Part"),
+        ("codec.packed", "from holdfast.delta.parts import Part"),
         ("codec.packed", "from holdfast.stores.contract import Span"),
         ("codec.packed", "def f():\n    from holdfast.threads import diff"),
-        ("state.base", "from holdfast.stores import memory"),
-        ("state.base", "from holdfast.stores.memory import MemoryStore"),
-        ("state.base", "from holdfast.threads.thread import Thread"),
+        ("delta.base", "from holdfast.stores import memory"),
+        ("delta.base", "from holdfast.stores.memory import MemoryStore"),
+        ("delta.base", "from holdfast.threads.thread import Thread"),
         ("threads.thread", "from holdfast.stores.sqlite import open_store"),
         ("threads.thread", "from holdfast.runs import run"),
         ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
-        ("errors", "from holdfast.codec.packed import encode"),
+        ("errors", "from holdfast.codec.msgpack import encode"),
         ("policy", "from holdfast.runs.run import Run"),
         ("handle", "from holdfast.testing import StoreContract"),
         ("", "import holdfast.testing.crash"),
@@ -361,10 +375,10 @@ def test_imports_up_the_layers_are_found(module: str, source: str) -> None:
     [
         ("stores.sqlite.store", "from holdfast.stores.contract import Span"),
         ("stores.memory", "from holdfast.errors import Conflict"),
-        ("state.base", "from holdfast.stores import contract"),
-        ("state.base", "from holdfast.codec.packed import encode"),
-        ("threads.thread", "from holdfast.state.base import Base\nfrom holdfast.stores.contract import Store"),
-        ("threads.diff", "import holdfast.codec.packed"),
+        ("delta.base", "from holdfast.stores import contract"),
+        ("delta.base", "from holdfast.codec.msgpack import encode"),
+        ("threads.thread", "from holdfast.delta.base import Base\nfrom holdfast.stores.contract import Store"),
+        ("threads.diff", "import holdfast.codec.msgpack"),
         ("testing.suite", "from holdfast.testing.crash import kill\nfrom holdfast.stores.sqlite import open_store"),
         ("handle", "from holdfast.threads.thread import Thread"),
         ("", "from holdfast.handle import Holdfast"),

@@ -41,9 +41,20 @@ from holdfast.errors import (
     WrongKey,
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
-from holdfast.keeping import BackedUp
+from holdfast.maintenance import BackedUp
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.records import (
+from holdfast.runs.guards.limits import Budget, LoopGuard
+from holdfast.runs.outcome import GiveUp, Happened, NotDone
+from holdfast.runs.run import Run
+from holdfast.runs.tools import tool
+from holdfast.runs.worker import Worker, handler
+from holdfast.threads.diff import Change, Diff
+from holdfast.threads.gc import Optimized
+from holdfast.threads.retention import Pruned, Retention
+from holdfast.threads.save import ANY, NEW
+from holdfast.threads.thread import Thread
+from holdfast.threads.verify import Looked, Repaired, Report
+from holdfast.types import (
     NOT_LOADED,
     Checkpoint,
     Effect,
@@ -59,22 +70,10 @@ from holdfast.records import (
     ThreadInfo,
     Usage,
 )
-from holdfast.runs.guards import Budget, LoopGuard
-from holdfast.runs.handlers import handler
-from holdfast.runs.outcome import GiveUp, Happened, NotDone
-from holdfast.runs.run import Run
-from holdfast.runs.tools import tool
-from holdfast.runs.worker import Worker
-from holdfast.threads.diff import Change, Diff
-from holdfast.threads.integrity import Looked, Repaired, Report
-from holdfast.threads.maintenance import Optimized
-from holdfast.threads.retention import Pruned, Retention
-from holdfast.threads.saver import ANY, NEW
-from holdfast.threads.thread import Thread
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHoldfast, AsyncThread, aopen
-    from holdfast.aio_run import AsyncRun
+    from holdfast.aio.handle import AsyncHoldfast, AsyncThread, aopen
+    from holdfast.aio.run import AsyncRun
 
 __all__ = [
     "ANY",
@@ -168,7 +167,7 @@ _ASYNC = ("AsyncHoldfast", "AsyncRun", "AsyncThread", "aopen")
 def __getattr__(name: str) -> Any:
     """The async names, imported when first asked for: asyncio takes longer to import than all of Holdfast."""
     if name in _ASYNC:
-        from holdfast import aio, aio_run  # noqa: PLC0415 - see above
+        from holdfast.aio import handle, run  # noqa: PLC0415 - see above
 
-        return getattr(aio_run if name == "AsyncRun" else aio, name)
+        return getattr(run if name == "AsyncRun" else handle, name)
     raise AttributeError(f"module 'holdfast' has no attribute {name!r}")

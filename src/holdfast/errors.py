@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.records import Checkpoint, Erased
+    from holdfast.types import Checkpoint, Erased
 
 
 class HoldfastError(Exception):

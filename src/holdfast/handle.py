@@ -9,37 +9,37 @@ from typing import TYPE_CHECKING, Any, Self
 
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
-from holdfast.identity import to_text
-from holdfast.keeping import Keeping
-from holdfast.opening import Durability, open_store
+from holdfast.ids import to_text
+from holdfast.maintenance import Keeping
 from holdfast.policy import AfterToolCall, Policy
-from holdfast.records import Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
 from holdfast.redaction import Redaction
 from holdfast.runs import answers, progress, recovery, stuck, undoing
-from holdfast.runs.block import RunBlock
 from holdfast.runs.claiming import Terms
+from holdfast.runs.drivers import is_async
 from holdfast.runs.entering import Claiming
 from holdfast.runs.family import wake_parents
-from holdfast.runs.guards import Guard
-from holdfast.runs.invoking import is_async
+from holdfast.runs.guards.limits import Guard
 from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
-from holdfast.runs.run import Run
+from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads import erasing, maintenance
+from holdfast.text import shown
+from holdfast.threads import erase, gc
+from holdfast.threads.context import Session
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.meta import checked_status, moment
+from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
-from holdfast.threads.references import find_row, shown, split_reference
+from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import Retention
-from holdfast.threads.session import Session
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
+from holdfast.types import Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
+from holdfast.urls import Durability, open_store
 
 if TYPE_CHECKING:
-    from holdfast.aio import AsyncHoldfast
-    from holdfast.aio_run import AsyncRun
+    from holdfast.aio.handle import AsyncHoldfast
+    from holdfast.aio.run import AsyncRun
 
 MAX_STATE_BYTES = 1 << 30  # the largest state a save accepts
 BASE_BYTES = 256 << 20  # how many bytes of states a handle holds to find changes
@@ -66,7 +66,7 @@ class Holdfast(Keeping):
             if type(size) is not int or size < 0:
                 raise InvalidArgument(f"{name} must be a whole number of bytes")
         self._retention = retention
-        self._maintenance = maintenance.Maintenance(self._apply_retention)
+        self._maintenance = gc.Maintenance(self._apply_retention)
         self._session = Session(
             store,
             namespace=namespace,
@@ -86,7 +86,7 @@ class Holdfast(Keeping):
         """The async view of this handle: the same verbs, awaited."""
         if self._aio is None:
             # asyncio takes longer to import than all of Holdfast: only those who use it pay for it.
-            from holdfast.aio import AsyncHoldfast  # noqa: PLC0415
+            from holdfast.aio.handle import AsyncHoldfast  # noqa: PLC0415
 
             self._aio = AsyncHoldfast(self)
         return self._aio
@@ -284,7 +284,7 @@ class Holdfast(Keeping):
         self._session.check_open()
         server: Server | None = None
         if isinstance(handlers, Mapping) and any(callable(each) and is_async(each) for each in handlers.values()):
-            from holdfast.aio_worker import AsyncServer  # noqa: PLC0415 - as for aio
+            from holdfast.aio.worker import AsyncServer  # noqa: PLC0415 - as for aio
 
             server = AsyncServer()
         return Worker(
@@ -325,13 +325,13 @@ class Holdfast(Keeping):
         changed, if one is being run. ErasePending if a reader has to end first. Called again, it goes on.
         """
         self._session.check_open()
-        return erasing.erase(self._session, thread, metadata, forks=forks)
+        return erase.erase(self._session, thread, metadata, forks=forks)
 
-    def optimize(self) -> maintenance.Optimized:
+    def optimize(self) -> gc.Optimized:
         """Merge small segments, drop what nothing names any more, give space back to the file system."""
         self._session.check_open()
         self._maintenance.run_now()
-        return maintenance.optimize(self._session.store)
+        return gc.optimize(self._session.store)
 
     def maintain(self) -> None:
         """Apply the handle's retention now to the threads saved to since the last time, instead of soon."""

@@ -13,7 +13,7 @@ from typing import Final, Self
 
 from holdfast.errors import InvalidArgument, NotInstalled
 from holdfast.handle import Holdfast
-from holdfast.observing import CallKind
+from holdfast.observer import CallKind
 
 try:
     from opentelemetry.context import Context, attach, detach

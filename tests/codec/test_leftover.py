@@ -13,8 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast, InvalidArgument
-from holdfast.codec.leftover import left_over
-from holdfast.codec.typed import StateType
+from holdfast.codec.typed import StateType, left_over
 
 
 class Role(enum.Enum):

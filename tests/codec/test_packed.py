@@ -24,9 +24,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import extension as extensions
-from holdfast.codec.framing import deeper_than
-from holdfast.codec.packed import (
+from holdfast.codec import extensions
+from holdfast.codec.msgpack import (
     CODEC,
     FIRST_RESERVED,
     MAX_DEPTH,
@@ -35,6 +34,7 @@ from holdfast.codec.packed import (
     decode,
     decode_items,
     decode_parts,
+    deeper_than,
     encode,
     encode_items,
     extension,
@@ -243,7 +243,7 @@ def test_items_of_the_careful_path_and_of_another_sequence() -> None:
 def test_sets_are_encoded_alike_in_every_order_and_process(value: Any) -> None:
     again = type(value)(sorted(value, key=repr))
     assert encode(again) == encode(value)
-    script = f"from holdfast.codec.packed import encode; print(encode({value!r}).hex())"
+    script = f"from holdfast.codec.msgpack import encode; print(encode({value!r}).hex())"
     for seed in ("1", "2"):
         done = subprocess.run(
             [sys.executable, "-c", script],

@@ -14,10 +14,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec import packed
-from holdfast.codec.text import REFERENCES, TextForm, from_text, from_texts, to_text
+from holdfast.codec import msgpack
+from holdfast.codec.jsontext import REFERENCES, TextForm, from_text, from_texts, to_text
+from holdfast.delta.parts import Ext
 from holdfast.errors import Damaged
-from holdfast.state.parts import Ext
 from tests.codec.strategies import values
 
 READABLE: list[tuple[Any, Any]] = [
@@ -60,7 +60,7 @@ READABLE: list[tuple[Any, Any]] = [
 
 @pytest.mark.parametrize(("value", "shown"), READABLE, ids=lambda value: str(value)[:30])
 def test_common_values_are_readable_and_come_back(value: Any, shown: Any) -> None:
-    data = packed.encode(value)
+    data = msgpack.encode(value)
     text = to_text(data)
     assert json.loads(text) == shown
     assert from_text(text) == data
@@ -78,7 +78,7 @@ def test_common_values_are_readable_and_come_back(value: Any, shown: Any) -> Non
     ids=lambda value: str(type(value)),
 )
 def test_what_has_no_exact_text_is_kept_as_bytes(value: Any) -> None:
-    data = packed.encode(value)
+    data = msgpack.encode(value)
     text = to_text(data)
     assert list(json.loads(text)) == ["$ext"]
     assert from_text(text) == data
@@ -87,7 +87,7 @@ def test_what_has_no_exact_text_is_kept_as_bytes(value: Any) -> None:
 @given(values())
 @settings(max_examples=400, deadline=None)
 def test_every_value_comes_back(value: Any) -> None:
-    data = packed.encode(value)
+    data = msgpack.encode(value)
     text = to_text(data)
     assert b"\n" not in text
     # One NaN can be written as such; the many others are as they are, bit by bit.
@@ -115,14 +115,16 @@ def test_all_bytes_come_back_whatever_they_are(data: bytes) -> None:
 
 
 def test_a_key_and_its_value_that_lie_one_behind_the_other() -> None:
-    data = packed.encode_items(["key", {"value": (1,)}])
+    data = msgpack.encode_items(["key", {"value": (1,)}])
     assert json.loads(to_text(data)) == {"$items": ["key", {"value": {"$tuple": [1]}}]}
     assert json.loads(to_text(b"")) == {"$items": []}
 
 
 def test_packed_bytes_inside_bytes_are_shown() -> None:
-    body = packed.map_header(1) + packed.encode("messages") + packed.extension(Ext.SERIES, packed.encode([0, 0, 1, 9]))
-    data = packed.encode([1, body])
+    body = (
+        msgpack.map_header(1) + msgpack.encode("messages") + msgpack.extension(Ext.SERIES, msgpack.encode([0, 0, 1, 9]))
+    )
+    data = msgpack.encode([1, body])
     assert json.loads(to_text(data)) == [1, {"$packed": {"messages": {"$series": [0, 0, 1, 9]}}}]
     assert from_text(to_text(data)) == data
 

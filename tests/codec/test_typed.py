@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.codec.packed import check, decode, encode
+from holdfast.codec.msgpack import check, decode, encode
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, Unsupported
 from tests.codec.strategies import datetimes, identical, leaves

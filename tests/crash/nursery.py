@@ -167,6 +167,6 @@ if __name__ == "__main__":
     import_module("tests.crash.children")
     import_module("holdfast.stores.sqlite")
     import_module("holdfast.stores.directory")
-    import_module("holdfast.codec.text")
+    import_module("holdfast.codec.jsontext")
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         _serve(connection)

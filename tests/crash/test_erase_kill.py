@@ -17,8 +17,8 @@ import pytest
 
 import holdfast
 from holdfast import Cipher, Holdfast
-from holdfast.opening import open_store
 from holdfast.stores.contract import Store
+from holdfast.urls import open_store
 from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery

@@ -17,8 +17,8 @@ from typing import Any, Literal
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, WrongKey, keeping
-from holdfast.opening import open_plain
+from holdfast import AlreadyExists, Holdfast, HoldfastError, WrongKey, maintenance
+from holdfast.urls import open_plain
 from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery
@@ -173,7 +173,7 @@ def test_a_repair_cut_off_at_every_call_of_its_target(
                 return targets[0]
 
             with monkeypatch.context() as patched:
-                patched.setattr(keeping, "open_plain", mortal)
+                patched.setattr(maintenance, "open_plain", mortal)
                 try:
                     hf.repair(target)
                 except Crash:

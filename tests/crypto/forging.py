@@ -10,9 +10,9 @@ from msgspec.structs import replace
 
 from holdfast import Cipher
 from holdfast.crypto.store import SealedStore
-from holdfast.opening import open_store
 from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.urls import open_store
 
 KEY = bytes(range(32))
 CIPHER = Cipher(keys={"2026": KEY}, current="2026")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 from holdfast import Cipher
-from holdfast.opening import open_store
 from holdfast.stores.contract import Store
 from holdfast.testing import StoreContract
+from holdfast.urls import open_store
 from tests.shares import EVERY_STORE
 from tests.stores.postgres.server import address_at
 

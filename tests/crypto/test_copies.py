@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, Cipher, Damaged, Holdfast, InvalidArgument, WrongKey
+from holdfast.crypto.records import seal_value
 from holdfast.crypto.store import SealedStore
-from holdfast.crypto.values import seal_value
 from holdfast.stores import segment
 from holdfast.stores.contract import SharedValue
 from tests.stores.postgres.server import address_at

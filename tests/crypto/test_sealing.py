@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from holdfast import StoreError
-from holdfast.crypto import sealing
-from holdfast.crypto.packing import hidden
-from holdfast.crypto.records import value_place
-from holdfast.crypto.sealing import Seal
+from holdfast.crypto import seal as seal_module
+from holdfast.crypto.records import hidden, value_place
+from holdfast.crypto.seal import Seal
 from holdfast.stores import segment
 
 SEAL = Seal(b"12345678", bytes(32), "aes-256-gcm", b"ns")
@@ -38,7 +37,7 @@ def test_each_algorithm_and_the_nonce_have_a_key_of_their_own(monkeypatch: pytes
     data_key = bytes(range(32))
     given: list[bytes] = []
     for name in ("AESGCM", "ChaCha20Poly1305"):
-        monkeypatch.setattr(sealing, name, given.append)
+        monkeypatch.setattr(seal_module, name, given.append)
     seal = Seal(b"12345678", data_key, "aes-256-gcm", b"ns")
     assert len({*given, seal._nonce_key, data_key}) == 4
     assert [len(key) for key in given] == [32, 32]

@@ -17,8 +17,8 @@ import holdfast
 from holdfast import Damaged, Holdfast, InvalidArgument, NotFound
 from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
+from holdfast.formats import jsonl
 from holdfast.importers import Report, import_from
-from holdfast.threads import portable
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -344,7 +344,7 @@ def test_a_line_that_somebody_wrote_anew_does_not_fit_the_digest(tmp_path: Path)
         fill(hf)
         lines = export(hf).splitlines(keepends=True)
     at = next(at for at, line in enumerate(lines) if b"message 1 " in line)
-    lines[at] = portable.written(portable.read(lines[at]))
+    lines[at] = jsonl.written(jsonl.read(lines[at]))
     with opened("memory", tmp_path) as new:
         assert bring(new, tmp_path, b"".join(lines)).ok  # the same again is the same
     rest = lines[at][len('{"crc":"00000000",') : -1].replace(b"message 1 ", b"message 9 ")
@@ -367,10 +367,10 @@ def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
 
 
 def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
-    newer = portable.Opening(format=portable.FORMAT + 1, id="x", made=0, namespace=portable.shown("default"))
+    newer = jsonl.Opening(format=jsonl.FORMAT + 1, id="x", made=0, namespace=jsonl.shown("default"))
     with opened("memory", tmp_path) as new:
         with pytest.raises(NewerFormat, match="newer Holdfast"):
-            bring(new, tmp_path, portable.written(newer))
+            bring(new, tmp_path, jsonl.written(newer))
         for other in (b"", b"{}\n", b"\x00" * 99, b'{"crc":"00000000","t":"end"}\n'):
             with pytest.raises(InvalidArgument, match="is no file"):
                 bring(new, tmp_path, other)

@@ -19,8 +19,8 @@ from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.stores.contract import Summary
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.labelling import named
-from holdfast.threads.meta import Meta
+from holdfast.threads.branches import named
+from holdfast.threads.metadata import Meta
 from tests.threads.wholes import KINDS, address
 
 FORMAT = Path(__file__).resolve().parents[2] / "docs" / "export.md"

@@ -15,7 +15,7 @@ import holdfast
 from holdfast import Conflict, Holdfast, NotFound, Retention
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
-from holdfast.threads.labelling import named
+from holdfast.threads.branches import named
 from tests.threads.wholes import KINDS, opened, seen
 
 THREADS = ("a", "b", "c\ud800", "d/e")

@@ -11,25 +11,25 @@ from zlib import crc32
 
 import msgspec
 
-from holdfast.codec import packed, text
+from holdfast.codec import jsontext, msgpack
 from holdfast.crypto import records as sealed
-from holdfast.crypto import running
-from holdfast.crypto.sealing import Seal
+from holdfast.crypto import run_records
+from holdfast.crypto.seal import Seal
+from holdfast.delta import load
 from holdfast.errors import HoldfastError
-from holdfast.records import Usage
-from holdfast.state import loading
 from holdfast.stores import records, rows, segment
 from holdfast.stores.contract import CheckpointRow, Refs, Run, Span
 from holdfast.stores.directory import records as directory
 from holdfast.stores.running import Deadline, EffectRow, Owner, Progress, RunRow
-from holdfast.threads import meta
+from holdfast.threads import metadata
+from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.texts import CORPUS
 
 KEY = rows.key(1, 1)
 CONTEXT = rows.context(KEY)
 SEAL = Seal(b"12345678", b"k" * 32, "aes-256-gcm", b"default")
-FORM = text.TextForm()
+FORM = jsontext.TextForm()
 
 _RUN = RunRow(
     thread=1,
@@ -40,7 +40,7 @@ _RUN = RunRow(
     clock="boot",
     wake_at=5,
     progress=Progress(0.5, 1.0, "half", 6),
-    result=packed.encode({"total": 3}),
+    result=msgpack.encode({"total": 3}),
 )
 _EFFECT = EffectRow(
     branch=1,
@@ -52,20 +52,20 @@ _EFFECT = EffectRow(
     arguments=b"a" * 32,
     fence=1,
     begun_at=1,
-    call=packed.encode({"a": 1}),
-    result=packed.encode([1]),
+    call=msgpack.encode({"a": 1}),
+    result=msgpack.encode([1]),
     mark="wait:k",
     deadline=Deadline("boot", 1, 2),
     usage=Usage(input=3),
     number=1,
 )
 _ROW = CheckpointRow(seq=1, id=b"i" * 16, parent=None, step=1, move=1, digest=b"d" * 32)
-_META = meta.encode(
-    meta.Meta(created_at=1, size=2, tags=("a",), metadata=packed.encode({"a": 1}), usage=Usage(input=1))
+_META = metadata.encode(
+    metadata.Meta(created_at=1, size=2, tags=("a",), metadata=msgpack.encode({"a": 1}), usage=Usage(input=1))
 )
 _REFS = Refs((Span(0, 16, 0, 2, 1, 1),), (b"v" * 32,))
 _SEGMENT = segment.draft([Run(16, 0, (b"cell", b"other"), (_REFS, Refs())), Run(18, 0, (b"x" * 300,))])
-_VALUE = packed.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
+_VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
 
 
 def _crc(data: bytes, bound: bytes = b"") -> bytes:
@@ -91,30 +91,30 @@ def read_segment(data: bytes) -> object:
 
 
 def read_meta(data: bytes) -> object:
-    return meta.checkpoint_of("name", msgspec.structs.replace(_ROW, meta=data))
+    return metadata.checkpoint_of("name", msgspec.structs.replace(_ROW, meta=data))
 
 
 def read_skeleton(data: bytes) -> object:
-    return loading.read_skeleton(msgspec.structs.replace(_ROW, skeleton=data))
+    return load.read_skeleton(msgspec.structs.replace(_ROW, skeleton=data))
 
 
 def read_text(data: bytes) -> object:
-    return text.from_text(data), text.from_texts([data, b"1"])
+    return jsontext.from_text(data), jsontext.from_texts([data, b"1"])
 
 
-_SEALED_RUN = running.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.Owner(b"key", "thread"), SEAL)
-_SEALED_EFFECT = running.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
+_SEALED_RUN = run_records.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.Owner(b"key", "thread"), SEAL)
+_SEALED_EFFECT = run_records.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
 
 
 def read_sealed(data: bytes) -> object:
-    return running.open_run(
-        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, running._run_place(_SEALED_RUN))), SEAL
+    return run_records.open_run(
+        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, run_records._run_place(_SEALED_RUN))), SEAL
     )
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = running._entry_place(_SEALED_EFFECT)
-    return running.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+    place = run_records._entry_place(_SEALED_EFFECT)
+    return run_records.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
 def read_sealed_checkpoint(data: bytes) -> object:
@@ -149,11 +149,11 @@ def _line() -> bytes:
 
 
 def _opened_run() -> bytes:
-    return SEAL.open(_SEALED_RUN.sealed, running._run_place(_SEALED_RUN))
+    return SEAL.open(_SEALED_RUN.sealed, run_records._run_place(_SEALED_RUN))
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(_SEALED_EFFECT.sealed, running._entry_place(_SEALED_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, run_records._entry_place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:
@@ -167,8 +167,8 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "segment": (read_segment, _SEGMENT),
     "meta": (read_meta, _META),
     "skeleton": (read_skeleton, msgspec.msgpack.encode((1, (1, 1), ((16, 0, 1),), 10, b"\xd4\x40\xc0"))),
-    "packed": (packed.decode, _VALUE),
-    "text": (read_text, text.to_text(_VALUE)),
+    "packed": (msgpack.decode, _VALUE),
+    "text": (read_text, jsontext.to_text(_VALUE)),
     "sealed run": (read_sealed, _opened_run()),
     "sealed entry": (read_sealed_entry, _opened_entry()),
     "sealed checkpoint": (read_sealed_checkpoint, msgspec.msgpack.encode(("label", _META, b"thread"))),

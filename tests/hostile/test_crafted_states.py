@@ -12,10 +12,10 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast.codec import packed
+from holdfast.codec import msgpack
+from holdfast.delta import salvage
+from holdfast.delta.parts import Ext, Kind, SeriesShape
 from holdfast.errors import Damaged
-from holdfast.state import salvage
-from holdfast.state.parts import Ext, Kind, SeriesShape
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import Refs, Span
 from tests.crash.bounds import held_to, soon
@@ -29,7 +29,7 @@ NODES, ITEMS = 16, 18  # logs that the first save opened
 
 def set_state(connection: sqlite3.Connection, shape: SeriesShape, *spans: Span, size: int = MUCH) -> None:
     """Make the state of checkpoint 2 a list of that shape, and of that size."""
-    body = packed.extension(Ext.SERIES, msgspec.msgpack.encode(shape))
+    body = msgpack.extension(Ext.SERIES, msgspec.msgpack.encode(shape))
     skeleton = msgspec.msgpack.encode((1, (0, 0), (), size, body))
     set_checkpoint(connection, 2, refs=Refs(spans), skeleton=skeleton)
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import CallFailed
-from holdfast.runs.failures import again
+from holdfast.runs.journal import again
 from tests.hostile.forged_records import DECODERS, decode, kept
 
 

@@ -21,7 +21,7 @@ from holdfast.importers import import_from
 from holdfast.importers.foreign import Aside, ForeignSource
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Progress, Report, run
-from holdfast.threads.labelling import named
+from holdfast.threads.branches import named
 from tests.importers import ares_source
 from tests.importers.sources import postgres_schema
 

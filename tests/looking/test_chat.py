@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.looking.chat import Chat, chat_of
 from holdfast.looking.data import data_of
-from holdfast.records import Effect
+from holdfast.types import Effect
 
 Talk = list[tuple[str, str, list[tuple[str, Any, str | None]]]]
 

@@ -9,10 +9,9 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.looking.timeline import Step, Timeline, step_of, timeline
-from holdfast.threads.labelling import named
-from holdfast.threads.meta import decode
-from holdfast.threads.placing import Placer
-from holdfast.threads.saving import Details
+from holdfast.threads.branches import Placer, named
+from holdfast.threads.metadata import decode
+from holdfast.threads.save import Details
 from tests.runs.conftest import World
 
 

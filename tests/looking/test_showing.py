@@ -25,8 +25,8 @@ from holdfast.looking.stats import stats, stored_bytes
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
-from holdfast.opening import Durability
-from holdfast.records import Lost
+from holdfast.types import Lost
+from holdfast.urls import Durability
 from tests.looking.conftest import started
 from tests.runs.conftest import World
 from tests.threads.wholes import address as address_of

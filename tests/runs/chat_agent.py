@@ -16,7 +16,7 @@ import msgspec
 
 import holdfast
 from holdfast import AsyncRun, Happened, Holdfast, NotDone, Run
-from holdfast.opening import open_store
+from holdfast.urls import open_store
 from tests.runs.sweep_faults import Countdown, counted
 
 THREAD = "chat"

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.runs import claiming
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore

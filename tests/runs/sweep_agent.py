@@ -19,7 +19,7 @@ import msgspec
 
 import holdfast
 from holdfast import AfterModel, AfterToolCall, EveryN, EverySeconds, Happened, Holdfast, Never, NotDone, Policy, Run
-from holdfast.opening import open_store
+from holdfast.urls import open_store
 from tests.runs.sweep_faults import Countdown, counted, hook_disk
 
 Layer = Literal["disk", "verbs"]

@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
-from holdfast.runs.failures import again
+from holdfast.runs.journal import again
 from holdfast.stores.contract import Store
 from tests.runs.conftest import Crash, World
 

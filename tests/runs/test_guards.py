@@ -12,7 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
-from holdfast.runs import claiming, lease, watch
+from holdfast.runs import claiming, lease
+from holdfast.runs.guards import watch
 from tests.runs.conftest import LEASE, World, stop_renewing
 
 Reply = dict[str, Any]

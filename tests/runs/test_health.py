@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, StoreFull, Worker
-from holdfast.runs import pulse
+from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
 
 DEADLINE = 30.0
@@ -72,7 +72,7 @@ def test_it_is_off_by_default(world: World) -> None:
 
 
 def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(pulse, "STALE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
     begun, end = threading.Event(), threading.Event()
 
     def handler(run: Run) -> None:
@@ -86,7 +86,7 @@ def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPat
         status, live = ask(worker.health, "/live")
         assert (status, live["running"]) == (200, 1)
         end.set()
-        monkeypatch.setattr(pulse, "STALE_SECONDS", 60.0)
+        monkeypatch.setattr(worker_module, "STALE_SECONDS", 60.0)
         wait_until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
 
 
@@ -102,9 +102,9 @@ def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.Monkey
     monkeypatch.setattr(hf._session.store, "runs", hang)
     with working(hf, concurrency=2) as worker:
         assert ask(worker.health, "/live")[0] == 200  # so far it only takes its time
-        monkeypatch.setattr(pulse, "STALE_SECONDS", 0.05)
+        monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.05)
         wait_until(lambda: ask(worker.health, "/live")[0] == 503, "the worker is known to hang")
-        monkeypatch.setattr(pulse, "STALE_SECONDS", 60.0)
+        monkeypatch.setattr(worker_module, "STALE_SECONDS", 60.0)
         end.set()
         assert ask(worker.health, "/live")[0] == 200
 
@@ -120,7 +120,7 @@ def test_one_loop_that_hangs_is_enough(world: World, monkeypatch: pytest.MonkeyP
         return looks(**options)
 
     monkeypatch.setattr(hf._session.store, "runs", hang_once)
-    monkeypatch.setattr(pulse, "STALE_SECONDS", 1.5)  # above what an idle loop waits between two looks
+    monkeypatch.setattr(worker_module, "STALE_SECONDS", 1.5)  # above what an idle loop waits between two looks
     with working(hf, concurrency=2) as worker:
 
         def is_half_dead() -> bool:
@@ -230,7 +230,7 @@ def test_a_write_that_failed_long_ago_is_forgotten_where_nothing_is_to_be_writte
     with working(hf) as worker:
         wait_until(lambda: not is_ready(worker), "it is known that nothing can be written")
         world.open().cancel("t", "nobody wants it any more")
-        monkeypatch.setattr(pulse, "STALE_SECONDS", 0.0)
+        monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
         wait_until(lambda: is_ready(worker), "the failure is forgotten")
 
 

@@ -19,8 +19,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
-from holdfast.codec.text import TextForm
-from holdfast.runs.acting import Parked
+from holdfast.codec.jsontext import TextForm
+from holdfast.runs.tool_calls import Parked
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore

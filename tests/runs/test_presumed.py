@@ -42,7 +42,7 @@ def declared(clerk: Clerk, **declaration: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def _passing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runs.acting.time.sleep", lambda _seconds: world.pass_time(1))
+    monkeypatch.setattr("holdfast.runs.tool_calls.time.sleep", lambda _seconds: world.pass_time(1))
 
 
 RERUN: list[dict[str, Any]] = [

@@ -16,8 +16,8 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Happened, LeaseHeld
-from holdfast.threads import owner
-from holdfast.threads.owner import is_dead, this_process
+from holdfast.threads import process
+from holdfast.threads.process import is_dead, this_process
 from tests.crash.nursery import Child, Nursery
 
 
@@ -180,7 +180,7 @@ def test_who_is_dead_is_told_by_more_than_a_number(monkeypatch: pytest.MonkeyPat
         assert not is_dead(elsewhere)  # nobody can know from here
     assert is_dead(replace(me, pid=(1 << 22) + 1))
     # A system that shows nobody the processes of others: being hidden is no proof of death.
-    monkeypatch.setattr(owner, "_stat", lambda pid: None)
+    monkeypatch.setattr(process, "_stat", lambda pid: None)
     assert not is_dead(me)
 
 

@@ -15,10 +15,11 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import aio_run
-from holdfast.runs import block, entering
+from holdfast.aio import run as aio_run
+from holdfast.runs import entering
+from holdfast.runs import run as run_module
 from holdfast.runs.claiming import claim
-from holdfast.runs.signals import Termination
+from holdfast.runs.termination import Termination
 
 PROGRAM = """
     import sys, signal, threading
@@ -42,7 +43,7 @@ PROGRAM = """
 def _as_at_the_start(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Blocks that other tests entered and never left, as a process that dies does, are still listening."""
     termination = Termination()
-    monkeypatch.setattr(block, "termination", termination)
+    monkeypatch.setattr(run_module, "termination", termination)
     monkeypatch.setattr(aio_run, "termination", termination)
     previous = signal.signal(signal.SIGTERM, signal.SIG_DFL)
     yield

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast import Holdfast, Run
 from holdfast.runs import worker as working
-from holdfast.runs.stop import Stop
+from holdfast.runs.worker import Stop
 
 PATIENCE = 30.0
 NEVER = 3600.0

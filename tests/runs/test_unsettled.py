@@ -127,7 +127,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
 def test_an_owner_that_may_live_is_not_forgotten_when_its_run_is_ended(
     world: World, bank: Bank, monkeypatch: pytest.MonkeyPatch, how: str
 ) -> None:
-    monkeypatch.setattr("holdfast.runs.acting.time.sleep", lambda _seconds: world.pass_time(1))
+    monkeypatch.setattr("holdfast.runs.tool_calls.time.sleep", lambda _seconds: world.pass_time(1))
 
     def probe(amount: int) -> NotDone:
         bank.probes.append(world.clock().now)

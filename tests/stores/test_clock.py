@@ -11,7 +11,7 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.errors import LeaseHeld, StoreError
 from holdfast.stores import clock
 from holdfast.stores.contract import Store

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore

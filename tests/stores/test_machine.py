@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore

@@ -27,7 +27,7 @@ from holdfast import (
 )
 from holdfast.errors import StoreError
 from holdfast.stores.memory import MemoryStore
-from holdfast.threads import owner
+from holdfast.threads import process
 from tests.stores.postgres.server import address_at, database, schema_of
 from tests.threads.planting import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
 from tests.threads.wholes import change_blob, flip
@@ -448,7 +448,7 @@ def test_nobody_waits_for_a_worker_that_is_dead(monkeypatch: pytest.MonkeyPatch)
         run = block.__enter__()
         with pytest.raises(LeaseHeld):
             hf.erase("t")
-        monkeypatch.setattr(owner, "is_dead", bool)
+        monkeypatch.setattr(process, "is_dead", bool)
         assert hf.erase("t").threads == ("t",)
         assert run._core._lease is not None
         run._core._lease.stop()

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
-from holdfast.records import Checkpoint
-from holdfast.threads.labelling import named
+from holdfast.threads.branches import named
+from holdfast.types import Checkpoint
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, state_at
 
 

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.stores.contract import CheckpointRow, Store
-from holdfast.threads.line import Line, branch_of
+from holdfast.threads.ancestry import Line, branch_of
 
 
 def rewound(hf: Holdfast, seed: int) -> int:

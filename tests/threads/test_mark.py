@@ -11,8 +11,8 @@ import pytest
 
 import holdfast
 from holdfast import Cipher, InvalidArgument
-from holdfast.threads import marking
-from holdfast.threads.integrity import verify
+from holdfast.threads import fingerprint
+from holdfast.threads.verify import verify
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, shown, state_at
 
@@ -180,7 +180,7 @@ def test_a_thread_that_is_dropped_meanwhile_is_not_in_it(tmp_path: Path) -> None
                     hf.thread("a").drop()
                 return found
 
-            text = marking.mark(shown(store, threads=listed), "default")
+            text = fingerprint.mark(shown(store, threads=listed), "default")
             assert [line.startswith('["b"') for line in text.splitlines()[1:-1]] == [True]
 
 
@@ -201,7 +201,7 @@ def test_whatever_a_text_says_it_is_compared_or_refused(line: str) -> None:
         hf.thread("t").save({"n": 1})
         first = hf.mark().splitlines()[0]
         body = f"{first}\n{line}\n"
-        text = f"{body}{marking._signature(hf._session.store, body)}\n"
+        text = f"{body}{fingerprint._signature(hf._session.store, body)}\n"
         try:
             (problem,) = hf.verify(mark=text).problems
             assert len(problem.seqs) <= 10_000

@@ -7,14 +7,14 @@ from typing import Any
 import pytest
 
 from holdfast import AlreadyExists, Conflict, Holdfast, Retention
+from holdfast.delta.base import Base
+from holdfast.delta.load import load_base, state_of
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.redaction import Redaction
-from holdfast.state.base import Base
-from holdfast.state.loading import load_base, state_of
 from holdfast.stores.contract import CheckpointRow, Commit, Position
-from holdfast.threads import meta as metas
-from holdfast.threads.placing import Placer
-from holdfast.threads.saving import checked_details
+from holdfast.threads import metadata as metas
+from holdfast.threads.branches import Placer
+from holdfast.threads.save import checked_details
 
 
 def message(number: int) -> str:

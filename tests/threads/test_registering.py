@@ -10,12 +10,12 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.state.draft import LogKind, log_kind
+from holdfast.delta.draft import LogKind, log_kind
 from holdfast.stores.contract import Problem
 from holdfast.stores.directory import lines, records
 from holdfast.stores.directory.space import group, sealed
 from holdfast.stores.memory.store import MemoryStore
-from holdfast.threads.integrity import verify
+from holdfast.threads.verify import verify
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, address, opened, shown, state_at
 

@@ -11,13 +11,13 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, Looked
-from holdfast.state.draft import LogKind, log_kind
+from holdfast.delta.draft import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.running import RunRow
-from holdfast.threads.covering import Covered
-from holdfast.threads.integrity import verify
+from holdfast.threads.intervals import Covered
 from holdfast.threads.soundness import Examiner
+from holdfast.threads.verify import verify
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast.errors import Damaged
-from holdfast.threads.integrity import verify
+from holdfast.threads.verify import verify
 from tests.threads.wholes import KINDS, fill, opened, shown, state_at
 
 

@@ -14,8 +14,8 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-from holdfast.records import Checkpoint, Effect, Lost, Question
 from holdfast.redaction import Redaction
+from holdfast.types import Checkpoint, Effect, Lost, Question
 from holdfast.ui.redacting import _FIELDS, Redacting
 from tests.ui import scene
 from tests.ui.conftest import Page, hidden

@@ -20,8 +20,8 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import Any
 
 from holdfast.errors import Unsupported
-from holdfast.records import Usage
-from holdfast.runs.usage import counted
+from holdfast.runs.guards.usage import counted
+from holdfast.types import Usage
 
 
 def plain(reply: object) -> Any:

@@ -11,7 +11,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.looking.nearest import existing
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

@@ -20,8 +20,8 @@ from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.references import Found, find
 from holdfast.looking.timeline import timeline
+from holdfast.text import shown
 from holdfast.threads.diff import Change, diff
-from holdfast.threads.references import shown
 
 _MARKS: dict[str, tuple[str, Colour]] = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 

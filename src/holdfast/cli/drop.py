@@ -16,7 +16,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import LeaseHeld
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

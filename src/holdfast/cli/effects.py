@@ -29,7 +29,7 @@ from holdfast.looking.references import find, split
 from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import step_of
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Effect
+from holdfast.types import Effect
 
 _ACTING = ("idempotent", "irreversible")
 _PAGE = 500

@@ -20,9 +20,9 @@ from holdfast.cli.wording import worded
 from holdfast.errors import ErasePending, InvalidArgument
 from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
-from holdfast.records import Erased
-from holdfast.threads import erasing
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads import erase
+from holdfast.types import Erased
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -47,7 +47,7 @@ def run(arguments: Namespace) -> int:
         if arguments.thread is not None and not arguments.yes:
             existing(hf, arguments.thread)  # with --yes: a call that was cut off is given again, and has to go on
         with bar("looking"):
-            told = erasing.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
+            told = erase.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
         if not arguments.json:
             for name in told.threads:
                 put(f"{shown(name)} would be erased")

@@ -26,7 +26,7 @@ from holdfast.exporters import Exported, export_html, export_jsonl, export_markd
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.looking.references import find, split
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 _TRANSCRIPTS = {"markdown": export_markdown, "html": export_html}
 _FORMATS = ("jsonl", "otel", *_TRANSCRIPTS)

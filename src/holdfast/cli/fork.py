@@ -15,7 +15,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import in_file
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.looking.references import find
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

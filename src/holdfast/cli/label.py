@@ -15,8 +15,8 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.naming import checkpoint_data, described
 from holdfast.cli.store import add_store, open_existing
 from holdfast.looking.references import find
-from holdfast.threads.labelling import named
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.branches import named
 
 
 def declare(parser: ArgumentParser) -> None:

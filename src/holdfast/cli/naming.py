@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.records import Checkpoint
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.types import Checkpoint
 
 
 def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:

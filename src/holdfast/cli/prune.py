@@ -19,7 +19,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import InvalidArgument, NotFound, Protected
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.threads.references import shown
+from holdfast.text import shown
 from holdfast.threads.retention import Pruned, Retention
 
 

@@ -15,8 +15,8 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, existing
 from holdfast.handle import open as open_handle
-from holdfast.keeping import untouched
-from holdfast.threads.integrity import Looked
+from holdfast.maintenance import untouched
+from holdfast.threads.verify import Looked
 
 
 def declare(parser: ArgumentParser) -> None:

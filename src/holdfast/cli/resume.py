@@ -22,11 +22,11 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
 from holdfast.looking.nearest import existing as existing_thread
-from holdfast.records import Question
-from holdfast.runs.handlers import guards_of
-from holdfast.runs.invoking import is_async
+from holdfast.runs.drivers import is_async
+from holdfast.runs.worker import guards_of
 from holdfast.stores.running import RunRow
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.types import Question
 
 Handlers = dict[str, Callable[[Any], Any]]
 

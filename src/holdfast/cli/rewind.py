@@ -19,7 +19,7 @@ from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.references import find
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

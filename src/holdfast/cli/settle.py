@@ -14,7 +14,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import FORM, given
 from holdfast.looking.nearest import existing
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

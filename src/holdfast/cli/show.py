@@ -30,10 +30,10 @@ from holdfast.looking.printable import line
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Checkpoint, Effect
 from holdfast.runs.journal import open_entries
 from holdfast.runs.recovery import effect_of
-from holdfast.threads.line import branch_of
+from holdfast.threads.ancestry import branch_of
+from holdfast.types import Checkpoint, Effect
 
 
 def declare(parser: ArgumentParser) -> None:

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.opening import _default_path, path_of
+from holdfast.urls import _default_path, path_of
 
 
 def add_store(parser: ArgumentParser) -> None:

@@ -12,7 +12,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, address, open_store
 from holdfast.cli.values import FORM, given
 from holdfast.errors import InvalidArgument
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def declare(parser: ArgumentParser) -> None:

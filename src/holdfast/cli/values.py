@@ -6,8 +6,8 @@ import json
 import sys
 from typing import Any
 
-from holdfast.codec import packed
-from holdfast.codec.text import from_text
+from holdfast.codec import msgpack
+from holdfast.codec.jsontext import from_text
 from holdfast.errors import Damaged, InvalidArgument
 
 FORM = "JSON, @FILE for what is in a file, or - for stdin"
@@ -51,7 +51,7 @@ def _read(data: bytes, what: str, hint: str | None = None) -> Any:
         raise InvalidArgument(f"{what} is not JSON{place}{quoted}") from None
     try:
         # Beside JSON: what it has no words for, as a directory store writes it.
-        return packed.decode(from_text(data.strip()))
+        return msgpack.decode(from_text(data.strip()))
     except Damaged:
         raise InvalidArgument(
             f"{what} holds a $ form that is none, a number that is too large, or NaN; docs/format.md has the forms"

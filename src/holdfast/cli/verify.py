@@ -16,7 +16,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import InvalidArgument
-from holdfast.threads.integrity import Looked, Report
+from holdfast.threads.verify import Looked, Report
 
 
 def declare(parser: ArgumentParser) -> None:

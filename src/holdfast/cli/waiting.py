@@ -21,7 +21,7 @@ from holdfast.looking.attention import waiting
 from holdfast.looking.commands import Commands
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
-from holdfast.records import Question
+from holdfast.types import Question
 
 
 def declare(parser: ArgumentParser) -> None:

@@ -1,26 +1,170 @@
-"""States of the user's own classes: to values the codec takes, and back by the type the user names.
-
-Stored data never names a class; `type=` does, at the call. msgspec converts dataclasses, structs, attrs classes and
-enums, pydantic its own models. Both are made for messages from outside, so they coerce, drop and rename as they see
-fit; `StateType.to_plain` therefore makes the way back at once and compares, and what differs is refused.
-"""
+"""Convert a user's classes to plain values and back."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from datetime import date, datetime, time, timedelta
+from collections.abc import Iterable, Mapping
+from datetime import date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from typing import Any, Final, get_origin, is_typeddict
 from uuid import UUID
 
 import msgspec
 
-from holdfast.codec.check import key_step, type_name
-from holdfast.codec.fields import find_unstorable, has_fields, is_pydantic
-from holdfast.codec.leftover import left_over
-from holdfast.codec.sameness import difference, settled
+from holdfast.codec.msgpack import encode
+from holdfast.codec.storable import LEAVES, attributes, find_unstorable, has_fields, is_pydantic, key_step, type_name
 from holdfast.errors import InvalidArgument, Unsupported
+
+_BEFORE: Final = ("before", "wrap", "plain")
+
+
+def left_over(plain: Any, state: Any, path: str = "$") -> str | None:
+    """The path of the first stored field that `state`, made of `plain`, does not have; None if it has them all."""
+    kind = type(state)
+    if kind in LEAVES:
+        return None
+    if has_fields(kind):
+        return _of_fields(plain, state, path)
+    if type(plain) is dict and issubclass(kind, dict):
+        if len(plain) > len(state):
+            return path + key_step(next(key for key in plain if key not in state))
+        return _first((item, state[key], path + key_step(key)) for key, item in plain.items() if key in state)
+    if isinstance(plain, list | tuple) and issubclass(kind, list | tuple):
+        return _first((item, state[at], f"{path}[{at}]") for at, item in enumerate(plain) if at < len(state))
+    return None
+
+
+def _of_fields(plain: Any, state: Any, path: str) -> str | None:
+    kind = type(state)
+    if is_pydantic(kind):
+        if getattr(kind, "__pydantic_root_model__", False):
+            return left_over(plain, state.root, path)
+        if _decides_itself(kind):
+            return None
+    if isinstance(state, msgspec.Struct):
+        tag = state.__struct_config__.tag_field
+        fields = dict(zip(state.__struct_encode_fields__, msgspec.structs.astuple(state), strict=True))
+        fields = fields if tag is None else {tag: None, **fields}
+        if isinstance(plain, list | tuple):  # array_like: its fields are told by their places
+            if len(plain) > len(fields):
+                return f"{path}[{len(fields)}]"
+            values = zip(plain, fields.values(), strict=False)
+            return _first((item, value, f"{path}[{at}]") for at, (item, value) in enumerate(values))
+    else:
+        fields = attributes(state)
+    if type(plain) is not dict:
+        return None
+    unknown = next((key for key in plain if key not in fields), None)
+    if unknown is not None:
+        return path + key_step(unknown)
+    return _first((item, fields[key], path + key_step(key)) for key, item in plain.items())
+
+
+def _decides_itself(model: Any) -> bool:
+    """Whether a pydantic model looks at what it is given before its fields do: it may know older ones."""
+    found = model.__pydantic_decorators__
+    validators = (*found.model_validators.values(), *found.field_validators.values())
+    return any(validator.info.mode in _BEFORE for validator in validators)
+
+
+def _first(pairs: Iterable[tuple[Any, Any, str]]) -> str | None:
+    for item, value, path in pairs:
+        found = left_over(item, value, path)
+        if found is not None:
+            return found
+    return None
+
+
+_ZONES_OF_PYDANTIC: Final = "pydantic_core._pydantic_core"
+_CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
+
+
+def difference(state: Any, back: Any, path: str = "$") -> None:
+    """Raise `Unsupported`, with the path, at the first place where what came back is not what was there."""
+    kind = type(state)
+    if type(back) is not kind:
+        raise Unsupported(
+            path,
+            f"a {type_name(kind)} would come back as {type_name(type(back))}; say in the type what is there, "
+            "or store what the type says",
+        )
+    if state is back:
+        return
+    if kind in LEAVES or kind in _CLOCKS:
+        same = _bytes(state, path) == _bytes(back, path)
+    elif kind is bytearray:
+        same = state == back
+    elif has_fields(kind):
+        same = _compare_fields(state, back, path)
+    elif issubclass(kind, dict):
+        same = _compare_dicts(state, back, path)
+    elif issubclass(kind, (list, tuple)):
+        same = len(state) == len(back)
+        for index, (left, right) in enumerate(zip(state, back, strict=False)):
+            difference(left, right, f"{path}[{index}]")
+    elif issubclass(kind, (set, frozenset)):
+        same = _compare_sets(state, back, path)
+    else:  # an enum's member comes back as itself, or as another one
+        same = False
+    if not same:
+        raise Unsupported(path, f"a {type_name(kind)} would not come back equal")
+
+
+def settled(value: Any) -> Any:
+    """A datetime or time as the codec can store it, where it comes from pydantic's parser.
+
+    pydantic gives what it parses a fixed-offset zone of a private class. Refusing it would refuse most models ever
+    read from JSON; `datetime.timezone` of the same offset stands for it.
+    """
+    if type(value) in _CLOCKS and type(value.tzinfo).__module__ == _ZONES_OF_PYDANTIC:
+        offset: timedelta | None = value.tzinfo.utcoffset(None)
+        if offset is not None:
+            return value.replace(tzinfo=timezone(offset))
+    return value
+
+
+def _bytes(value: Any, path: str) -> bytes:
+    try:
+        return encode(settled(value))
+    except Unsupported as error:
+        raise Unsupported(path, error.problem) from error
+
+
+def _compare_fields(state: Any, back: Any, path: str) -> bool:
+    before, after = attributes(state), attributes(back)
+    for name, item in before.items():
+        if name not in after:
+            raise Unsupported(path + key_step(name), "would be lost: the type does not store it")
+        difference(item, after[name], path + key_step(name))
+    return len(before) == len(after)
+
+
+def _compare_dicts(state: dict[Any, Any], back: dict[Any, Any], path: str) -> bool:
+    if len(state) != len(back):
+        return False
+    for (key, item), (other, again) in zip(state.items(), back.items(), strict=True):
+        step = path + key_step(key)
+        difference(key, other, step)
+        difference(item, again, step)
+    return True
+
+
+def _compare_sets(state: Any, back: Any, path: str) -> bool:
+    if len(state) != len(back):
+        return False
+    # The order of two equal sets may differ. NaN, alone or in a tuple, finds no partner: what is left over on both
+    # sides is compared as it comes.
+    others = {item: item for item in back}
+    left: list[Any] = []
+    for item in state:
+        if item in others:
+            difference(item, others.pop(item), path)
+        else:
+            left.append(item)
+    for item, other in zip(left, others, strict=True):
+        difference(item, other, path)
+    return True
+
 
 _NATIVE: Final = (bytes, datetime, date, time, timedelta, UUID, Decimal)
 _PLACE: Final = re.compile(r" - at `(?:key in )?(\$[^`]*)`$")

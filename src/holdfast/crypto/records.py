@@ -1,23 +1,127 @@
-"""Records ⇄ what of them an encrypted store is given.
-
-What a store works with stays in clear: numbers, times, statuses, references. All else is sealed, and what is in clear
-is authenticated with it: a record opens only beside the fields that it was sealed with, and in its place. Only what a
-store changes by itself is not (`running.py`).
-"""
+"""Seal and open the records of checkpoints, cells and blobs."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import struct
-from typing import Final, NamedTuple
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.crypto.packing import encode, hidden, packed, shown, text_of, unpacked, utf8
-from holdfast.crypto.sealing import Seal, key_id
-from holdfast.errors import Damaged
-from holdfast.records import UNREADABLE
-from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, Summary
+from holdfast.crypto.keyring import Ring
+from holdfast.crypto.seal import Seal, is_sealed, key_id
+from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
+from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, SharedValue, Summary
+from holdfast.stores.hashing import Hasher
+from holdfast.types import UNREADABLE
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+# What begins a text that is sealed: no text that a store is given in clear starts so.
+_TEXT: Final = "\x01sealed:"
+
+_MIN: Final = -(1 << 63)
+_MAX: Final = (1 << 64) - 1
+
+_encode = msgspec.msgpack.Encoder().encode
+
+
+def encode(value: object) -> bytes:
+    """`Damaged` for numbers that no store takes: they are from one that somebody forged."""
+    try:
+        return _encode(value)
+    except OverflowError as error:
+        raise Damaged("a record holds a number that is none of ours") from error
+
+
+# -- texts in fields that hold nothing else --------------------------------------------------------------------------
+
+
+def shown(sealed: bytes) -> str:
+    return _TEXT + base64.b64encode(sealed).decode()
+
+
+def hidden(text: str, seal: Seal, place: bytes) -> bytes:
+    if not text.startswith(_TEXT):
+        raise NotEncrypted("the store holds a text that is not encrypted, which is refused with a cipher")
+    try:
+        sealed = base64.b64decode(text[len(_TEXT) :], validate=True)
+    except ValueError as error:
+        raise Damaged("an encrypted text cannot be read") from error
+    if key_id(sealed) != seal.id:
+        raise Damaged("an encrypted text was put in another one's place")
+    return seal.open(sealed, place)
+
+
+# -- structs ---------------------------------------------------------------------------------------------------------
+
+_PLAIN: Final = b"\0"
+_ESCAPED: Final = b"\1"
+
+
+def packed(said: msgspec.Struct) -> bytes:
+    try:
+        return _PLAIN + encode(said)
+    except UnicodeEncodeError:
+        # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
+        return _ESCAPED + encode(_each_text(said, _escape))
+
+
+def unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
+    try:
+        said = decode(packed[1:])
+        return _each_text(said, _unescape) if packed[:1] == _ESCAPED else said
+    except UNREADABLE as error:
+        raise Damaged("an encrypted record cannot be read") from error
+
+
+def _each_text(said: S, change: Callable[[str], str]) -> S:
+    texts = {name: change(value) for name in said.__struct_fields__ if isinstance(value := getattr(said, name), str)}
+    return replace(said, **texts)
+
+
+def _escape(text: str) -> str:
+    return utf8(text).decode("latin-1")
+
+
+def _unescape(text: str) -> str:
+    return text_of(text.encode("latin-1"))
+
+
+def utf8(text: str) -> bytes:
+    return text.encode("utf-8", "surrogatepass")
+
+
+def text_of(data: bytes) -> str:
+    return data.decode("utf-8", "surrogatepass")
+
+
+# -- what is in clear ------------------------------------------------------------------------------------------------
+
+
+def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, Any], ...]:
+    fields = msgspec.structs.fields(kind)
+    return tuple([(field.name, field.default) for field in fields if field.name not in without])
+
+
+def clear(row: msgspec.Struct, fields: tuple[tuple[str, Any], ...]) -> bytes:
+    """The fields that are not as they are by default: one that comes to be later leaves older records as they are."""
+    said = [(name, _spelled(value)) for name, default in fields if (value := getattr(row, name)) != default]
+    return encode(said)
+
+
+def _spelled(value: object) -> object:
+    if isinstance(value, str):
+        return utf8(value)
+    if isinstance(value, int) and not _MIN <= value <= _MAX:
+        return b"%d" % value  # the store is to refuse it
+    if isinstance(value, msgspec.Struct):
+        return [_spelled(each) for each in msgspec.structs.astuple(value)]
+    return value
+
 
 _CELL: Final = struct.Struct("<5sqq")
 
@@ -147,3 +251,67 @@ def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Owne
 
 def _thread_place(name: str) -> bytes:
     return b"thread\0" + utf8(name)
+
+
+# A piece with its seal has to fit into the 8 MiB that stores take.
+_PIECE: Final = (8 << 20) - 64
+
+
+class KeyedHashing:
+    """Addresses and digests that say nothing to whoever has not the keys."""
+
+    def __init__(self, ring: Ring) -> None:
+        self._ring = ring
+
+    def address(self, data: bytes) -> bytes:
+        """That of the sealed bytes, which a handle makes always alike: stores check what they read by it."""
+        return _address(sealed_pieces(data, self._ring.records))
+
+    def signature(self) -> Hasher:
+        return self._ring.signature()
+
+
+def seal_value(value: SharedValue, seal: Seal) -> SharedValue:
+    """A value as it is stored. One that is sealed already, as copies bring it, stays as it is: so does its address.
+
+    The address depends on algorithm, compressor and key. `InvalidArgument` if it is not that of what would be stored:
+    nobody could read it there. `Damaged` if it was sealed by another key.
+    """
+    if value.pieces and is_sealed(value.pieces[0]) and _address(value.pieces) == value.digest:
+        open_value(value.digest, value.pieces, seal)
+        return value
+    pieces = sealed_pieces(b"".join(value.pieces), seal)
+    if _address(pieces) != value.digest:
+        raise InvalidArgument(
+            f"shared value {value.digest.hex()} was addressed under another key, algorithm or compressor than it would "
+            "be stored with, and could not be found again; nothing was stored"
+        )
+    return SharedValue(value.digest, pieces)
+
+
+def open_value(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:
+    opened: list[bytes] = []
+    for index, piece in enumerate(sealed):
+        if key_id(piece) != seal.id:
+            raise Damaged(f"shared value {digest.hex()} was put in another one's place")
+        opened.append(seal.open(piece, value_place(index, len(sealed))))
+    return opened
+
+
+def sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
+    """A shared value, cut and sealed."""
+    view = memoryview(data)
+    starts = range(0, len(data), _PIECE)
+    return tuple(
+        [
+            seal.seal(bytes(view[start : start + _PIECE]), value_place(index, len(starts)))
+            for index, start in enumerate(starts)
+        ]
+    )
+
+
+def _address(pieces: Iterable[bytes]) -> bytes:
+    hasher = hashlib.sha256()
+    for piece in pieces:
+        hasher.update(piece)
+    return hasher.digest()

@@ -1,8 +1,4 @@
-"""A store behind a cipher: what it is given is sealed, what it gives back is opened. Any store can be behind it.
-
-Maintenance needs no key: what refers to what, and how much, is in clear, and cells are sealed one by one, so segments
-are merged and swept without being opened.
-"""
+"""SealedStore: a store whose contents are encrypted."""
 
 from __future__ import annotations
 
@@ -11,16 +7,13 @@ from typing import Literal
 
 from msgspec.structs import replace
 
-from holdfast.crypto import records, running
-from holdfast.crypto.numbering import Numbering
-from holdfast.crypto.owners import Owners
-from holdfast.crypto.passing import Passed
-from holdfast.crypto.records import Owner
-from holdfast.crypto.ring import Ring
-from holdfast.crypto.runs import SealedRuns
-from holdfast.crypto.sealing import Seal, key_id
-from holdfast.crypto.unused import KEYS_LEFT, key_in_clear, remove_unused
-from holdfast.crypto.values import KeyedHashing, open_value, seal_value
+from holdfast.crypto import records, run_records
+from holdfast.crypto.entry_numbers import Numbering
+from holdfast.crypto.keyring import Ring
+from holdfast.crypto.records import KeyedHashing, Owner, open_value, seal_value
+from holdfast.crypto.run_records import Passed, SealedRuns
+from holdfast.crypto.seal import Seal, key_id
+from holdfast.crypto.thread_keys import KEYS_LEFT, Owners, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
@@ -382,13 +375,13 @@ class SealedStore:
 
     def _entry_sealed_by(self, seal: Seal, row: EffectRow, due: int) -> EffectRow:
         token = None if row.mark is None else self._ring.token(b"mark", row.mark)
-        return running.seal_entry(row, due, token, seal)
+        return run_records.seal_entry(row, due, token, seal)
 
     def _open_entry(self, thread: int, row: EffectRow) -> EffectRow:
         opened, due = self._entry_of(thread, row)
         self._numbering.check(thread, row.number, due, lambda other: self._entry_of(thread, other).due)
         return opened
 
-    def _entry_of(self, thread: int, row: EffectRow) -> running.OpenedEntry:
+    def _entry_of(self, thread: int, row: EffectRow) -> run_records.OpenedEntry:
         id = key_id(row.sealed)
-        return running.open_entry(row, self._owners.seal(thread, id))
+        return run_records.open_entry(row, self._owners.seal(thread, id))

@@ -16,14 +16,14 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import _kin
-from holdfast.records import Checkpoint, Effect, Usage
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import open_entries
 from holdfast.runs.recovery import effect_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.threads.line import Line, branch_of
-from holdfast.threads.meta import decode, moment
+from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.metadata import decode, moment
+from holdfast.types import Checkpoint, Effect, Usage
 
 _PAGE: Final = 200
 _ACTING: Final = ("idempotent", "irreversible")

@@ -13,21 +13,19 @@ from typing import Final
 
 import msgspec
 
+from holdfast.delta.load import reachable, read_skeleton
 from holdfast.errors import Damaged, HoldfastError, NotFound
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, written_to
+from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now
-from holdfast.state.loading import read_skeleton
-from holdfast.state.reach import reachable
 from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow
 from holdfast.stores.walking import walk
-from holdfast.threads import portable
-from holdfast.threads.copying import run_of
-from holdfast.threads.gathering import Gathered
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.replica import Gathered, run_of
 from holdfast.threads.soundness import Examiner
 
 _PAGE: Final = 200
@@ -87,11 +85,11 @@ class _Exporting:
         self._write = write
         store = self._store
         self._put(
-            portable.Opening(
-                format=portable.FORMAT,
+            jsonl.Opening(
+                format=jsonl.FORMAT,
                 id=uuid.uuid4().hex,
                 made=now(),
-                namespace=portable.shown(self._namespace),
+                namespace=jsonl.shown(self._namespace),
                 keyed=store.hashing is not PLAIN,
             )
         )
@@ -100,7 +98,7 @@ class _Exporting:
         for done, number in enumerate(order):
             self._tell("exporting", done, len(order))
             self._thread(number)
-        self._put(portable.Closing(threads=self._threads, checkpoints=self._checkpoints))
+        self._put(jsonl.Closing(threads=self._threads, checkpoints=self._checkpoints))
         self._tell("exporting", len(order), len(order))
         return Exported(
             threads=self._threads,
@@ -220,29 +218,29 @@ class _Exporting:
     def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
         number, position = thread.position.thread, thread.position
         self._put(
-            portable.ThreadLine(
+            jsonl.ThreadLine(
                 number=number,
-                name=portable.shown(thread.name),
+                name=jsonl.shown(thread.name),
                 last=position.last,
                 head=position.head,
                 move=position.move,
-                summary=portable.shown(msgspec.to_builtins(thread.summary)),
+                summary=jsonl.shown(msgspec.to_builtins(thread.summary)),
             )
         )
         begun = self._lines
         for row in self._rows(number, position.last):
             self._cells(number, row.seq, row, strays.get(row.seq, ()))
-            self._put(portable.checkpoint_line(row))
+            self._put(jsonl.checkpoint_line(row))
             self._checkpoints += not row.deleted
         after = 0
         while after < entries:
             for entry in self._store.effects(number, after=after, limit=min(_PAGE, entries - after)):
-                self._put(portable.entry_line(entry))
+                self._put(jsonl.entry_line(entry))
                 after = entry.number
                 self._entries += 1
         if run is not None:
-            self._put(portable.run_line(run, held=run.status == "running" and not is_free(self._store, run)))
-        self._put(portable.DoneLine(number=number, lines=self._lines - begun))
+            self._put(jsonl.run_line(run, held=run.status == "running" and not is_free(self._store, run)))
+        self._put(jsonl.DoneLine(number=number, lines=self._lines - begun))
         self._threads += 1
 
     def _rows(self, number: int, last: int) -> Iterator[CheckpointRow]:
@@ -256,12 +254,12 @@ class _Exporting:
 
     def _cells_only(self, number: int, strays: dict[int, list[Span]]) -> None:
         """A thread that is not to be written, was dropped, or is damaged: others use cells of it."""
-        name = portable.shown(f"cells of thread {number}")
-        self._put(portable.ThreadLine(number=number, name=name, last=max(strays), gone=True))
+        name = jsonl.shown(f"cells of thread {number}")
+        self._put(jsonl.ThreadLine(number=number, name=name, last=max(strays), gone=True))
         begun = self._lines
         for seq in sorted(strays):
             self._cells(number, seq, None, strays[seq])
-        self._put(portable.DoneLine(number=number, lines=self._lines - begun))
+        self._put(jsonl.DoneLine(number=number, lines=self._lines - begun))
 
     def _cells(self, number: int, seq: int, row: CheckpointRow | None, strays: Sequence[Span]) -> None:
         """What comes with a commit, shared values first."""
@@ -274,15 +272,15 @@ class _Exporting:
         named += [refs for run in runs for refs in run.refs]
         for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
             if digest not in self._values:
-                for line in portable.value_lines(digest, self._store.value(digest)):
+                for line in jsonl.value_lines(digest, self._store.value(digest)):
                     self._put(line)
                 self._values.add(digest)
         for run in runs:
-            for cell in portable.cell_lines(seq, run):
+            for cell in jsonl.cell_lines(seq, run):
                 self._put(cell)
 
-    def _put(self, line: portable.AnyLine) -> None:
-        data = portable.written(line)
+    def _put(self, line: jsonl.AnyLine) -> None:
+        data = jsonl.written(line)
         self._write(data)
         self._bytes += len(data)
         self._lines += 1

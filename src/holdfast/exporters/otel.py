@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime
 from typing import Any, Final
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Damaged, NotFound
 from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.otel_messages import talk_of
@@ -22,12 +22,12 @@ from holdfast.handle import Holdfast
 from holdfast.looking.calls import usage_of
 from holdfast.looking.data import data_of
 from holdfast.looking.references import find
-from holdfast.records import Usage
 from holdfast.redaction import Redaction
-from holdfast.runs.usage import cache_written
+from holdfast.runs.guards.usage import cache_written
 from holdfast.stores.contract import Problem
 from holdfast.stores.running import EffectRow
-from holdfast.threads.meta import moment
+from holdfast.threads.metadata import moment
+from holdfast.types import Usage
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 THREAD: Final = "holdfast.thread"
@@ -107,7 +107,7 @@ class _Exporting:
             return  # the conversation tells that its journal cannot be read
 
     def _call(self, conversation: Told, row: EffectRow) -> Attributes:
-        reply = None if row.result is None else self._gatherer.redacted(packed.decode(row.result))
+        reply = None if row.result is None else self._gatherer.redacted(msgpack.decode(row.result))
         outputs, reasons = outputs_of(reply)
         attributes: Attributes = {
             "gen_ai.operation.name": "chat",

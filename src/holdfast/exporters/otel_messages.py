@@ -10,7 +10,7 @@ import msgspec
 from holdfast.exporters.media import Media, media_of
 from holdfast.looking.chat import _messages_of, chat_of
 from holdfast.looking.dialects import Answered, Asked, Piece, said_by, unwrapped
-from holdfast.records import Effect
+from holdfast.types import Effect
 
 _ITEMS: Final = ("reasoning", "function_call", "message")  # of OpenAI's responses: several make a reply
 _FINISHED: Final = {

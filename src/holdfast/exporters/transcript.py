@@ -17,9 +17,9 @@ from holdfast.handle import Holdfast
 from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, _parts, chat_of
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import shortened
-from holdfast.records import Effect, Usage
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Problem
+from holdfast.types import Effect, Usage
 
 IN_DOUBT: Final = "in doubt"
 DOUBT_TOLD: Final = "in doubt: nobody knows whether it happened"

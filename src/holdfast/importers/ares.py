@@ -21,7 +21,7 @@ from holdfast.importers.foreign_file import Fields, entries, moment_of_seconds, 
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
-from holdfast.records import UNREADABLE, Status
+from holdfast.types import UNREADABLE, Status
 
 _CHECKPOINT: Final = re.compile(r"(.+)_([0-9]{1,20})\.json", re.DOTALL)
 _POINTER: Final = re.compile(r"(.+)_latest\.json", re.DOTALL)

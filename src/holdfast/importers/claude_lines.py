@@ -11,7 +11,7 @@ from typing import Any, BinaryIO, Final
 
 import msgspec
 
-from holdfast.codec import check
+from holdfast.codec import storable
 from holdfast.errors import Unsupported
 from holdfast.importers.foreign_file import as_object, object_of, open_file, shown_name
 from holdfast.importers.frame import Unusable
@@ -102,7 +102,7 @@ class Line(msgspec.Struct, frozen=True):
             message = as_object(self.members.get("message"), "its message")
             found = {"role": self.kind, **message, "line": rest}
         try:
-            check.check(found, _AROUND_A_MESSAGE)
+            storable.check(found, _AROUND_A_MESSAGE)
         except Unsupported as error:
             raise Unusable(str(error)) from None
         return found

@@ -22,7 +22,7 @@ from holdfast.importers.foreign_file import moment_of_text
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.lineage import Lineage, waits_for
-from holdfast.records import Usage
+from holdfast.types import Usage
 
 _TOLD: Final = ("sessionId", "cwd", "gitBranch", "version", "permissionMode", "agentId")
 

@@ -31,7 +31,7 @@ from holdfast.importers.foreign_file import (
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
 from holdfast.importers.frame import Unusable
 from holdfast.importers.options import Options
-from holdfast.records import UNREADABLE, Usage
+from holdfast.types import UNREADABLE, Usage
 
 _FOLDER: Final = "checkpoints"
 _LATEST: Final = "latest.json"

@@ -11,7 +11,8 @@ from typing import Final, Protocol
 
 import msgspec
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
+from holdfast.delta.base import Base
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.importers.foreign_record import Entry, Record, Remark, Unreadable
@@ -19,11 +20,10 @@ from holdfast.importers.foreign_stored import Prepared, Preparing, key_of
 from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.reading_back import ReadBack
 from holdfast.redaction import AS_IS
-from holdfast.state.base import Base
 from holdfast.stores.contract import CheckpointRow, Position
-from holdfast.threads import meta as metas
-from holdfast.threads.placing import Placer
-from holdfast.threads.saving import save_of
+from holdfast.threads import metadata as metas
+from holdfast.threads.branches import Placer
+from holdfast.threads.save import save_of
 from holdfast.threads.thread import checked_name
 
 _WENT_ON: Final = "the thread has gone on here since it was imported; it is not mixed with it"
@@ -227,7 +227,7 @@ class _Arriving:
     def _rehearse(self, found: Prepared) -> None:
         """Unsupported or TooLarge, as storing it would be."""
         if self._placer is None:
-            packed.check(found.state)
+            msgpack.check(found.state)
             return
         session = self._placer.session
         save_of(

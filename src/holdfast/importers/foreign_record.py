@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.records import Status, Usage
+from holdfast.types import Status, Usage
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True):

@@ -12,13 +12,13 @@ from typing import Any, Final
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.importers.foreign_record import Record
 from holdfast.importers.frame import Unusable
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
-from holdfast.threads import meta as metas
-from holdfast.threads.saving import Details, checked_details
+from holdfast.threads import metadata as metas
+from holdfast.threads.save import Details, checked_details
 
 KEY: Final = "$imported"
 
@@ -57,7 +57,7 @@ class Preparing:
         remarks = record.remarks if record.created_at is not None else (*record.remarks, _NO_TIME)
         if self._is_unique:
             return Prepared(record, key, state, details), remarks
-        content = packed.encode([state, record.step, record.label, details.meta.status, details.meta.metadata])
+        content = msgpack.encode([state, record.step, record.label, details.meta.status, details.meta.metadata])
         digest = hashlib.sha256(content).digest()
         twins = self._seen.setdefault(key, [])
         if digest in twins:
@@ -92,7 +92,7 @@ class Preparing:
         if record.rest:
             said["rest"] = self._redaction.value(record.rest)
         encoded = details.meta.metadata
-        metadata = metas.checked_metadata({**(packed.decode(encoded) if encoded else {}), KEY: said})
+        metadata = metas.checked_metadata({**(msgpack.decode(encoded) if encoded else {}), KEY: said})
         created_at = details.meta.created_at if record.created_at is None else metas.microseconds(record.created_at)
         return replace(details, meta=replace(details.meta, metadata=metadata, created_at=created_at))
 
@@ -100,7 +100,7 @@ class Preparing:
 def key_of(row: CheckpointRow, kind: str) -> str | None:
     """The key of the record that a row was made of; None if it was made of none of this format."""
     encoded = metas.decode(row).metadata
-    said = packed.decode(encoded).get(KEY) if encoded else None
+    said = msgpack.decode(encoded).get(KEY) if encoded else None
     if type(said) is not dict or said.get("from") != kind:
         return None
     key = said.get("key", said.get("id"))

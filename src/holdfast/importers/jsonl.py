@@ -12,16 +12,16 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.delta.load import read_skeleton
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument
+from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.jsonl_file import Reader, Values, opening_of
-from holdfast.state.loading import read_skeleton
 from holdfast.stores.contract import CheckpointRow, Refs, Run, SharedValue, Store, Summary, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads import meta as metas
-from holdfast.threads import portable
+from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
 
@@ -46,7 +46,7 @@ def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
 class JsonlSource:
     """See `Source`."""
 
-    def __init__(self, reader: Reader, opening: portable.Opening, store: Store | None) -> None:
+    def __init__(self, reader: Reader, opening: jsonl.Opening, store: Store | None) -> None:
         self.reader: Final = reader
         self.opening: Final = opening
         self.store: Final = store
@@ -60,16 +60,16 @@ class JsonlSource:
         return 0 if closing is None else closing.checkpoints
 
     def threads(self) -> Iterator[SourceThread]:
-        line: portable.AnyLine | None = None
+        line: jsonl.AnyLine | None = None
         threads = 0
-        while not isinstance(line, portable.Closing):
+        while not isinstance(line, jsonl.Closing):
             try:
                 line = self.reader.next()
-                if isinstance(line, portable.ValueLine):
+                if isinstance(line, jsonl.ValueLine):
                     self.values.pass_by(self.reader, line)
-                elif isinstance(line, portable.ThreadLine) and line.gone:
+                elif isinstance(line, jsonl.ThreadLine) and line.gone:
                     self._gone[line.number] = self.reader.offset
-                elif isinstance(line, portable.ThreadLine):
+                elif isinstance(line, jsonl.ThreadLine):
                     threads += 1
                     yield _FileThread(self, line, self.reader)
                 elif line is None:
@@ -77,7 +77,7 @@ class JsonlSource:
                     break
             except Damaged as damage:
                 yield _Lost(self.reader.path, f"{damage}; it and what belongs to it was left out")
-        if isinstance(line, portable.Closing) and line.threads != threads:
+        if isinstance(line, jsonl.Closing) and line.threads != threads:
             yield _Lost(self.reader.path, f"{line.threads} threads were exported, and {threads} can be found")
         if self.is_storing:
             self._drop_gone()
@@ -98,9 +98,9 @@ class JsonlSource:
         reader = Reader(self.reader.path, self._gone[number])
         try:
             line = reader.next()
-            if not isinstance(line, portable.ThreadLine):
+            if not isinstance(line, jsonl.ThreadLine):
                 raise Damaged("a thread is not where it was")
-            thread = _FileThread(self, replace(line, name=portable.shown(self._gone_name(number))), reader)
+            thread = _FileThread(self, replace(line, name=jsonl.shown(self._gone_name(number))), reader)
             try:
                 thread.bring_cells()
             except BaseException:
@@ -138,13 +138,13 @@ class _Lost:
 class _FileThread:
     """A thread of the file, whose lines come next."""
 
-    def __init__(self, source: JsonlSource, line: portable.ThreadLine, reader: Reader) -> None:
-        self.name = portable.thread_name(line)
+    def __init__(self, source: JsonlSource, line: jsonl.ThreadLine, reader: Reader) -> None:
+        self.name = jsonl.thread_name(line)
         self._source = source
         self._reader = reader
         self._line = line
-        self._cells: list[portable.CellLine] = []
-        self._last: tuple[CheckpointRow, list[portable.CellLine]] | None = None
+        self._cells: list[jsonl.CellLine] = []
+        self._last: tuple[CheckpointRow, list[jsonl.CellLine]] | None = None
         self._digests: dict[int, bytes] = {}
         self._brought: set[bytes] = set()
         self._stubs: list[int] = []
@@ -169,20 +169,20 @@ class _FileThread:
         is_stored = self._source.is_storing = not tally.dry_run and self._source.store is not None
         self._begin()
         entries: list[EffectRow] = []
-        run: portable.RunLine | None = None
+        run: jsonl.RunLine | None = None
         lines = 0
-        while not isinstance(line := self._reader.next(), portable.DoneLine):
+        while not isinstance(line := self._reader.next(), jsonl.DoneLine):
             lines += 1
-            if isinstance(line, portable.CellLine):
+            if isinstance(line, jsonl.CellLine):
                 self._cells.append(line)
-            elif isinstance(line, portable.ValueLine):
+            elif isinstance(line, jsonl.ValueLine):
                 lines += line.of - 1
                 self._source.values.pass_by(self._reader, line)
-            elif isinstance(line, portable.CheckpointLine):
-                self._checkpoint(tally, portable.row_of(line), is_stored)
-            elif isinstance(line, portable.EntryLine):
-                entries.append(portable.entry_of(line))
-            elif isinstance(line, portable.RunLine):
+            elif isinstance(line, jsonl.CheckpointLine):
+                self._checkpoint(tally, jsonl.row_of(line), is_stored)
+            elif isinstance(line, jsonl.EntryLine):
+                entries.append(jsonl.entry_of(line))
+            elif isinstance(line, jsonl.RunLine):
                 run = line
             else:
                 if line is not None:
@@ -208,13 +208,13 @@ class _FileThread:
         """Store the cells of a thread that is gone, in commits of the numbers that name them."""
         self._begin()
         replica = self._made()
-        by_seq: dict[int, list[portable.CellLine]] = {}
+        by_seq: dict[int, list[jsonl.CellLine]] = {}
         lines = 0
-        while not isinstance(line := self._reader.next(), portable.DoneLine):
+        while not isinstance(line := self._reader.next(), jsonl.DoneLine):
             lines += 1
-            if isinstance(line, portable.CellLine):
+            if isinstance(line, jsonl.CellLine):
                 by_seq.setdefault(line.seq, []).append(line)
-            elif isinstance(line, portable.ValueLine):
+            elif isinstance(line, jsonl.ValueLine):
                 for _ in range(1, line.of):
                     self._reader.next()
                     lines += 1
@@ -223,7 +223,7 @@ class _FileThread:
         if (lines, self._line.number) != (line.lines, line.number):
             raise Unusable(_LINES_MISSING)
         for seq in range(1 if self._known is None else self._known.position.last + 1, self._line.last + 1):
-            runs = portable.runs_of(by_seq.get(seq, ()))
+            runs = jsonl.runs_of(by_seq.get(seq, ()))
             self._source.need(refs for run in runs for refs in run.refs)
             replica.commit(seq, None, runs, wrote=None)
 
@@ -279,10 +279,10 @@ class _FileThread:
             raise Unusable("there is another thread of that name; drop that one, or import to another store")
         return True
 
-    def _check_digest(self, row: CheckpointRow, cells: list[portable.CellLine]) -> None:
+    def _check_digest(self, row: CheckpointRow, cells: list[jsonl.CellLine]) -> None:
         if row.deleted:
             return
-        wrote = _wrote(row, portable.runs_of(cells))
+        wrote = _wrote(row, jsonl.runs_of(cells))
         if self._source.opening.keyed:
             return
         meta = metas.decode(row)
@@ -295,7 +295,7 @@ class _FileThread:
     def _commit(
         self,
         row: CheckpointRow,
-        cells: list[portable.CellLine],
+        cells: list[jsonl.CellLine],
         run: RunRow | None = None,
         entries: Iterable[EffectRow] = (),
         summary: Summary | None = None,
@@ -304,7 +304,7 @@ class _FileThread:
         known = self._known
         if known is not None and row.seq == known.position.last + 1:
             self._require_unmoved(known, row)
-        runs = portable.runs_of(cells)
+        runs = jsonl.runs_of(cells)
         self._source.need([row.refs, *(refs for each in runs for refs in each.refs)])
         wrote = None if row.deleted else _wrote(row, runs)
         if row.deleted:
@@ -347,7 +347,7 @@ class _FileThread:
                 tally.moved(len(entries))
             if not is_stored:
                 return
-            summary = portable.meant_record(line.summary, Summary)
+            summary = jsonl.meant_record(line.summary, Summary)
             moves_on = run is not None and line.move > row.move and run.status in ("queued", "running", "waiting")
             if run is not None and run.reason == _HELD:
                 summary = replace(summary, status=run.status)
@@ -361,7 +361,7 @@ class _FileThread:
         replica, line = self._made(), self._line
         store = self._source.store
         if replica.at.move < line.move:
-            replica.lead_to(line.head, line.move, portable.meant_record(line.summary, Summary))
+            replica.lead_to(line.head, line.move, jsonl.meant_record(line.summary, Summary))
         self._forget()
         stored = None if store is None else store.run(replica.at.thread)
         if store is not None and run is not None and stored is not None and stored.reason == _UNENDED:
@@ -381,9 +381,9 @@ def _wrote(row: CheckpointRow, runs: list[Run]) -> list[Run]:
     return wrote
 
 
-def _released(line: portable.RunLine) -> RunRow:
+def _released(line: jsonl.RunLine) -> RunRow:
     """The record of a run in its new store: nobody holds it. One that somebody was running may still be: it waits."""
-    run = replace(portable.run_of(line), thread=0, lease_until=0, lease_first=0)
+    run = replace(jsonl.run_of(line), thread=0, lease_until=0, lease_first=0)
     if line.held:
         return replace(run, status="halted", reason=_HELD, owner=None)
     return run if run.status == "running" else replace(run, owner=None)

@@ -7,25 +7,25 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.errors import Damaged, InvalidArgument, NewerFormat, NotFound
+from holdfast.formats import jsonl
 from holdfast.importers.frame import Unusable
 from holdfast.stores.contract import SharedValue, Store
-from holdfast.threads import portable
 
 _TAIL: Final = 1 << 12
 
 
-def opening_of(reader: Reader) -> portable.Opening:
+def opening_of(reader: Reader) -> jsonl.Opening:
     """The first line of a file. InvalidArgument if it is no file of ours, NewerFormat if it is newer."""
     try:
         opening = reader.next()
     except Damaged:
         opening = None
-    if not isinstance(opening, portable.Opening):
+    if not isinstance(opening, jsonl.Opening):
         why = f"{reader.path} is no file that `holdfast export` wrote"
         if reader.has_other_ends:
             why = f"{reader.path} was changed: its lines end as those of a text of Windows; copy it byte by byte"
         raise InvalidArgument(why)
-    if opening.format > portable.FORMAT:
+    if opening.format > jsonl.FORMAT:
         raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it")
     return opening
 
@@ -47,9 +47,9 @@ class Reader:
             raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
         self._file.seek(offset)
         self._number = 0
-        self._back: portable.AnyLine | None = None
+        self._back: jsonl.AnyLine | None = None
 
-    def next(self) -> portable.AnyLine | None:
+    def next(self) -> jsonl.AnyLine | None:
         """The next line; None at the end of the file. `Damaged` for one that is not what was written."""
         back, self._back = self._back, None
         if back is not None:
@@ -61,25 +61,25 @@ class Reader:
         if not line.endswith(b"\n"):
             return None  # the end, or a last line that was cut off
         try:
-            return portable.read(line)
+            return jsonl.read(line)
         except Damaged as damage:
             raise Damaged(f"line {self._number} of the file: {damage}") from damage
 
-    def give_back(self, line: portable.AnyLine) -> None:
+    def give_back(self, line: jsonl.AnyLine) -> None:
         """The line that was read last is for somebody else."""
         self._back = line
 
-    def closing(self) -> portable.Closing | None:
+    def closing(self) -> jsonl.Closing | None:
         """The last line, if the file was not cut off."""
         before = self._file.tell()
         self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - _TAIL))
         tail = self._file.read().splitlines(keepends=True)
         self._file.seek(before)
         try:
-            found = portable.read(tail[-1]) if tail and tail[-1].endswith(b"\n") else None
+            found = jsonl.read(tail[-1]) if tail and tail[-1].endswith(b"\n") else None
         except Damaged:
             return None
-        return found if isinstance(found, portable.Closing) else None
+        return found if isinstance(found, jsonl.Closing) else None
 
     def close(self) -> None:
         self._file.close()
@@ -94,10 +94,10 @@ class Values:
         self.addresses: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
 
-    def pass_by(self, reader: Reader, line: portable.ValueLine) -> None:
+    def pass_by(self, reader: Reader, line: jsonl.ValueLine) -> None:
         """A value is here; its other pieces follow."""
-        digest, offset = portable.digest_of(line.digest), reader.offset
-        pieces = [portable.piece_of(line), *_rest(reader, line)]
+        digest, offset = jsonl.digest_of(line.digest), reader.offset
+        pieces = [jsonl.piece_of(line), *_rest(reader, line)]
         self._places[digest] = offset
         if self._store is not None:
             address = self._store.hashing.address(b"".join(pieces))
@@ -113,16 +113,16 @@ class Values:
         reader = Reader(path, self._places[name])
         try:
             line = reader.next()
-            if not isinstance(line, portable.ValueLine):
+            if not isinstance(line, jsonl.ValueLine):
                 raise Damaged("a large value is not where it was")
-            return SharedValue(address, (portable.piece_of(line), *_rest(reader, line)))
+            return SharedValue(address, (jsonl.piece_of(line), *_rest(reader, line)))
         finally:
             reader.close()
 
 
-def _rest(reader: Reader, line: portable.ValueLine) -> Iterator[bytes]:
+def _rest(reader: Reader, line: jsonl.ValueLine) -> Iterator[bytes]:
     for piece in range(1, line.of):
         following = reader.next()
-        if not isinstance(following, portable.ValueLine) or (following.digest, following.piece) != (line.digest, piece):
+        if not isinstance(following, jsonl.ValueLine) or (following.digest, following.piece) != (line.digest, piece):
             raise Damaged("a piece of a large value is missing")
-        yield portable.piece_of(following)
+        yield jsonl.piece_of(following)

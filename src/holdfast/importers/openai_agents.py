@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.codec import check
+from holdfast.codec import storable
 from holdfast.errors import Unsupported
 from holdfast.handle import Holdfast
 from holdfast.importers.foreign import Aside, ForeignSource, ForeignThread
@@ -123,7 +123,7 @@ class SessionRows:
             raise Unusable("its data is no text")
         item = as_object(read_json(data), "it")
         try:
-            check.check(item, _AROUND_AN_ITEM)
+            storable.check(item, _AROUND_AN_ITEM)
         except Unsupported as error:
             raise Unusable(str(error)) from None
         return item, created_at

@@ -10,12 +10,12 @@ from collections.abc import Iterator, Sequence
 from itertools import accumulate, chain
 from typing import Any
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
+from holdfast.delta.change import changed
+from holdfast.delta.draft import Draft
+from holdfast.delta.load import load_base, state_of
+from holdfast.delta.parts import Large, Map, Part, Series, Split
 from holdfast.errors import Damaged, Unsupported
-from holdfast.state.change import changed
-from holdfast.state.draft import Draft
-from holdfast.state.loading import load_base, state_of
-from holdfast.state.parts import Large, Map, Part, Series, Split
 from holdfast.stores.contract import Block, Cells, CheckpointRow, Refs, Span, Store
 
 
@@ -41,7 +41,7 @@ class ReadBack:
             return False
         # It may be laid out otherwise and be the same. What was taken for the same above must not answer for itself.
         base = load_base(self._cells, self._thread, row)
-        return packed.encode(state_of(self._store, base)) == packed.encode(state)
+        return msgpack.encode(state_of(self._store, base)) == msgpack.encode(state)
 
     def _read_value(self, part: Large) -> None:
         if part.digest not in self._values:

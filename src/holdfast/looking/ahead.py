@@ -6,9 +6,9 @@ import msgspec
 
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.records import Checkpoint
-from holdfast.threads.deeds import Deed, deeds_ahead
-from holdfast.threads.references import find_row
+from holdfast.threads.effects import Deed, deeds_ahead
+from holdfast.threads.refs import find_row
+from holdfast.types import Checkpoint
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):

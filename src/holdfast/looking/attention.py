@@ -9,9 +9,9 @@ from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Interrupted, Question, Stuck
 from holdfast.runs import answers, stuck
 from holdfast.runs import recovery as runs
+from holdfast.types import Interrupted, Question, Stuck
 
 
 def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[Question], tuple[str, ...]]:

@@ -8,14 +8,14 @@ from typing import Final
 
 import msgspec
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Damaged, HoldfastError
-from holdfast.records import Effect, Usage
+from holdfast.runs.guards.usage import counted
 from holdfast.runs.recovery import effect_of
-from holdfast.runs.usage import counted
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
-from holdfast.threads.meta import moment
+from holdfast.threads.metadata import moment
+from holdfast.types import Effect, Usage
 
 _PAGE: Final = 500
 _PROBED: Final = 16  # entries that are looked at to find one that tells of which step it is
@@ -72,7 +72,7 @@ def usage_of(row: EffectRow) -> Usage | None:
     if row.kind != "model" or row.usage is not None or row.result is None:
         return row.usage
     try:
-        return counted(packed.decode(row.result))
+        return counted(msgpack.decode(row.result))
     except HoldfastError:
         return None  # it is listed all the same; who loads it hears why
 

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from holdfast.looking.dialects import Said, said_by, unwrapped
-from holdfast.records import Effect
+from holdfast.types import Effect
 
 _KEY: Final = "messages"
 _IDS: Final = "$ids:"

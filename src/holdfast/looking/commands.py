@@ -10,8 +10,8 @@ from typing import Any
 from holdfast.errors import HoldfastError
 from holdfast.handle import Holdfast
 from holdfast.looking.printable import line
-from holdfast.opening import path_of
 from holdfast.stores.abilities import BackingUp, Rewrapping
+from holdfast.urls import path_of
 
 
 class Commands:

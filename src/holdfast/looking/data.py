@@ -15,8 +15,8 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.looking.tree import shown
-from holdfast.records import NOT_LOADED, Lost
 from holdfast.threads.diff import ABSENT
+from holdfast.types import NOT_LOADED, Lost
 
 _BITS: Final = 2000  # with no more of them, an int has fewer digits than any limit that Python can be given
 

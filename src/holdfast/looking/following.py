@@ -11,9 +11,9 @@ from holdfast.handle import Holdfast
 from holdfast.looking.calls import Call, call_of
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
-from holdfast.records import Checkpoint
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads.meta import checkpoint_of
+from holdfast.threads.metadata import checkpoint_of
+from holdfast.types import Checkpoint
 
 _PAGE: Final = 200
 _OPEN: Final = ("begun", "asked")

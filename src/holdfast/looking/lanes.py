@@ -16,8 +16,8 @@ import msgspec
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.threads.line import branch_of
-from holdfast.threads.listing import listed
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.history import listed
 
 _PAGE: Final = 500
 

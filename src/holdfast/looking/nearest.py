@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import ThreadRow
-from holdfast.threads.references import shown
+from holdfast.text import shown
 from holdfast.threads.thread import checked_name
 
 _LOOKED_AT: Final = 1000  # names; more would take longer than it takes to look again

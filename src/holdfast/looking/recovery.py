@@ -13,15 +13,15 @@ from holdfast.looking.commands import Commands
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Progress
 from holdfast.runs.journal import open_entries
 from holdfast.runs.progress import progress_of
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.line import branch_of
-from holdfast.threads.meta import moment
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import moment
+from holdfast.types import Progress
 
 Does = Literal["answered", "again", "decide", "wait", "child"]
 """What a resume does with a call: it is answered from the journal, made again, needs somebody to decide what became of

@@ -11,13 +11,14 @@ import msgspec
 
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
-from holdfast.identity import to_text
+from holdfast.ids import to_text
 from holdfast.looking.nearest import existing, nearest
-from holdfast.records import Checkpoint
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.threads.listing import listed
-from holdfast.threads.meta import checkpoint_of, decode, microseconds
-from holdfast.threads.references import find_row, shown
+from holdfast.text import shown
+from holdfast.threads.history import listed
+from holdfast.threads.metadata import checkpoint_of, decode, microseconds
+from holdfast.threads.refs import find_row
+from holdfast.types import Checkpoint
 
 _PAGE: Final = 500
 _HEAD: Final = "@-1"

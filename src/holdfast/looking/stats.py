@@ -14,8 +14,8 @@ from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.stores.abilities import BackingUp, Rewrapping
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.threads.listing import listed
-from holdfast.threads.meta import decode, moment
+from holdfast.threads.history import listed
+from holdfast.threads.metadata import decode, moment
 
 _PAGE: Final = 500
 _BESIDE: Final = ("-wal", "-shm")  # what SQLite keeps beside its file

@@ -15,18 +15,18 @@ from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.whole import whole
-from holdfast.records import Usage
 from holdfast.runs.claiming import is_free
+from holdfast.runs.guards.usage import spent
 from holdfast.runs.journal import now, open_entries
 from holdfast.runs.recovery import each_run
-from holdfast.runs.spending import spent
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Clock, EffectRow, RunRow
 from holdfast.stores.walking import name_of
-from holdfast.threads.line import branch_of
-from holdfast.threads.meta import STATUSES, decode, moment
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import STATUSES, decode, moment
 from holdfast.threads.thread import checked_limit
+from holdfast.types import Usage
 
 Standing = Literal[
     "queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead", "interrupted", "in doubt"

@@ -11,19 +11,19 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
-from holdfast.identity import to_text
+from holdfast.ids import to_text
 from holdfast.looking.calls import Call, call_of, rows_between
 from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
-from holdfast.records import Checkpoint, Status
 from holdfast.runs.claiming import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import Claim, EffectRow, RunRow
 from holdfast.stores.walking import name_of
-from holdfast.threads.line import branch_of
-from holdfast.threads.listing import listed
-from holdfast.threads.meta import checkpoint_of, decode, moment
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.history import listed
+from holdfast.threads.metadata import checkpoint_of, decode, moment
 from holdfast.threads.thread import checked_limit
+from holdfast.types import Checkpoint, Status
 
 _PAGE: Final = 500
 

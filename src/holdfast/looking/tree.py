@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidArgument
-from holdfast.records import Lost
+from holdfast.types import Lost
 
 _SHOWN: Final = 200  # characters of a text
 _KINDS: Final[dict[type[Any], str]] = {

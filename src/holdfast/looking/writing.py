@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
-from holdfast.identity import to_text
+from holdfast.ids import to_text
 from holdfast.looking.nearest import existing
-from holdfast.records import Checkpoint
-from holdfast.threads.meta import decode
+from holdfast.threads.metadata import decode
+from holdfast.types import Checkpoint
 
 
 def seconds_to_write(hf: Holdfast, checkpoint: Checkpoint) -> float | None:

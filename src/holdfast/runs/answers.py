@@ -8,9 +8,8 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound
-from holdfast.records import Question
 from holdfast.runs.claiming import OUTRUN_MOST, is_free, presumed_until
 from holdfast.runs.family import open_children, wake_parents
 from holdfast.runs.journal import note_told, now, open_entries
@@ -18,9 +17,10 @@ from holdfast.runs.recovery import each_run, queued
 from holdfast.runs.waits import SLEEP, checked_name, mark_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.line import branch_of
-from holdfast.threads.meta import moment
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import moment
+from holdfast.types import Question
 
 CANCEL = "cancel"
 _ENDED = ("completed", "dead", "halted")
@@ -45,8 +45,8 @@ def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | Non
     checked_name(name)
     if by is not None and (type(by) is not str or not by):
         raise InvalidArgument("by must be a text that is not empty")
-    packed.check(value)
-    encoded = packed.encode(value)
+    msgpack.check(value)
+    encoded = msgpack.encode(value)
     for _ in range(OUTRUN_MOST):
         try:
             _answer(store, thread, name, encoded, by)
@@ -264,7 +264,7 @@ def _question(thread: str, row: EffectRow) -> Question:
         thread=thread,
         name=row.name,
         about="wait" if row.kind == "wait" else "in doubt",
-        payload=None if row.call is None else packed.decode(row.call),
+        payload=None if row.call is None else msgpack.decode(row.call),
         since=moment(row.begun_at),
         until=None if row.deadline is None else moment(row.deadline.wall),
         effect=row.number,

@@ -10,17 +10,17 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, Unfinished
 from holdfast.policy import Policy
-from holdfast.runs.acting import Parked
 from holdfast.runs.calls import Calls
 from holdfast.runs.claiming import Terms
 from holdfast.runs.core import RunCore
 from holdfast.runs.entering import Claiming
 from holdfast.runs.family import CHILD_MARK, thread_of
+from holdfast.runs.tool_calls import Parked
 from holdfast.stores.running import EffectRow
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 CHILD = "run.child"
 _PARENT = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: which run of its parent's thread began it
@@ -126,7 +126,7 @@ class Child:
         try:
             core.leave(error)
             if core.status == "completed" and row.status != "done":
-                calls.recorder.end(replace(row, status="done", result=packed.encode(core.result)))
+                calls.recorder.end(replace(row, status="done", result=msgpack.encode(core.result)))
             elif core.status == "failed" and isinstance(error, Exception):
                 calls.recorder.fail(row, error)
             if core.status in ("waiting", "queued") and (error is None or isinstance(error, Parked)):

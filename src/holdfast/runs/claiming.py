@@ -11,16 +11,16 @@ from typing import Any, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Conflict, Damaged, Incompatible, InvalidArgument, LeaseHeld, NotFound, Unfinished
 from holdfast.runs.journal import now
 from holdfast.runs.lease import Lease, is_over, local_seconds
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Claim, Clock, RunRow
-from holdfast.threads.line import Line, branch_of
-from holdfast.threads.owner import is_dead, this_process
-from holdfast.threads.references import shown
-from holdfast.threads.saver import NEW, Saver
+from holdfast.text import shown
+from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.process import is_dead, this_process
+from holdfast.threads.save import NEW, Saver
 
 _POLL_SECONDS = 0.05
 OUTRUN_MOST = 1000  # times that somebody else may be faster before it is not believed that anybody was
@@ -76,7 +76,7 @@ def is_free(store: Store, row: RunRow, clock: Clock | None = None) -> bool:
 
 def start_digest(plain: Any) -> bytes:
     """What a run was started with, to tell a second submission of the same from one of another."""
-    return hashlib.sha256(packed.encode(plain)).digest()
+    return hashlib.sha256(msgpack.encode(plain)).digest()
 
 
 def claim(

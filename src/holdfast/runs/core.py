@@ -10,29 +10,28 @@ from typing import Any, Protocol, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
-from holdfast.observing import CallKind, Observed, RunObservation
+from holdfast.observer import CallKind, Observed, RunObservation
 from holdfast.policy import Event, Policy
-from holdfast.records import Checkpoint, Effect, Status
-from holdfast.runs.acting import Parked, asking
 from holdfast.runs.answers import pending_cancel
 from holdfast.runs.calls import Calls
 from holdfast.runs.claiming import turn_mark
-from holdfast.runs.failures import behind, text_of
-from holdfast.runs.guards import Guard
-from holdfast.runs.invoking import Call
-from holdfast.runs.journal import Journal, now, open_entries
+from holdfast.runs.drivers import Call
+from holdfast.runs.guards.limits import Guard
+from holdfast.runs.guards.watch import Watch
+from holdfast.runs.journal import Journal, behind, now, open_entries, text_of
 from holdfast.runs.lease import Lease
 from holdfast.runs.leaving import Stopped, decisive, given_back, heard, released
 from holdfast.runs.past import Effects, Past
 from holdfast.runs.progress import said
 from holdfast.runs.recovery import effect_of
+from holdfast.runs.tool_calls import Parked, asking
 from holdfast.runs.tools import Tools, tool_of
-from holdfast.runs.watch import Watch
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.session import Session
+from holdfast.threads.context import Session
 from holdfast.threads.thread import Thread, saver_of
+from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
 
@@ -84,7 +83,7 @@ class RunCore:
         self.resumed = resumed
         self.attempt = row.attempt
         self.status: Status = row.status
-        self.result = None if row.result is None else packed.decode(row.result)
+        self.result = None if row.result is None else msgpack.decode(row.result)
         head = thread.latest()
         if head is None and lease is not None:
             raise HoldfastError("the thread of a run is gone")
@@ -208,14 +207,14 @@ class RunCore:
     def finishing(self, result: Any) -> Callable[[], None]:
         """Begin what `Run.finish` does."""
         lease, _ = self._held()
-        packed.check(result)
-        encoded = packed.encode(self._session.redaction.value(result))
+        msgpack.check(result)
+        encoded = msgpack.encode(self._session.redaction.value(result))
         row = replace(released(lease.counted(), "completed"), result=encoded)
         write = self._writing("completed", "finish", row, self._turn_done(lease.row.turn, encoded))
 
         def finish() -> None:
             write()
-            self.result = packed.decode(encoded)
+            self.result = msgpack.decode(encoded)
             self._end("completed")
 
         return finish

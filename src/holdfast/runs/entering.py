@@ -9,19 +9,19 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound, StoreError
-from holdfast.observing import RunObservation
+from holdfast.observer import RunObservation
 from holdfast.policy import Policy
 from holdfast.runs.answers import cancel
 from holdfast.runs.claiming import Terms, claim
 from holdfast.runs.core import Keeper, RunCore
-from holdfast.runs.failures import text_of
-from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.guards.limits import Guard, checked_guards
+from holdfast.runs.journal import text_of
 from holdfast.runs.lease import Lease
 from holdfast.runs.leaving import given_back, released
 from holdfast.runs.past import Effects, checked_effects
 from holdfast.runs.tools import Tools
 from holdfast.stores.running import RunRow
-from holdfast.threads.session import Session
+from holdfast.threads.context import Session
 from holdfast.threads.thread import Thread, require_compatible, saver_of
 
 

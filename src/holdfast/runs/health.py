@@ -15,7 +15,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Final
 
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.runs.pulse import Pulse
+from holdfast.runs.worker import Pulse
 
 _READ_SECONDS: Final = 5.0  # for a client that connects and says nothing
 

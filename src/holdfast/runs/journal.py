@@ -1,17 +1,99 @@
-"""The journal of the steps that no checkpoint has closed: what was called, and what came of it."""
+"""The journal of a run: open entries, recorded results, failures as text."""
 
 from __future__ import annotations
 
+import builtins
+import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from types import ModuleType
+from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.errors import LeaseLost
+from holdfast.codec import msgpack
+from holdfast.codec.typed import StateType
+from holdfast.errors import (
+    CallFailed,
+    Damaged,
+    HoldfastError,
+    LeaseLost,
+    OutcomeUnknown,
+    Replaced,
+    StoreError,
+    Unsupported,
+)
+from holdfast.redaction import AS_IS, Redaction
+from holdfast.runs.guards.usage import Spending
+from holdfast.runs.guards.watch import Watch
 from holdfast.runs.lease import Lease, both
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectClass, EffectRow, EffectStatus
+
+_TEXT_CHARACTERS = 500
+
+
+def text_of(error: BaseException, redaction: Redaction = AS_IS) -> str:
+    """An error as a journal keeps it: where its class is from, and its message, redacted before it is cut."""
+    kind = type(error)
+    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+    return f"{name}: {redaction.message(str(error))}"[:_TEXT_CHARACTERS]
+
+
+def again(text: str) -> Exception:
+    """The error of a text, of the class it had if the program has loaded that, else CallFailed.
+
+    Nothing is imported for a stored name, and no code of the class is run to make it: attributes are not kept.
+    """
+    name, _, message = text.partition(": ")
+    kind = _loaded(name)
+    if kind is None:
+        return CallFailed(text)
+    native: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
+    try:
+        error: Exception = native.__new__(kind)
+        error.args = (message,)
+        str(error)
+    except Exception:  # noqa: BLE001 - made in a way of its own, or shows itself by attributes it does not have
+        return CallFailed(text)
+    return error
+
+
+def behind(error: BaseException) -> Iterator[BaseException]:
+    """An error and everything that led to it."""
+    seen: set[int] = set()
+    todo: list[BaseException | None] = [error]
+    while todo:
+        found = todo.pop()
+        if found is not None and id(found) not in seen:
+            seen.add(id(found))
+            yield found
+            todo += [found.__cause__, found.__context__]
+            if isinstance(found, BaseExceptionGroup):
+                todo += found.exceptions
+
+
+def _loaded(name: str) -> type[Exception] | None:
+    """The exception class of a name in a module that was imported already.
+
+    Only what stands there is looked up: asked for an attribute, a module may import what it was told to.
+    """
+    if len(name) > _TEXT_CHARACTERS:
+        return None
+    module, _, rest = name.rpartition(".")
+    found: object = vars(builtins).get(rest) if not module else None
+    while module and found is None:
+        if module in sys.modules:
+            found = sys.modules[module]
+            for part in rest.split("."):
+                found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
+            break
+        module, _, outer = module.rpartition(".")
+        rest = f"{outer}.{rest}"
+    return found if isinstance(found, type) and issubclass(found, Exception) else None
+
 
 _PAGE = 500
 _LOOK_SECONDS = 0.05  # between two looks for what other processes told
@@ -282,3 +364,137 @@ def _open_rows(store: Store, thread: int, closed: int, last: int, closed_step: i
             break
         last = first
     return entries
+
+
+_RETRY_SECONDS = 0.05
+_CALLS = ("model", "read", "idempotent", "irreversible")
+
+CALL_REDACTED = 1  # in `EffectRow.redacted`
+RESULT_REDACTED = 2
+
+
+class Recorder:
+    """Writes the outcomes of a run's calls to its journal, and reads recorded ones back."""
+
+    def __init__(self, journal: Journal, lease: Lease, watch: Watch, redaction: Redaction) -> None:
+        self.redaction = redaction
+        self._journal = journal
+        self._watch = watch
+        self._lease = lease
+        self._spending = Spending(journal.store, lease.row.thread)
+        self._raised: list[tuple[BaseException, EffectRow]] = []
+
+    def record(
+        self, row: EffectRow, result: Any, conversion: StateType | None = None, *, with_next: bool = False
+    ) -> Any:
+        """Record a result and give back what was recorded: the first call returns what its replay will."""
+        try:
+            plain = result if conversion is None else conversion.to_plain(result)
+            msgpack.check(plain)
+            recorded = self.redaction.restorable(plain, lambda plain: _restored(plain, conversion))
+            encoded = msgpack.encode(recorded)
+        except Unsupported as refused:
+            error = self.redaction.message(str(refused))
+            self.end(replace(row, status="unstored", error=error, ended_at=now()))
+            raise Unsupported(
+                refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
+            ) from refused
+        if recorded is not plain:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        return self.record_encoded(row, encoded, conversion, with_next=with_next)
+
+    def record_encoded(
+        self, row: EffectRow, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+    ) -> Any:
+        """Record a result that is as it is to be recorded."""
+        row = replace(row, result=encoded, error=None, ended_at=now())
+        plain = msgpack.decode(encoded)
+        if row.kind == "model":
+            row = self._spending.with_sum(self._watch.spent(row, encoded), plain)
+        if with_next:
+            self._journal.write_with_next(row)
+        else:
+            self.end(row)
+        return _restored(plain, conversion)
+
+    def end(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
+        """Record how a call ended. A store that fails for a moment is asked again while the lease lasts.
+
+        The reply has been paid for, the tool has acted: giving up at the first try would lose the one and leave the
+        other in doubt.
+        """
+        row = row if row.ended_at is not None else replace(row, ended_at=now())
+        while True:
+            try:
+                return self._journal.write(row, *with_it)
+            except LeaseLost:
+                self._keep_evidence(row)
+                raise
+            except (Damaged, OutcomeUnknown, Replaced):
+                raise  # neither passes by waiting
+            except StoreError:
+                try:
+                    self._lease.check()
+                except LeaseLost:
+                    self._keep_evidence(row)
+                    raise
+                time.sleep(_RETRY_SECONDS)
+
+    def fail(self, row: EffectRow, error: Exception, *, is_heard: bool = True) -> None:
+        """Record a failure with whatever is written next: until then nobody has gone on from it.
+
+        One that the program does not hear of, because the call is tried again at once, is not raised again later.
+        """
+        row = replace(row, status="failed", error=text_of(error, self.redaction), heard=is_heard, ended_at=now())
+        row = self._journal.write_with_next(row)
+        self.note(error, row)
+
+    def note(self, error: BaseException, row: EffectRow) -> None:
+        """Remember which call an error is of."""
+        self._raised.append((error, row))
+
+    def forget(self) -> None:
+        """A checkpoint closed the step: its failures are not raised again."""
+        self._raised.clear()
+
+    def raise_again(self, row: EffectRow) -> None:
+        """Raise the next failure of a call that the program went on from before its process died, if there is one."""
+        failure = self._journal.next_failure(row.step, row.key)
+        if failure is not None and failure.error is not None:
+            error = again(failure.error)
+            self.note(error, failure)
+            raise error
+
+    def reopen(self, error: BaseException) -> None:
+        """A run ends with an error that nobody went on from: the calls it came from are made anew the next time."""
+        ended = {id(each) for each in behind(error)}
+        with suppress(LeaseLost, StoreError):  # then they fail once more, and are made after that
+            for raised, row in self._raised:
+                if id(raised) not in ended:
+                    continue
+                known = row if row.number else self._journal.find(row.step, row.key)
+                if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
+                    self._journal.amend(replace(known, error=None))
+
+    def recorded(self, row: EffectRow, conversion: StateType | None = None) -> Any:
+        """What a call gave, from the journal."""
+        if row.status == "unstored" or row.result is None:
+            raise HoldfastError(
+                f"{row.name} ran, but what it returned could not be recorded ({row.error}); settle it with hf.settle "
+                "before the run goes on"
+            )
+        if row.fence != self._lease.fence and row.kind in _CALLS:
+            self._lease.note_known(is_model=row.kind == "model")
+        return _decoded(row.result, conversion)
+
+    def _keep_evidence(self, row: EffectRow) -> None:
+        with suppress(StoreError):  # that the lease is lost is what the caller must hear
+            self._journal.write_late(row)
+
+
+def _decoded(encoded: bytes, conversion: StateType | None) -> Any:
+    return _restored(msgpack.decode(encoded), conversion)
+
+
+def _restored(plain: Any, conversion: StateType | None) -> Any:
+    return plain if conversion is None else conversion.from_plain(plain)

@@ -7,10 +7,10 @@ from collections.abc import Iterator
 from msgspec.structs import replace
 
 from holdfast.errors import Cancelled, LeaseLost
-from holdfast.records import Status
-from holdfast.runs.acting import Parked
 from holdfast.runs.journal import now
+from holdfast.runs.tool_calls import Parked
 from holdfast.stores.running import RunRow
+from holdfast.types import Status
 
 
 class Stopped(BaseException):

@@ -12,8 +12,8 @@ from holdfast.errors import InvalidArgument
 from holdfast.runs.family import name_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.threads.deeds import Record, Root, Span, origin_of, outcome_of
-from holdfast.threads.line import Line, branch_of
+from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.effects import Record, Root, Span, origin_of, outcome_of
 
 Effects = Literal["live", "recorded", "ask"]
 

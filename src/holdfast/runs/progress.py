@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import math
 
-from holdfast import records
+from holdfast import types
 from holdfast.errors import InvalidArgument
 from holdfast.runs.journal import now
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Progress
-from holdfast.threads.meta import moment
+from holdfast.threads.metadata import moment
 
 
 def said(done: object, total: object, note: object) -> Progress:
@@ -19,13 +19,13 @@ def said(done: object, total: object, note: object) -> Progress:
     return Progress(_amount("done", done), None if total is None else _amount("total", total), note, now())
 
 
-def progress_of(store: Store, thread: ThreadRow) -> records.Progress | None:
+def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
     """What the run of a thread last said, as users get to see it."""
     run = store.run(thread.position.thread)
     if run is None or run.progress is None:
         return None
     stored = run.progress
-    return records.Progress(done=stored.done, total=stored.total, note=stored.note, at=moment(stored.at))
+    return types.Progress(done=stored.done, total=stored.total, note=stored.note, at=moment(stored.at))
 
 
 def _amount(name: str, number: object) -> float:

@@ -7,21 +7,20 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, NotFound
-from holdfast.records import Effect, Interrupted, RunInfo
 from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free, start_digest
-from holdfast.runs.journal import now, open_entries
+from holdfast.runs.journal import RESULT_REDACTED, now, open_entries
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
-from holdfast.runs.recording import RESULT_REDACTED
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.line import branch_of
-from holdfast.threads.meta import moment
-from holdfast.threads.references import shown
-from holdfast.threads.saver import NEW, Saver
+from holdfast.text import shown
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import moment
+from holdfast.threads.save import NEW, Saver
+from holdfast.types import Effect, Interrupted, RunInfo
 
 _PAGE = 200
 _DOUBTFUL = ("begun", "in_doubt", "unstored")
@@ -138,16 +137,16 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
 def _settled(row: EffectRow, outcome: object, redaction: Redaction) -> EffectRow:
     row = replace(row, settled="person")
     if isinstance(outcome, Happened):
-        packed.check(outcome.result)
+        msgpack.check(outcome.result)
         result = redaction.value(outcome.result)
         if result is not outcome.result:
             row = replace(row, redacted=row.redacted | RESULT_REDACTED)
-        return replace(row, status="done", result=packed.encode(result), ended_at=now())
+        return replace(row, status="done", result=msgpack.encode(result), ended_at=now())
     if isinstance(outcome, NotDone) or outcome is NotDone:
         return replace(row, status="not_done", error=None, ended_at=now())  # it is called: no failure is raised again
     if isinstance(outcome, GiveUp) or outcome is GiveUp:
         told = unknown_outcome(row.name)
-        return replace(row, status="given_up", result=packed.encode(told), ended_at=now())
+        return replace(row, status="given_up", result=msgpack.encode(told), ended_at=now())
     raise InvalidArgument("settle takes holdfast.Happened(result), holdfast.NotDone() or holdfast.GiveUp()")
 
 
@@ -188,8 +187,8 @@ def effect_of(row: EffectRow) -> Effect:
         status=row.status,
         begun_at=moment(row.begun_at),
         ended_at=None if row.ended_at is None else moment(row.ended_at),
-        arguments=None if row.call is None else packed.decode(row.call),
-        result=None if row.result is None else packed.decode(row.result),
+        arguments=None if row.call is None else msgpack.decode(row.call),
+        result=None if row.result is None else msgpack.decode(row.result),
         error=row.error,
         by=row.by,
     )

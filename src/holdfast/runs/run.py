@@ -1,19 +1,83 @@
-"""A run: one durable execution on a thread, that goes on where the last process left it."""
+"""Run: an agent's durable run, and the blocks that open it."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any
+from typing import Any, Final
 
+from holdfast.errors import InvalidArgument, LeaseHeld
 from holdfast.policy import Policy
-from holdfast.records import Checkpoint
 from holdfast.runs.calls import OnChange, this_caller, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.core import RunCore
-from holdfast.runs.face import RunFace
-from holdfast.runs.invoking import drive
+from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.drivers import drive, is_async
+from holdfast.runs.entering import Claiming
 from holdfast.runs.leaving import decisive
+from holdfast.runs.termination import termination
+from holdfast.types import Checkpoint, Effect, Status
+
+
+class RunFace:
+    """A run that this process holds, as its block sees it. `Run` and `AsyncRun` add the verbs."""
+
+    def __init__(self, core: RunCore, claiming: Claiming) -> None:
+        self._core = core
+        self._claiming = claiming
+
+    @property
+    def state(self) -> Any:
+        """The state, to be changed in place or replaced; stored at the boundaries."""
+        return self._core.state
+
+    @state.setter
+    def state(self, state: Any) -> None:
+        self._core.state = state
+
+    @property
+    def thread(self) -> str:
+        """The name of its thread."""
+        return self._core.thread
+
+    @property
+    def resumed(self) -> bool:
+        """Whether the run was begun before."""
+        return self._core.resumed
+
+    @property
+    def fresh(self) -> bool:
+        """Whether nothing of this run, or this turn, is stored yet: put its input into the state then."""
+        return self._core.fresh
+
+    @property
+    def attempt(self) -> int:
+        """How often the run was claimed since its last checkpoint, this time included."""
+        return self._core.attempt
+
+    @property
+    def age(self) -> float:
+        """How many seconds old the checkpoint was from which the run goes on."""
+        return self._core.age
+
+    @property
+    def status(self) -> Status:
+        return self._core.status
+
+    @property
+    def result(self) -> Any:
+        """What the run was finished with; None before."""
+        return self._core.result
+
+    @property
+    def changed(self) -> tuple[Effect, ...]:
+        """The recorded calls that were asked for with other arguments than they were made with."""
+        return self._core.changed
+
+    @property
+    def step(self) -> int:
+        """The step that is open."""
+        return self._core.step
 
 
 class Run(RunFace):
@@ -141,3 +205,73 @@ class ChildBlock:
                 self._child.leave(self._core, decisive(error))
             finally:
                 self._child.claiming.left()
+
+
+_POLL_SECONDS: Final = 0.05
+
+
+class RunBlock:
+    """What `hf.run(…)` gives: `with` it, the run is claimed, and given back at the end."""
+
+    def __init__(self, claiming: Claiming) -> None:
+        if claiming.on_resume is not None and is_async(claiming.on_resume):
+            raise InvalidArgument("a sync run cannot await its on_resume; use hf.aio.run")
+        self._claiming = claiming
+        self._core: RunCore | None = None
+
+    def __enter__(self) -> Run:
+        self._claiming.enter_once()
+        termination.listen()  # before the run is claimed, or a signal in between would not give it back
+        try:
+            with self._claiming.observed():
+                core = self._claimed_in_time()
+        except BaseException as error:
+            try:
+                if self._core is not None:
+                    self._core.leave(error)
+            finally:
+                termination.unlisten()
+            raise
+        run = Run(core, self._claiming)
+        hook = self._claiming.on_resume
+        if hook is not None and core.resumed and core.is_open:
+            self._resume(run, hook)
+        return run
+
+    def _claimed_in_time(self) -> RunCore:
+        """The run, claimed. A signal is heard between two tries: inside one it would be lost who has the run."""
+        deadline = time.monotonic() + self._claiming.wait
+        while True:
+            try:
+                with termination.deferred():
+                    core = self._core = self._claiming.enter(can_await=False, wait=0)
+                return core
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+            time.sleep(_POLL_SECONDS)
+
+    def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
+        """Let the hook of a resumed run have it first. What it raises ends the run as it would in the block."""
+        try:
+            with run._core.hooking():
+                hook(run)
+        except BaseException as error:
+            if self.__exit__(type(error), error, error.__traceback__):
+                raise waits_in_hook(run.status) from None
+            raise
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        if self._core is None:
+            return False
+        try:
+            self._core.end_calls()
+            with termination.deferred():
+                return self._core.leave(error)
+        finally:
+            try:
+                termination.unlisten()
+            finally:
+                self._claiming.left()

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from holdfast.records import Stuck
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import now
 from holdfast.runs.recovery import each_run
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.meta import checkpoint_of, moment
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.metadata import checkpoint_of, moment
+from holdfast.types import Stuck
 
 _STATUSES = ("queued", "running", "waiting", "failed", "dead")
 _RECENT = 50  # entries at the end of a journal, among which those under way are looked for

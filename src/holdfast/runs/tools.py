@@ -11,7 +11,7 @@ from typing import Any, Literal, TypeVar, get_args, overload
 import msgspec
 
 from holdfast.errors import InvalidArgument, NotFound
-from holdfast.runs.invoking import is_async
+from holdfast.runs.drivers import is_async
 
 Effect = Literal["read", "idempotent", "irreversible"]
 InDoubt = Literal["rerun", "probe", "ask", "give_up"]

@@ -8,21 +8,19 @@ from typing import Any
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Conflict, NotFound
-from holdfast.records import Effect
 from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free
-from holdfast.runs.failures import text_of
-from holdfast.runs.journal import now
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, now, text_of
 from holdfast.runs.outcome import NotDone
-from holdfast.runs.recording import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.recovery import effect_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow, EffectStatus, RunRow
-from holdfast.threads.deeds import Deed, Ended, deeds_ahead
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.effects import Deed, Ended, deeds_ahead
+from holdfast.types import Effect
 
 _DOUBTFUL = ("begun", "in_doubt", "unstored")
 
@@ -80,16 +78,16 @@ def _undo(store: Store, deed: Deed, tool: Tool, namespace: str, redaction: Redac
     thread, row = deed.thread, deed.outcome
     run, entry = _begin(store, deed)
     identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
-    given: dict[str, Any] = {} if row.call is None else packed.decode(row.call)
+    given: dict[str, Any] = {} if row.call is None else msgpack.decode(row.call)
     function = tool.undo or tool.function
     if takes(function, "result"):
-        given["result"] = None if row.result is None else packed.decode(row.result)
+        given["result"] = None if row.result is None else msgpack.decode(row.result)
     if takes_key(function):
         given["idempotency_key"] = hashlib.sha256(identity + entry.key.encode()).hexdigest()
     try:
         result = function(**given)
-        packed.check(result)
-        ended = replace(entry, status="done", result=packed.encode(redaction.value(result)))
+        msgpack.check(result)
+        ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
     except BaseException as error:
         is_undone: EffectStatus = "not_done" if isinstance(error, (NotDone, *tool.not_done)) else "in_doubt"
         _end(store, thread, replace(entry, status=is_undone, error=text_of(error, redaction)))

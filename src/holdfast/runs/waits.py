@@ -8,12 +8,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Conflict, InvalidArgument, WaitTimedOut
-from holdfast.runs.acting import Parked
-from holdfast.runs.journal import Journal, now
+from holdfast.runs.journal import Journal, Recorder, now
 from holdfast.runs.lease import Lease
-from holdfast.runs.recording import Recorder
+from holdfast.runs.tool_calls import Parked
 from holdfast.stores.contract import Store
 from holdfast.stores.running import Deadline, EffectRow
 
@@ -34,8 +33,8 @@ class Waits:
 
     def wait(self, name: str, payload: Any, timeout: float | None, step: int, key: str) -> Any:
         """The answer to a question, if there is one; else the run is parked until there is."""
-        packed.check(payload)
-        encoded = packed.encode(self._recorder.redaction.value(payload))
+        msgpack.check(payload)
+        encoded = msgpack.encode(self._recorder.redaction.value(payload))
         if self._asked.setdefault((step, key), encoded) != encoded:
             raise InvalidArgument(
                 f"{name!r} was asked in this step already, about something else; one answer must not answer both: "

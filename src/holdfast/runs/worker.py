@@ -1,38 +1,181 @@
-"""Workers: claim what is queued, interrupted or woken, and run it, again and again."""
+"""Worker: claim and run what is queued, interrupted or due."""
 
 from __future__ import annotations
 
+import functools
 import inspect
 import random
 import signal
 import threading
+import time
 from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, suppress
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
 from holdfast.policy import AfterToolCall
-from holdfast.runs.block import RunBlock
 from holdfast.runs.claiming import Terms, is_free, presumed_until
+from holdfast.runs.drivers import is_async
 from holdfast.runs.entering import Claiming
-from holdfast.runs.failures import behind
 from holdfast.runs.family import wake_parents
-from holdfast.runs.guards import Guard, checked_guards
-from holdfast.runs.handlers import guards_of
-from holdfast.runs.invoking import is_async
-from holdfast.runs.journal import now
-from holdfast.runs.pulse import Pulse
-from holdfast.runs.run import Run
-from holdfast.runs.stop import Stop
+from holdfast.runs.guards.limits import Guard, checked_guards
+from holdfast.runs.journal import behind, now
+from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.running import Clock, RunRow
-from holdfast.threads.session import Session
+from holdfast.threads.context import Session
 
 if TYPE_CHECKING:
     from holdfast.runs.health import Health
+
+
+class Stop:
+    """An event that is set once, with which work may be announced before: each announcement lets one loop go."""
+
+    def __init__(self, loops: int) -> None:
+        self._loops = loops
+        self._announced = 0
+        self._is_set = False
+        # Its lock may be taken again by the thread that has it, such as by the handler of a signal.
+        self._changed = threading.Condition()
+
+    def set(self) -> None:
+        """Let all go, now and from now on."""
+        with self._changed:
+            self._is_set = True
+            self._changed.notify_all()
+
+    def is_set(self) -> bool:
+        return self._is_set
+
+    def announce(self) -> None:
+        """Let one go that waits, or comes to wait. Of many, no more are remembered than there are loops."""
+        with self._changed:
+            self._announced = min(self._announced + 1, self._loops)
+            self._changed.notify()
+
+    def wait(self, seconds: float) -> None:
+        """Wait until let go, and no longer than that."""
+        with self._changed:
+            self._changed.wait_for(lambda: self._is_set or self._announced, seconds)
+            self._announced = max(self._announced - 1, 0)
+
+
+STALE_SECONDS = 60.0  # a look at the store that takes longer hangs: no store waits so long for anything
+
+
+class Pulse:
+    """What the loops of a worker are doing: looking at the store, since when, or running something."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._begun = time.monotonic()
+        self._last = self._begun
+        self._looks: dict[int, float] = {}
+        self._running: list[Callable[[], bool]] = []
+        self._unread = False
+        self._unwritten: float | None = None
+
+    def look(self) -> None:
+        """The loop in this thread is about to look at the store."""
+        self._look(threading.get_ident())
+
+    def _look(self, loop: int) -> None:
+        with self._lock:
+            self._last = self._looks[loop] = time.monotonic()
+
+    def looked(self, *, is_well: bool) -> None:
+        """A look has ended; whether the store answered all that was asked."""
+        with self._lock:
+            self._unread = not is_well
+
+    def wrote(self, *, is_well: bool) -> None:
+        """Something was written, or could not be because of the store."""
+        with self._lock:
+            self._unwritten = None if is_well else time.monotonic()
+
+    def end(self) -> None:
+        """The loop in this thread has ended."""
+        with self._lock:
+            self._looks.pop(threading.get_ident(), None)
+
+    @contextmanager
+    def running(self, loop: int, is_failing: Callable[[], bool]) -> Generator[None]:
+        """The loop in a thread runs something. How long that takes is not its affair; that it cannot be stored is."""
+        with self._lock:
+            self._looks.pop(loop, None)
+            self._running.append(is_failing)
+        try:
+            yield
+        finally:
+            self._look(loop)
+            with self._lock:
+                self._running.remove(is_failing)
+
+    def is_beating(self) -> bool:
+        """Whether every loop that looks at the store began to do so not long ago."""
+        with self._lock:
+            return all(time.monotonic() - begun <= STALE_SECONDS for begun in self._looks.values())
+
+    def is_storing(self) -> bool:
+        """Whether the store did, as far as is known, the last that it was to do.
+
+        A write that failed is forgotten after a while: where nothing is to be written, none can show that it works.
+        """
+        with self._lock:
+            if self._unwritten is not None and time.monotonic() - self._unwritten > STALE_SECONDS:
+                self._unwritten = None
+            return not (self._unread or self._unwritten is not None or any(fails() for fails in self._running))
+
+    def numbers(self) -> dict[str, float]:
+        with self._lock:
+            now = time.monotonic()
+            return {
+                "running": len(self._running),
+                "last_look_seconds": round(now - self._last, 3),
+                "uptime_seconds": round(now - self._begun, 3),
+            }
+
+
+_ATTRIBUTE = "__holdfast_guards__"
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
+    """Declare what the runs of a handler are held to; the function itself stays as it is.
+
+    In a worker, its `guards` stand in for those of their kind that the worker has for all. InvalidArgument as for the
+    guards of a run.
+
+    >>> from holdfast import Budget
+    >>> @handler(guards=[Budget(steps=20)])
+    ... def shopper(run): ...
+    """
+    checked = checked_guards(guards)
+
+    def declare(function: F) -> F:
+        if not callable(function):
+            raise InvalidArgument("a handler is a function of a run")
+        try:
+            setattr(function, _ATTRIBUTE, checked)
+        except AttributeError as error:  # a bound method, a builtin
+            raise InvalidArgument("nothing can be declared about this; write a function around it") from error
+        return function
+
+    return declare
+
+
+def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
+    """The guards of a handler's runs: its own, and of the kinds that it has not, the common ones."""
+    while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
+        function = function.func
+    own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
+    kinds = {type(guard) for guard in own}
+    return (*own, *(guard for guard in common if type(guard) not in kinds))
+
 
 _PAGE = 50
 _IDLE_SECONDS = 0.5  # between two looks when there is nothing to do

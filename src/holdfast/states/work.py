@@ -7,9 +7,9 @@ from typing import Any
 import msgspec
 
 from holdfast.errors import InvalidArgument
-from holdfast.records import Usage
 from holdfast.states.calls import ToolCall
 from holdfast.states.conversation import Conversation
+from holdfast.types import Usage
 
 
 class Work(Conversation, kw_only=True):

@@ -10,10 +10,10 @@ from zlib import crc32
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
-from holdfast.records import UNREADABLE
 from holdfast.stores.leases import is_timed
 from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.types import UNREADABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
 

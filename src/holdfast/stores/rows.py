@@ -11,9 +11,9 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, InvalidArgument
-from holdfast.records import UNREADABLE
 from holdfast.stores import segment
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Summary, ThreadRow
+from holdfast.types import UNREADABLE
 
 SEQ_BITS: Final = 32
 MAX_SEQ: Final = (1 << SEQ_BITS) - 1

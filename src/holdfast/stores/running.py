@@ -6,7 +6,7 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.records import Status, Usage
+from holdfast.types import Status, Usage
 
 EffectClass = Literal[
     "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"

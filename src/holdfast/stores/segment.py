@@ -21,8 +21,8 @@ import msgspec
 import zstandard
 
 from holdfast.errors import Damaged, NewerFormat, TooLarge
-from holdfast.records import UNREADABLE
 from holdfast.stores.contract import Refs, Run
+from holdfast.types import UNREADABLE
 
 VERSION: Final = 1
 RAW: Final = 0

@@ -16,8 +16,8 @@ from typing import Any, Final, Literal, NamedTuple, final
 
 import msgspec
 
-from holdfast.codec.check import check
-from holdfast.codec.packed import encode
+from holdfast.codec.msgpack import encode
+from holdfast.codec.storable import check
 
 
 @final

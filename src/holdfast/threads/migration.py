@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.errors import Incompatible, InvalidArgument
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 Migration: TypeAlias = Callable[[Any], Any]
 M = TypeVar("M", bound=Migration)

@@ -1,4 +1,4 @@
-"""Repairing: what can be read of a store is copied into a new one; the old one is only read."""
+"""Copy what can be read of a damaged store to a new one."""
 
 from __future__ import annotations
 
@@ -8,15 +8,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
+from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
-from holdfast.state.loading import read_skeleton
 from holdfast.stores.contract import Problem, Span, Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.copying import Copyist, Plan, Values, head_of
-from holdfast.threads.gathering import Gathered
-from holdfast.threads.integrity import Looked, Progress, Repaired
-from holdfast.threads.soundness import Examined, Examiner
-from holdfast.threads.threadlist import listed
+from holdfast.threads.replica import Copyist, Gathered, Plan, Values, head_of
+from holdfast.threads.soundness import Examined, Examiner, listed
+from holdfast.threads.verify import Looked, Progress, Repaired
 
 _PAGE: Final = 200
 _UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which nothing is taken to follow

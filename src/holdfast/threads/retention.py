@@ -9,9 +9,9 @@ from datetime import UTC, datetime, timedelta
 import msgspec
 
 from holdfast.errors import InvalidArgument
-from holdfast.records import Checkpoint
 from holdfast.stores.contract import Store
-from holdfast.threads.liveness import live_cells
+from holdfast.threads.gc import live_cells
+from holdfast.types import Checkpoint
 
 _BATCH = 200  # checkpoints deleted in one transaction: short enough for writers not to notice
 

@@ -1,4 +1,4 @@
-"""Examining checkpoints: is each what was saved, and is all that it names there?"""
+"""Checks of one thread: its checkpoints, its run and journal, its forks."""
 
 from __future__ import annotations
 
@@ -7,19 +7,222 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple, Self
 
+import msgspec
+
+from holdfast.delta.draft import Skeleton
+from holdfast.delta.load import read_skeleton, rebased
 from holdfast.errors import Damaged
-from holdfast.state.draft import Skeleton
-from holdfast.state.loading import read_skeleton
-from holdfast.state.reach import rebased
-from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
-from holdfast.stores.walking import walk
-from holdfast.threads import meta as metas
-from holdfast.threads.covering import Covered
-from holdfast.threads.patience import Patience
-from holdfast.threads.registering import Ties
+from holdfast.stores.contract import Cells, CheckpointRow, Problem, Refs, Span, Store
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.walking import told, walk
+from holdfast.text import shown
+from holdfast.threads import metadata as metas
+from holdfast.threads.ancestry import Patience
+from holdfast.threads.intervals import Covered
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
+
+
+_LIST_PAGE: Final = 200
+
+
+class Listed(NamedTuple):
+    """The numbers of threads, in order, and the names of those that have one and that it could be read of.
+
+    Without problems, those without a name were dropped, and are there for what their forks use.
+    """
+
+    numbers: list[int]
+    names: dict[int, str]
+    problems: list[str]
+
+
+def listed(store: Store) -> Listed:
+    names: dict[int, str] = {}
+    problems: list[str] = []
+    after: str | None = None
+    try:
+        while page := store.threads(prefix="", after=after, limit=_LIST_PAGE):
+            names.update((thread.position.thread, thread.name) for thread in page)
+            after = page[-1].name
+    except Damaged as damage:
+        problems.append(str(damage))
+        try:
+            names |= told(store)
+        except Damaged as worse:
+            problems.append(str(worse))
+    try:
+        numbers = sorted(store.thread_numbers())
+    except Damaged as damage:
+        # Some cannot be told: those that were listed can.
+        numbers = sorted(names)
+        problems.append(str(damage))
+    return Listed(numbers, names, problems)
+
+
+_PAGE: Final = 500
+_ENDED: Final = frozenset(("done", "failed", "given_up"))
+_ACTING: Final = frozenset(("idempotent", "irreversible"))
+
+
+def pairs(store: Store, number: int, name: str | None) -> Iterator[Problem]:
+    """What is wrong with the run of a thread and its journal."""
+    try:
+        run = store.run(number)
+        for what in _problems(store, number, run):
+            yield Problem(name, (), what)
+    except Damaged as damage:
+        yield Problem(name, (), str(damage))
+
+
+def _problems(store: Store, number: int, run: RunRow | None) -> Iterator[str]:
+    last = 0
+    awaited: EffectRow | None = None
+    while page := store.effects(number, after=last, limit=_PAGE):
+        for entry in page:
+            if entry.number != last + 1:
+                yield f"journal entries {last + 1} to {entry.number - 1} are missing"
+            last = entry.number
+            if run is not None:
+                yield from _entry(run, entry)
+                if entry.number == run.question:
+                    awaited = entry
+    if run is not None:
+        yield from _run(run, number, last, store.last(number), awaited)
+
+
+def _entry(run: RunRow, entry: EffectRow) -> Iterator[str]:
+    what = f"journal entry {entry.number}"
+    if entry.fence > run.fence:
+        yield f"{what} was written under fence {entry.fence}, and the run has never had more than {run.fence}"
+    # Not of waits: an answer may come after the question that takes it.
+    if entry.kind in _ACTING and not entry.of and entry.matches >= entry.number:
+        yield f"{what} took its result from entry {entry.matches}, which is not before it"
+    if entry.kind == "answer" and entry.mark is None:
+        yield f"{what} is an answer to no question"
+    if entry.status in _ENDED and entry.ended_at is None and entry.kind in _ACTING:
+        yield f"{what} has an outcome, and no time at which it ended"
+    is_open = entry.status == "begun" and entry.number > run.closed and entry.branch == run.branch
+    if run.status == "completed" and is_open and entry.kind in _ACTING and entry.fence == run.fence:
+        yield f"{what} was begun and never ended, but its run is completed"
+
+
+def _run(run: RunRow, number: int, last: int, newest: int, awaited: EffectRow | None) -> Iterator[str]:
+    if run.thread != number:
+        yield f"its run is that of thread number {run.thread}"
+    if run.fence < 1:
+        yield "its run has a fence that no claim gives"
+    if run.status != "running" and (run.owner is not None or run.lease_until):
+        yield f"its run is {run.status} and still leased to somebody"
+    if run.question and awaited is None:
+        yield f"its run waits for journal entry {run.question}, which is not there"
+    if run.closed > last:
+        yield f"its run has closed journal entry {run.closed}, and there are {last}"
+    if run.began > newest or run.closed_at > newest:
+        yield "its run was begun at a checkpoint that is not there"
+
+
+_LOST = bytes(32)  # the digest that a repair gives to a checkpoint of which it could read nothing
+
+
+class Ties(msgspec.Struct):
+    """What the checkpoints of a thread have to do with other threads, by their numbers.
+
+    `uses` are those whose cells they name, and which checkpoints do; `parents` those they began at. Not `is_whole`,
+    there may be more: some checkpoint cannot be read.
+    """
+
+    uses: dict[int, set[int]] = msgspec.field(default_factory=dict[int, set[int]])
+    parents: set[int] = msgspec.field(default_factory=set[int])
+    is_whole: bool = True
+
+    @property
+    def says_something(self) -> bool:
+        return bool(self.uses or self.parents or not self.is_whole)
+
+    def take(self, row: CheckpointRow | Damaged) -> None:
+        """A checkpoint of the thread, or a tombstone of one."""
+        if isinstance(row, Damaged) or row.digest == _LOST:
+            self.is_whole = False
+        elif row.parent is not None and row.parent[0]:
+            self.parents.add(row.parent[0])
+
+    def names(self, thread: int, seq: int) -> None:
+        """A checkpoint names cells of another thread."""
+        self.uses.setdefault(thread, set()).add(seq)
+
+
+def registrations(store: Store, threads: Listed, ties: Mapping[int, Ties]) -> Iterator[Problem]:
+    """Which registrations are missing, and which nothing explains. `ties` has every thread that was read to its end.
+
+    Threads come and go meanwhile. One that is there and was read is registered, from its first checkpoint on.
+    """
+    forks: dict[int, set[int]] = {}
+    for number in threads.numbers:
+        try:
+            forks[number] = set(store.forks(number))
+        except Damaged as damage:
+            yield Problem(threads.names.get(number), (), str(damage))
+    origins: dict[int, set[int]] = {}
+    for origin, numbers in forks.items():
+        for number in numbers:
+            origins.setdefault(number, set()).add(origin)
+    for number, tie in ties.items():
+        name = threads.names.get(number)
+        if name is None:
+            continue
+        found = [*_missing(number, tie, forks, threads), *_unexplained(number, tie, origins, threads)]
+        if found and _is_there(store, name, number):
+            yield from (Problem(name, seqs, what) for seqs, what in found)
+
+
+def _missing(
+    number: int, tie: Ties, forks: Mapping[int, set[int]], threads: Listed
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    for origin, seqs in sorted(tie.uses.items()):
+        if origin != number and number not in forks.get(origin, {number}):
+            what = (
+                f"it uses cells of {_named(origin, threads)} and is not registered as a fork of it: pruning that "
+                "thread may take them away. A copy that repair makes has it registered"
+            )
+            yield tuple(sorted(seqs)), what
+
+
+def _unexplained(
+    number: int, tie: Ties, origins: Mapping[int, set[int]], threads: Listed
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """A fork is registered with what it began at and what that is registered with, or with what it uses."""
+    explained: set[int] = set()
+    waiting = {*tie.parents, *tie.uses}
+    while waiting:
+        origin = waiting.pop()
+        if origin not in threads.names:
+            return  # it was dropped: whose fork it was cannot be told any more
+        explained.add(origin)
+        waiting |= origins.get(origin, set()) - explained
+    if tie.is_whole:
+        for origin in sorted(origins.get(number, set()) - explained):
+            what = (
+                f"it is registered as a fork of {_named(origin, threads)} and has nothing of it: what that thread "
+                "drops stays for its sake"
+            )
+            yield (), what
+
+
+def _is_there(store: Store, name: str, number: int) -> bool:
+    """Whether a thread was not dropped meanwhile."""
+    try:
+        thread = store.thread(name)
+    except Damaged:
+        return True
+    return thread is not None and thread.position.thread == number
+
+
+def _named(number: int, threads: Listed) -> str:
+    name = threads.names.get(number)
+    return f"dropped thread number {number}" if name is None else f"thread {shown(name)}"
+
 
 _ROWS: Final = 256  # checkpoints read at once
 _BYTES: Final = 8 << 20  # about how many bytes of cells are held

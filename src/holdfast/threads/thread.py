@@ -10,23 +10,33 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from holdfast.delta.load import load_base, state_of
+from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
-from holdfast.identity import to_text
-from holdfast.records import Checkpoint, Lost, Skipped, Status, Usage
-from holdfast.state.loading import load_base, state_of
-from holdfast.state.salvage import salvaged
+from holdfast.ids import to_text
 from holdfast.stores.contract import CheckpointRow, ThreadRow
-from holdfast.threads import meta as metas
-from holdfast.threads.deeds import require_none_ahead
+from holdfast.text import shown
+from holdfast.threads import metadata as metas
+from holdfast.threads.ancestry import RACES_MAX
+from holdfast.threads.context import Session
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.freeing import unless_dead
+from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
-from holdfast.threads.line import RACES_MAX
-from holdfast.threads.references import find_row, seq_before, shown
+from holdfast.threads.process import unless_dead
+from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Pruned, Retention, removable, remove
-from holdfast.threads.saver import Expect, Saver
-from holdfast.threads.saving import Head, Parent, fork_details, fork_of, save_of, seen_from_fork, summary_of
-from holdfast.threads.session import Session
+from holdfast.threads.save import (
+    Expect,
+    Head,
+    Parent,
+    Saver,
+    fork_details,
+    fork_of,
+    save_of,
+    seen_from_fork,
+    summary_of,
+)
+from holdfast.types import Checkpoint, Lost, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
 

@@ -7,7 +7,7 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError
 from holdfast.looking.recovery import Planned
 from holdfast.looking.timeline import Step
-from holdfast.records import Checkpoint
+from holdfast.types import Checkpoint
 from holdfast.ui import offering
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.recording import ACTIONS

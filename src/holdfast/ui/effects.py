@@ -8,8 +8,8 @@ from holdfast.looking.calls import DOUBTFUL, effects
 from holdfast.looking.nearest import existing
 from holdfast.looking.timeline import Step
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Effect
 from holdfast.runs.claiming import is_free
+from holdfast.types import Effect
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.seen import Seen, data
 from holdfast.ui.view import View

@@ -10,11 +10,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.nearest import existing
-from holdfast.records import Checkpoint
 from holdfast.runs.claiming import is_free
 from holdfast.runs.recovery import queued
-from holdfast.threads import labelling
-from holdfast.threads.references import find_row
+from holdfast.threads import branches
+from holdfast.threads.refs import find_row
+from holdfast.types import Checkpoint
 from holdfast.ui.view import View
 
 
@@ -81,4 +81,4 @@ def labellable(view: View, checkpoint: Checkpoint) -> None:
     """Conflict if a checkpoint cannot be labelled: its thread has a run."""
     store = view.hf._session.store
     row = existing(view.hf, checkpoint.thread)
-    labelling._require_no_run(store, row, find_row(store, row, checkpoint))
+    branches._require_no_run(store, row, find_row(store, row, checkpoint))

@@ -8,8 +8,8 @@ from typing import Final
 from holdfast.errors import Damaged
 from holdfast.looking.lanes import Lanes
 from holdfast.looking.nearest import existing
-from holdfast.records import Checkpoint
-from holdfast.threads.meta import checkpoint_of
+from holdfast.threads.metadata import checkpoint_of
+from holdfast.types import Checkpoint
 from holdfast.ui.html import Html, joined, tag
 from holdfast.ui.view import View
 from holdfast.ui.words import money, short, size

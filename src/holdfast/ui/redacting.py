@@ -12,8 +12,8 @@ import msgspec
 from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.looking.calls import Call
 from holdfast.looking.recovery import Planned, Recovery
-from holdfast.records import Checkpoint, Effect, Lost, Progress, Question
 from holdfast.redaction import Redaction
+from holdfast.types import Checkpoint, Effect, Lost, Progress, Question
 
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Checkpoint: ("label", "tags", "reason", "metadata", "agent", "resume_hint", "trigger", "lost", "state"),

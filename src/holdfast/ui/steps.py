@@ -7,11 +7,11 @@ from typing import Any, Final
 from starlette.responses import Response
 
 from holdfast.errors import Damaged
-from holdfast.identity import to_text as id_text
+from holdfast.ids import to_text as id_text
 from holdfast.looking.nearest import existing
 from holdfast.looking.timeline import Step, step_of
 from holdfast.looking.writing import seconds_to_write
-from holdfast.records import Checkpoint
+from holdfast.types import Checkpoint
 from holdfast.ui import acting
 from holdfast.ui.comparing import diff_view, named
 from holdfast.ui.effects import effects_view

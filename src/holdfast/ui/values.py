@@ -7,10 +7,10 @@ from typing import Any, Final
 
 import msgspec
 
-from holdfast.codec import packed, text
+from holdfast.codec import jsontext, msgpack
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.looking.tree import shown as python
-from holdfast.records import Lost
+from holdfast.types import Lost
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.html import text as shown
 from holdfast.ui.words import plural, size
@@ -112,13 +112,13 @@ def brief(value: Any, limit: int = 200) -> str:
 
 def to_text(value: Any, indent: int = 2) -> str:
     """A value as JSON that says all of it: what JSON has no word for is an object of one key like "$datetime"."""
-    written = text.to_text(packed.encode(value))
+    written = jsontext.to_text(msgpack.encode(value))
     return msgspec.json.format(written, indent=indent).decode() if indent else written.decode()
 
 
 def from_text(written: str) -> Any:
     """What `to_text` wrote, perhaps edited. InvalidArgument if that is no JSON, or says something that there is not."""
     try:
-        return packed.decode(text.from_text(msgspec.json.encode(msgspec.json.decode(written))))
+        return msgpack.decode(jsontext.from_text(msgspec.json.encode(msgspec.json.decode(written))))
     except (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
         raise InvalidArgument(f"this is no JSON that stands for a state: {str(error)[:200]}") from error

@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 
 from holdfast.looking.whole import Lost, whole
-from holdfast.records import Question
 from holdfast.runs import answers
+from holdfast.types import Question
 from holdfast.ui import acting
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.values import brief

@@ -20,7 +20,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.contract import Commit, Position
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.conftest import Savers
-from tests.state.engine import Added
+from tests.delta.engine import Added
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 

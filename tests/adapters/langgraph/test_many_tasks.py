@@ -18,7 +18,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, config
 from tests.adapters.langgraph.playing import Player
-from tests.state.engine import Added
+from tests.delta.engine import Added
 
 LONG = "text that is too long to be told again with each write " * 20
 

@@ -23,11 +23,11 @@ from holdfast.adapters.langgraph.notes import (
     unpacked_checkpoint,
     version_of,
 )
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
-from holdfast.threads import meta as metas
-from holdfast.threads.saving import checked_details
+from holdfast.threads import metadata as metas
+from holdfast.threads.save import checked_details
 from tests.codec.strategies import identical
 
 
@@ -100,7 +100,7 @@ def checkpoint(channels: dict[str, Any], seen: dict[str, dict[str, Any]], **more
 
 def came_back(given: Any) -> Any:
     """As it is read from what was stored."""
-    stored = packed.decode(packed.encode(packed_checkpoint(given)))
+    stored = msgpack.decode(msgpack.encode(packed_checkpoint(given)))
     return unpacked_checkpoint(stored, given["id"], given["channel_values"])
 
 
@@ -133,7 +133,7 @@ def test_versions_that_are_equal_and_not_the_same_are_kept_apart() -> None:
 
 
 def test_the_usual_version_takes_few_bytes() -> None:
-    assert len(packed.encode(packed_checkpoint(checkpoint({"a": USUAL}, {"n": {"a": USUAL}})))) < 110
+    assert len(msgpack.encode(packed_checkpoint(checkpoint({"a": USUAL}, {"n": {"a": USUAL}})))) < 110
 
 
 def test_a_channel_that_is_not_there_has_no_version() -> None:

@@ -38,7 +38,7 @@ from langgraph.types import Command, Interrupt, Overwrite, Send
 from holdfast import Damaged, Unsupported
 from holdfast.adapters.langgraph.allowing import serde_for
 from holdfast.adapters.langgraph.values import from_plain, splits, to_plain
-from holdfast.codec.packed import decode, encode
+from holdfast.codec.msgpack import decode, encode
 from tests.adapters.langgraph.sorts import Color, Counted, Holder, Inner, Level, Outer, Person, Plain, Point
 
 SERDE = serde_for()

@@ -9,7 +9,7 @@ from typing import Any, Literal, Protocol
 
 import pytest
 
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.stores.directory import DirectoryStore
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnknown, ReadOnly, StoreError, StoreFull
 from holdfast.stores.directory import DirectoryStore, files
 from holdfast.stores.directory.lines import reseal

@@ -17,7 +17,7 @@ from tests.stores.sqlite.conftest import finished, forked, output, script
 
 WRITE = """
 import sys
-from holdfast.codec.text import TextForm
+from holdfast.codec.jsontext import TextForm
 from holdfast.errors import Conflict
 from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import commit, run

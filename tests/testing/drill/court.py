@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.testing import Drill, Kill
 from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.judging import Judge
@@ -17,7 +17,7 @@ from holdfast.testing.drill.world import Begun, Ended, Killed, Kind, Line, World
 def call(number: int, kind: Kind, name: str, key: str | None = None, *, arguments: str = "a") -> list[Line]:
     """A call from its beginning to its end."""
     begun = Begun(call=number, kind=kind, name=name, arguments=arguments, thread=1, step=1, entry=name, key=key)
-    return [begun, Ended(call=number, result=packed.encode(number))]
+    return [begun, Ended(call=number, result=msgpack.encode(number))]
 
 
 def refused(number: int, kind: Kind, name: str) -> list[Line]:
@@ -42,9 +42,9 @@ class Court:
             log.write(line)
         ended = Outcome(
             status="completed",
-            state=packed.encode({}),
-            result=packed.encode(None),
-            seen=[packed.encode(each) for each in seen],
+            state=msgpack.encode({}),
+            result=msgpack.encode(None),
+            seen=[msgpack.encode(each) for each in seen],
         )
         return Trial(log.lines(), log.calls(), ended)
 

@@ -14,9 +14,9 @@ from holdfast.adapters.langgraph.notes import note_of
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.written import in_order
+from holdfast.delta.load import load_base
 from holdfast.errors import Damaged, NotFound
-from holdfast.state.loading import load_base
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 def plain_history(track: Track, view: View, id: str | None, channels: Sequence[str]) -> dict[str, dict[str, Any]]:

@@ -19,7 +19,7 @@ from holdfast.adapters.langgraph.redacting import redacted
 from holdfast.adapters.langgraph.track import Track
 from holdfast.adapters.langgraph.writing import Carried, Put, Writes
 from holdfast.adapters.langgraph.written import VALUE, Write
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import Store
 
@@ -128,4 +128,4 @@ def unlike(stored: list[Write], given: list[Write], redaction: Redaction) -> lis
 
 def _same(one: Any, other: Any) -> bool:
     """Whether two trees are equal to the last type and the order of keys."""
-    return packed.encode(one) == packed.encode(other)
+    return msgpack.encode(one) == msgpack.encode(other)

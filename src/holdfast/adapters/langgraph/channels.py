@@ -22,11 +22,11 @@ from holdfast.adapters.langgraph.messages import BODIES, IDS, MESSAGES, apart, a
 from holdfast.adapters.langgraph.snapshots import Snapshot, Snapshots, collecting_later, taken
 from holdfast.adapters.langgraph.trees import EXT
 from holdfast.adapters.langgraph.values import from_plain, splits, to_plain
-from holdfast.codec import packed
+from holdfast.codec import msgpack
+from holdfast.delta.hints import Extended
+from holdfast.delta.load import value_of
+from holdfast.delta.parts import Chunk, Kind, Series
 from holdfast.errors import Damaged
-from holdfast.state.known import Extended
-from holdfast.state.loading import value_of
-from holdfast.state.parts import Chunk, Kind, Series
 from holdfast.stores.contract import Store
 
 _REMEMBERED_MAX: Final = 64 << 20  # bytes, of all channels together
@@ -162,7 +162,7 @@ class Templates:
         found: list[Snapshot | None] = [self._cells.get(place) for place in places]
         missing = [at for at, snapshot in enumerate(found) if snapshot is None]
         if missing:
-            bodies = packed.decode_items(chunk.buffers, chunk.count)
+            bodies = msgpack.decode_items(chunk.buffers, chunk.count)
             for at, message in zip(missing, from_plain(serde, [bodies[at] for at in missing]), strict=True):
                 found[at] = snapshot = taken(message) if isinstance(message, BaseMessage) else None
                 if snapshot is not None:
@@ -242,7 +242,7 @@ def decoded(
                 snapshots += found
                 continue
             if isinstance(chunk, Chunk):
-                plain = packed.decode_items(chunk.buffers, chunk.count)
+                plain = msgpack.decode_items(chunk.buffers, chunk.count)
             else:
                 plain = [value_of(store, member) for member in chunk.parts]
             whole = {EXT: MESSAGES, BODIES: plain, IDS: some(ids[start : start + len(plain)])}

@@ -12,7 +12,7 @@ from enum import Enum
 from typing import Any, Final
 
 from holdfast.adapters.langgraph.finding import parts
-from holdfast.codec.check import MAX_DEPTH, key_step, type_name
+from holdfast.codec.storable import MAX_DEPTH, key_step, type_name
 from holdfast.errors import Unsupported
 
 # Packages whose classes are there, or are not, for all values alike.

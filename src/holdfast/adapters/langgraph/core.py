@@ -19,7 +19,7 @@ from holdfast.adapters.langgraph.notes import note_of
 from holdfast.adapters.langgraph.ordering import Arrivals
 from holdfast.adapters.langgraph.track import Track
 from holdfast.handle import Holdfast
-from holdfast.threads.session import Session
+from holdfast.threads.context import Session
 
 _TRACKS_MAX: Final = 512
 _RUNS_MAX: Final = 50_000

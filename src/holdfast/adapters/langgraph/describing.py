@@ -10,9 +10,9 @@ from langgraph.checkpoint.serde.types import ERROR, INTERRUPT
 
 from holdfast.adapters.langgraph.notes import metadata_with
 from holdfast.adapters.langgraph.track import Track
-from holdfast.records import Status
 from holdfast.redaction import AS_IS
-from holdfast.threads.saving import Details, checked_details
+from holdfast.threads.save import Details, checked_details
+from holdfast.types import Status
 
 _STEP_MAX: Final = 1 << 62
 

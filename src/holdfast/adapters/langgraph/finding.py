@@ -13,7 +13,7 @@ from typing import Any, Final
 import ormsgpack
 from langgraph.store.base import Item
 
-from holdfast.codec.check import key_step, type_name
+from holdfast.codec.storable import key_step, type_name
 
 _LEAVES: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
 _LISTS: Final = (list, tuple, set, frozenset, deque)

@@ -9,16 +9,16 @@ import time
 import weakref
 from typing import Any, Final
 
-from holdfast import aio_calls
 from holdfast.adapters.langgraph.naming import journal_name
-from holdfast.aio_threads import to_the_end
+from holdfast.adapters.shared_run import Asked, Making, SharedRun
+from holdfast.aio.executor import to_the_end
+from holdfast.aio.run import drive as drive_async
 from holdfast.errors import LeaseHeld
-from holdfast.runs.acting import Parked
 from holdfast.runs.core import RunCore
-from holdfast.runs.invoking import drive
-from holdfast.runs.shared import Asked, Making, SharedRun
+from holdfast.runs.drivers import drive
+from holdfast.runs.tool_calls import Parked
 from holdfast.runs.tools import Tool
-from holdfast.threads.session import Session
+from holdfast.threads.context import Session
 
 _POLL_SECONDS: Final = 0.01
 
@@ -80,7 +80,7 @@ class Desk:
                 return found.result
             making = Making(await self._aentered(wait), tool, given, key)
             try:
-                return await aio_calls.drive(making.call())
+                return await drive_async(making.call())
             except Parked as parked:
                 making.park(parked)
             except Exception as error:

@@ -11,10 +11,10 @@ from typing import Any, Final
 from holdfast.adapters.langgraph.messages import BODIES, IDS, MESSAGES, unfolded
 from holdfast.adapters.langgraph.notes import Note
 from holdfast.adapters.langgraph.trees import EXT
+from holdfast.delta.base import Base
+from holdfast.delta.load import value_of
+from holdfast.delta.parts import Map, Part, Series, is_map
 from holdfast.errors import Damaged
-from holdfast.state.base import Base
-from holdfast.state.loading import value_of
-from holdfast.state.parts import Map, Part, Series, is_map
 from holdfast.stores.contract import CheckpointRow, Store
 
 CHECKPOINT: Final = "$checkpoint"

@@ -12,11 +12,11 @@ from langgraph.checkpoint.base import Checkpoint, CheckpointMetadata
 from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 
 from holdfast.adapters.langgraph.values import from_plain, to_plain
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import CheckpointRow
-from holdfast.threads import meta as metas
+from holdfast.threads import metadata as metas
 
 KEY: Final = "$langgraph"
 
@@ -98,7 +98,7 @@ def redacted_metadata(redaction: Redaction, plain: dict[str, Any]) -> dict[str, 
 
 def _metadata(row: CheckpointRow) -> dict[str, Any]:
     encoded = metas.decode(row).metadata
-    found = packed.decode(encoded) if encoded else {}
+    found = msgpack.decode(encoded) if encoded else {}
     if type(found) is not dict:
         raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read")
     return found

@@ -23,8 +23,8 @@ from holdfast.adapters.langgraph.values import from_plain
 from holdfast.adapters.langgraph.written import in_order
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import CheckpointRow
-from holdfast.threads.line import RACES_MAX
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.ancestry import RACES_MAX
 
 Found: TypeAlias = tuple[str, Track, Note]
 

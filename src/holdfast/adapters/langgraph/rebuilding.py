@@ -25,7 +25,7 @@ from holdfast.adapters.langgraph.comparing import compare, is_steady
 from holdfast.adapters.langgraph.finding import place
 from holdfast.adapters.langgraph.importing import is_being_imported
 from holdfast.adapters.langgraph.trees import Built
-from holdfast.codec.framing import extension
+from holdfast.codec.msgpack import extension
 from holdfast.errors import Unsupported
 
 _ARRAY: Final = ("numpy", "ndarray")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from itertools import accumulate
 
-from holdfast.state.reach import CellReader
+from holdfast.delta.load import CellReader
 from holdfast.stores.contract import Block, Cells, Span
 
 

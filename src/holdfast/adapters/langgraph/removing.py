@@ -20,12 +20,12 @@ from holdfast.adapters.langgraph.naming import checked_thread_id, journal_name, 
 from holdfast.adapters.langgraph.notes import Note, metadata_of
 from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.written import channels_of
+from holdfast.delta.hints import Kept
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
-from holdfast.records import Erased
-from holdfast.state.known import Kept
 from holdfast.stores.contract import CheckpointRow, Position
-from holdfast.threads.line import RACES_MAX
-from holdfast.threads.references import shown
+from holdfast.text import shown
+from holdfast.threads.ancestry import RACES_MAX
+from holdfast.types import Erased
 
 T = TypeVar("T")
 

@@ -25,11 +25,11 @@ from holdfast.adapters.langgraph.allowing import serde_for
 from holdfast.adapters.langgraph.core import Core
 from holdfast.adapters.langgraph.importing import is_importing
 from holdfast.adapters.langgraph.naming import config_of, namespace_of, thread_id_in, thread_id_of
-from holdfast.aio_threads import to_the_end
+from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.records import Erased
+from holdfast.types import Erased
 
 T = TypeVar("T")
 

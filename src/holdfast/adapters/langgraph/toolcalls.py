@@ -25,13 +25,13 @@ from holdfast.adapters.langgraph.naming import namespace_of, thread_id_of
 from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.track import Track
 from holdfast.adapters.langgraph.values import from_plain, to_plain
-from holdfast.aio_threads import to_the_end
-from holdfast.codec import packed
+from holdfast.adapters.shared_run import Asked
+from holdfast.aio.executor import to_the_end
+from holdfast.codec import msgpack
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.runs.invoking import Uncalled, is_async
+from holdfast.runs.drivers import Uncalled, is_async
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
-from holdfast.runs.shared import Asked
 from holdfast.runs.tools import Tool
 
 _POLL_SECONDS: Final = 0.005
@@ -290,7 +290,7 @@ def _given_by_model(given: Any, injected: frozenset[str]) -> dict[str, Any]:
 
 def _is_plain(value: Any) -> bool:
     try:
-        packed.check(value)
+        msgpack.check(value)
     except Unsupported:
         return False
     return True
@@ -329,7 +329,7 @@ def _parsed(answer: Any) -> tuple[int, Outcome]:
     effect = answer["effect"]
     match answer.get("outcome"):
         case "happened":
-            packed.check(answer.get("result"))
+            msgpack.check(answer.get("result"))
             return effect, Happened(answer.get("result"))
         case "not_done":
             return effect, NotDone()

@@ -17,16 +17,15 @@ from holdfast.adapters.langgraph.naming import track_name
 from holdfast.adapters.langgraph.notes import Note, note_of
 from holdfast.adapters.langgraph.redacting import redacted
 from holdfast.adapters.langgraph.written import Written
+from holdfast.delta.hints import Apart, Extended, Kept
+from holdfast.delta.load import CellReader, load_base
 from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
-from holdfast.state.known import Apart, Extended, Kept
-from holdfast.state.loading import load_base
-from holdfast.state.reach import CellReader
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.threads.line import RACES_MAX
-from holdfast.threads.placing import Placer
-from holdfast.threads.saving import Details
-from holdfast.threads.session import Session
+from holdfast.threads.ancestry import RACES_MAX
+from holdfast.threads.branches import Placer
+from holdfast.threads.context import Session
+from holdfast.threads.save import Details
 
 T = TypeVar("T")
 

@@ -12,8 +12,8 @@ from typing import Any, Final, NamedTuple
 import ormsgpack
 from ormsgpack import packb, unpackb
 
-from holdfast.codec.check import MAX_DEPTH
-from holdfast.codec.framing import array_header, extension, map_header
+from holdfast.codec.msgpack import array_header, extension, map_header
+from holdfast.codec.storable import MAX_DEPTH
 from holdfast.errors import Damaged
 
 EXT: Final = "$ext"

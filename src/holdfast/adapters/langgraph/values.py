@@ -20,8 +20,8 @@ from holdfast.adapters.langgraph.allowing import load
 from holdfast.adapters.langgraph.finding import place, surrogate
 from holdfast.adapters.langgraph.rebuilding import check_loaded, check_saved
 from holdfast.adapters.langgraph.trees import Writer, damaged, is_object, read, tree_or_whole, typed_parts, whole
-from holdfast.codec.check import MAX_DEPTH, type_name
-from holdfast.codec.framing import deeper_than
+from holdfast.codec.msgpack import deeper_than
+from holdfast.codec.storable import MAX_DEPTH, type_name
 from holdfast.errors import HoldfastError, Unsupported
 
 EXT: Final = trees.EXT

@@ -44,11 +44,11 @@ from holdfast.adapters.langgraph.ordering import PUSHED, has_run
 from holdfast.adapters.langgraph.track import Overtaken, Track, View
 from holdfast.adapters.langgraph.values import to_plain
 from holdfast.adapters.langgraph.written import VALUE, Write, channels_of, merged
-from holdfast.codec import packed
+from holdfast.codec import msgpack
+from holdfast.delta.hints import Apart, Extended, Kept
+from holdfast.delta.parts import Series
 from holdfast.errors import Conflict, Damaged, InvalidArgument
-from holdfast.state.known import Apart, Extended, Kept
-from holdfast.state.parts import Series
-from holdfast.threads.references import shown
+from holdfast.text import shown
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -342,7 +342,7 @@ def _rewritten(track: Track, view: View, held: Held, given: Writes) -> dict[str,
     cells = held.plain_list(CELLS)
     old = held.plain_list(WRITES)
     new = merged(old, [[*write[:VALUE], moved(write[VALUE], given.cells, cells)] for write in given.writes])
-    if packed.encode(new) == packed.encode(merged(old, [])):
+    if msgpack.encode(new) == msgpack.encode(merged(old, [])):
         return None
     state: dict[str, Any] = {WRITES: new}
     if EARLY in held.parts and held.row is view.row:

@@ -15,7 +15,7 @@ from holdfast.adapters.langgraph.notes import metadata_with
 from holdfast.adapters.langgraph.trees import EXT, PAYLOAD, TYPED, Writer, read, whole
 from holdfast.adapters.langgraph.values import to_plain
 from holdfast.adapters.langgraph.written import Write
-from holdfast.codec.check import MAX_DEPTH
+from holdfast.codec.storable import MAX_DEPTH
 from holdfast.errors import Damaged
 from holdfast.importers.frame import Unusable
 

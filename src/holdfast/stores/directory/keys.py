@@ -9,9 +9,9 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.records import UNREADABLE
 from holdfast.stores.directory import files
 from holdfast.stores.keys import KeyRow, moved_on, unreadable
+from holdfast.types import UNREADABLE
 
 _SUFFIX: Final = ".json"
 

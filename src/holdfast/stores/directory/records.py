@@ -13,11 +13,11 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, NewerFormat
-from holdfast.records import UNREADABLE
 from holdfast.stores import contract as c
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
 

@@ -8,8 +8,8 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import NewerFormat, NotAStore, ReadOnly
-from holdfast.records import UNREADABLE
 from holdfast.stores.directory import files
+from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
 MARKER: Final = "holdfast.json"

@@ -10,9 +10,9 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.records import UNREADABLE
 from holdfast.stores.contract import SharedValue
 from holdfast.stores.directory import files
+from holdfast.types import UNREADABLE
 
 _PIECE: Final = 8 << 20
 _PIECES: Final = ".pieces"

@@ -10,11 +10,11 @@ import msgspec
 import pytest
 
 from holdfast.errors import Conflict, LeaseLost, NotFound
-from holdfast.records import Status, Usage
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
+from holdfast.types import Status, Usage
 
 PATIENCE = 60
 replace = msgspec.structs.replace

@@ -17,15 +17,15 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
-from holdfast.runs.acting import Acting
 from holdfast.runs.calls import Calls, Stream, _digest, _name
-from holdfast.runs.failures import again, text_of
-from holdfast.runs.invoking import Call, is_async
+from holdfast.runs.drivers import Call, is_async
+from holdfast.runs.journal import again, text_of
 from holdfast.runs.outcome import NotDone
+from holdfast.runs.tool_calls import Acting
 from holdfast.runs.tools import Tool, takes_key, tool_of
 from holdfast.testing.drill.points import Countdown
 from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
@@ -64,7 +64,7 @@ class Book:
             raise Unplayable(
                 f"what {begun.name} returned cannot be played back; drill this agent without recorded=True"
             )
-        return packed.decode(ended.result)
+        return msgpack.decode(ended.result)
 
 
 class Stage:
@@ -174,7 +174,7 @@ class Stage:
             if about.kind == "model":
                 return self._begin(replace(about, arguments=_digest((list(args), kwargs)).hex())), kwargs
             given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
-            arguments = hashlib.sha256(packed.encode(given)).hexdigest()
+            arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
             begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))
             return begun, kwargs if has_key else given
 

@@ -16,18 +16,18 @@ from typing import Any, NoReturn
 import msgspec
 
 import holdfast
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
-from holdfast.opening import open_store
-from holdfast.records import Question, Status
-from holdfast.runs.invoking import is_async
+from holdfast.runs.drivers import is_async
 from holdfast.runs.outcome import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Settled, WorldLog
+from holdfast.types import Question, Status
+from holdfast.urls import open_store
 
 THREAD = "drill"
 _MOST_QUESTIONS = 100
@@ -173,7 +173,7 @@ async def _run_async(drill: Drill, hf: Holdfast) -> Status:
 
 def _check_result(drill: Drill, result: Any) -> None:
     try:
-        packed.check(result)
+        msgpack.check(result)
     except Unsupported as refused:
         raise Stuck(f"what {drill.name} returns cannot be the result of a run: {refused}") from None
 
@@ -201,7 +201,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: C
             "raise holdfast.NotDone where nothing was done; or declare such errors with not_done= of the tool"
         )
     told[place] += isinstance(truth, NotDone)
-    arguments = hashlib.sha256(packed.encode(effect.arguments)).hexdigest()
+    arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()
     log.write(Settled(effect.name, arguments, isinstance(truth, Happened)))
     hf.settle(question.thread, effect, truth)
 
@@ -215,8 +215,8 @@ def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_a
     effects = [effect for info in hf.threads() for effect in hf.effects(info.name)]
     return Outcome(
         status=status,
-        state=packed.encode(None if latest is None else latest.state),
-        result=packed.encode(result),
+        state=msgpack.encode(None if latest is None else latest.state),
+        result=msgpack.encode(result),
         given_up=[effect.name for effect in effects if effect.status == "given_up"],
         places=places,
         seen_at_start=seen_at_start,

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.report import FinalState
 from holdfast.testing.drill.spec import Drill
@@ -40,8 +40,8 @@ class Steadiness:
         self.unsteady += [f"final state: {text}; not compared" for text in ends]
         self._views: list[View] = []
         for watched, one, other in zip(drill.watch, first.outcome.seen, second.outcome.seen, strict=True):
-            self._views.append(common_view(packed.decode(one), packed.decode(other)))
-            self._tell_of_watched(name_of(watched), self._views[-1], packed.decode(one), packed.decode(other))
+            self._views.append(common_view(msgpack.decode(one), msgpack.decode(other)))
+            self._tell_of_watched(name_of(watched), self._views[-1], msgpack.decode(one), msgpack.decode(other))
 
     def grain(self, name: Name) -> Grain | None:
         """How the calls of a name are held against those undisturbed; None if they cannot be."""
@@ -66,7 +66,7 @@ class Steadiness:
         for watched, view, now, then in zip(
             self._drill.watch, self._views, seen, self._first.outcome.seen, strict=True
         ):
-            text = difference(packed.decode(now), packed.decode(then), view)
+            text = difference(msgpack.decode(now), msgpack.decode(then), view)
             found += [f"{name_of(watched)}: {text}"] if text else []
         return found
 
@@ -110,6 +110,6 @@ class Steadiness:
 def _end_differences(outcome: Outcome, wanted: Outcome) -> list[str]:
     if outcome.status != wanted.status:
         return [f"the run ends {outcome.status}, {wanted.status} in the undisturbed run"]
-    state = difference(packed.decode(outcome.state), packed.decode(wanted.state), "contents")
+    state = difference(msgpack.decode(outcome.state), msgpack.decode(wanted.state), "contents")
     found = [f"another state: {state}"] if state else []
     return found if outcome.result == wanted.result else [*found, "another result"]

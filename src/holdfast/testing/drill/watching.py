@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError, Unsupported
 from holdfast.testing.drill.spec import Watched
 from holdfast.threads.diff import diff
@@ -22,12 +22,12 @@ def look(watch: Sequence[Watched]) -> list[bytes]:
     for each in watch:
         value = each() if callable(each) else _content(Path(each))
         try:
-            packed.check(value)
+            msgpack.check(value)
         except Unsupported as refused:
             raise HoldfastError(
                 f"what the watched function {name_of(each)} returns cannot be compared: {refused}"
             ) from refused
-        seen.append(packed.encode(value))
+        seen.append(msgpack.encode(value))
     return seen
 
 
@@ -40,7 +40,7 @@ def name_of(watched: Watched) -> str:
 def begin_otherwise(watch: Sequence[Watched], seen: Sequence[bytes], wanted: Sequence[bytes]) -> list[str]:
     """What does not begin as in the first run, each in a line; no content is shown."""
     return [
-        f"{name_of(each)}: {difference(packed.decode(now), packed.decode(then), 'contents')}"
+        f"{name_of(each)}: {difference(msgpack.decode(now), msgpack.decode(then), 'contents')}"
         for each, now, then in zip(watch, seen, wanted, strict=True)
         if now != then
     ]
@@ -55,7 +55,7 @@ def common_view(first: Any, second: Any) -> View:
 def difference(now: Any, then: Any, view: View) -> str:
     """Where two values differ, as far as the view shows it; nothing if they do not. No content is shown."""
     seen, wanted = _through(view, now), _through(view, then)
-    if packed.encode(seen) == packed.encode(wanted):
+    if msgpack.encode(seen) == msgpack.encode(wanted):
         return ""
     if now is None or then is None:
         return "not there" if now is None else "not there in the undisturbed run"
@@ -88,7 +88,7 @@ def _through(view: View, value: Any) -> Any:
         case dict() if view == "counts":
             return {key: _through(view, each) for key, each in value.items()}
         case dict():
-            return sorted(packed.encode(_through(view, each)) for each in value.values())
+            return sorted(msgpack.encode(_through(view, each)) for each in value.values())
         case _:
             return value
 

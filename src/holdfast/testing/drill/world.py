@@ -12,7 +12,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from holdfast.codec import packed
+from holdfast.codec import msgpack
 from holdfast.errors import Unsupported
 from holdfast.runs.outcome import Happened, NotDone
 
@@ -118,7 +118,7 @@ class WorldLog:
             begun = called.begun
             if (begun.thread, begun.step, begun.entry) == (thread, step, entry) and begun.kind != "probe":
                 if called.ended is not None and called.ended.result is not None:
-                    return Happened(packed.decode(called.ended.result))
+                    return Happened(msgpack.decode(called.ended.result))
                 if called.returned:
                     return Happened()
         return NotDone()
@@ -127,7 +127,7 @@ class WorldLog:
 def stored(result: Any) -> bytes | None:
     """A result as the log keeps it; None for what cannot be stored."""
     try:
-        packed.check(result)
-        return packed.encode(result)
+        msgpack.check(result)
+        return msgpack.encode(result)
     except Unsupported:
         return None

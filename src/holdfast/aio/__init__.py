@@ -1,0 +1,1 @@
+"""The async view of a handle: the same verbs, awaited."""

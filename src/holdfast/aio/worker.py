@@ -1,0 +1,84 @@
+"""Async handlers of a worker: one event loop for all, as what they share, such as a client, belongs to one.
+
+The loops of the worker stay what they are: each waits, in its thread, for the run that it has handed over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable
+from concurrent.futures import Future
+from typing import Any
+
+from holdfast.aio.run import AsyncRun, AsyncRunBlock
+from holdfast.runs.entering import Claiming
+from holdfast.runs.worker import Entered, failure_of
+
+
+class AsyncServer:
+    """See `Server`. The event loop begins with the first run that is served, and ends when it is closed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._loop: _Loop | None = None
+
+    def serve(self, claiming: Claiming, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
+        """See `Server`."""
+        with self._lock:
+            if self._loop is None:
+                self._loop = _Loop()
+            loop = self._loop
+        asyncio.run_coroutine_threadsafe(_serve(claiming, handler, entered), loop.running.result()).result()
+
+    def close(self) -> None:
+        """See `Server`. What handlers left running on the loop is cancelled."""
+        with self._lock:
+            loop, self._loop = self._loop, None
+        if loop is not None:
+            loop.close()
+
+
+class _Loop:
+    """An event loop in a thread."""
+
+    def __init__(self) -> None:
+        self.running: Future[asyncio.AbstractEventLoop] = Future()
+        self._is_closed = False
+        self._thread = threading.Thread(target=self._run, name="holdfast-worker-loop", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        with asyncio.Runner() as runner:
+            loop = runner.get_loop()
+            self.running.set_result(loop)
+            while not self._is_closed:
+                try:
+                    loop.run_forever()
+                except (SystemExit, KeyboardInterrupt):
+                    # Of one task: whoever awaits it hears of it. The others are none of its business.
+                    continue
+
+    def close(self) -> None:
+        loop = self.running.result()
+        self._is_closed = True
+        loop.call_soon_threadsafe(loop.stop)
+        self._thread.join()
+
+
+async def _serve(claiming: Claiming, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
+    async with AsyncRunBlock(claiming) as run:
+        with entered():
+            result = await _handled(handler, run)
+        if run.status == "running":
+            await run.finish(result)
+
+
+async def _handled(handler: Callable[[AsyncRun], Any], run: AsyncRun) -> Any:
+    try:
+        return await handler(run)
+    except BaseException as error:
+        failure = failure_of(error)
+        if failure is None or isinstance(error, GeneratorExit):  # who is being thrown away cannot await any more
+            raise
+        raise failure from error

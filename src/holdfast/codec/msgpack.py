@@ -1,0 +1,424 @@
+"""Values as bytes: encode and decode MessagePack."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, Final, NoReturn
+
+import ormsgpack
+from ormsgpack import Ext, packb, unpackb
+
+from holdfast.codec.extensions import (
+    CONTAINERS,
+    DICT,
+    FIRST_RESERVED,
+    FROZENSET,
+    MALFORMED,
+    PACK,
+    SET,
+    TUPLE,
+    UNPACK,
+    pack_surrogates,
+)
+from holdfast.codec.storable import LEAVES, MAX_DEPTH, check
+from holdfast.errors import Damaged, Unsupported
+
+_FIXED_EXTENSIONS: Final = {1: b"\xd4", 2: b"\xd5", 4: b"\xd6", 8: b"\xd7", 16: b"\xd8"}
+
+# First byte -> (bytes of length after it, bytes beside the length). Extensions count their code byte.
+_SIZED: Final = {
+    **{0xC4 + i: (1 << i, 0) for i in range(3)},
+    **{0xC7 + i: (1 << i, 1) for i in range(3)},
+    **{0xD9 + i: (1 << i, 0) for i in range(3)},
+}
+_PLAIN: Final = {
+    0xCA: 4,
+    0xCB: 8,
+    **{0xCC + i: 1 << i for i in range(4)},
+    **{0xD0 + i: 1 << i for i in range(4)},
+}
+
+
+def array_header(count: int) -> bytes:
+    """What precedes `count` encoded items to make them a list; the shortest form."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def map_header(count: int) -> bytes:
+    """What precedes `count` encoded pairs to make them a dict; the shortest form."""
+    if count < 16:
+        return bytes((0x80 | count,))
+    if count < 1 << 16:
+        return b"\xde" + count.to_bytes(2, "big")
+    return b"\xdf" + count.to_bytes(4, "big")
+
+
+def extension(code: int, payload: bytes) -> bytes:
+    """An extension value; the shortest form."""
+    size = len(payload)
+    kind = code.to_bytes(1, "big", signed=True)
+    fixed = _FIXED_EXTENSIONS.get(size)
+    if fixed is not None:
+        return fixed + kind + payload
+    if size < 1 << 8:
+        return b"\xc7" + size.to_bytes(1, "big") + kind + payload
+    if size < 1 << 16:
+        return b"\xc8" + size.to_bytes(2, "big") + kind + payload
+    return b"\xc9" + size.to_bytes(4, "big") + kind + payload
+
+
+def deeper_than(data: bytes, limit: int, containers: Collection[int]) -> bool:
+    """Whether lists, maps and extensions of the codes `containers` (they hold values) nest more than `limit` deep.
+
+    Reads headers only, without recursion and without building anything. Malformed data is not reported here: the
+    reading stops, as the decoder will, where the data stops making sense.
+    """
+    ranges = [(0, len(data), 0)]
+    while ranges:
+        at, end, base = ranges.pop()
+        open_counts: list[int] = []
+        while at < end:
+            while open_counts and not open_counts[-1]:
+                open_counts.pop()
+            if open_counts:
+                open_counts[-1] -= 1
+            first = data[at]
+            at += 1
+            size = 0
+            children = -1
+            code = -1
+            if first < 0x80 or first >= 0xE0:
+                pass
+            elif first < 0x90:
+                children = 2 * (first & 0x0F)
+            elif first < 0xA0:
+                children = first & 0x0F
+            elif first < 0xC0:
+                size = first & 0x1F
+            elif first in _PLAIN:
+                size = _PLAIN[first]
+            elif first in _SIZED:
+                width, beside = _SIZED[first]
+                size = int.from_bytes(data[at : at + width], "big")
+                at += width
+                if beside:
+                    code = data[at] if at < end else -1
+                    at += 1
+            elif 0xD4 <= first <= 0xD8:
+                size = 1 << (first - 0xD4)
+                code = data[at] if at < end else -1
+                at += 1
+            elif first >= 0xDC:
+                width = 2 if first in (0xDC, 0xDE) else 4
+                children = int.from_bytes(data[at : at + width], "big") * (1 if first < 0xDE else 2)
+                at += width
+            if children >= 0:
+                open_counts.append(children)
+                if base + len(open_counts) > limit:
+                    return True
+            elif code in containers:
+                depth = base + len(open_counts) + 1
+                if depth > limit:
+                    return True
+                ranges.append((at, min(at + size, end), depth))
+            at += size
+    return False
+
+
+__all__ = [
+    "CODEC",
+    "FIRST_RESERVED",
+    "FORMAT",
+    "MAX_DEPTH",
+    "array_header",
+    "check",
+    "decode",
+    "decode_items",
+    "decode_parts",
+    "encode",
+    "encode_items",
+    "extension",
+    "map_header",
+]
+
+FORMAT: Final = 1
+CODEC: Final = f"packed-{FORMAT}"
+"""The name a record gives to this encoding."""
+
+_OPTIONS: Final = (
+    ormsgpack.OPT_PASSTHROUGH_BIG_INT
+    | ormsgpack.OPT_PASSTHROUGH_DATACLASS
+    | ormsgpack.OPT_PASSTHROUGH_DATETIME
+    | ormsgpack.OPT_PASSTHROUGH_ENUM
+    | ormsgpack.OPT_PASSTHROUGH_SUBCLASS
+    | ormsgpack.OPT_PASSTHROUGH_TUPLE
+    | ormsgpack.OPT_PASSTHROUGH_UUID
+)
+
+# A tuple or set is encoded by a packb call within the packb call that met it, and ormsgpack's recursion limit counts
+# each call anew. This many may nest; what nests deeper is encoded from the inside out, and is scanned before it is
+# decoded. Without the bound, forged bytes of 50 kB overflow the C stack, which no exception reports.
+_FREE_NESTING: Final = 3
+
+# unpackb ignores what follows the value. An item that no stored data can hold is put behind it; it comes out as the
+# next item only if the data ended where it should.
+_END: Final = os.urandom(16)
+_TAIL: Final = packb(_END)
+
+_Default = Callable[[Any], Ext]
+_Resolve = Callable[[int, bytes], Any]
+
+
+# -- encoding ---------------------------------------------------------------------------------------------------------
+
+
+def encode(value: Any) -> bytes:
+    """The bytes of a value. `Unsupported`, with the path, if it would not come back equal.
+
+    bytearray, memoryview and ormsgpack's own types pass unnoticed unless `check` has seen the value: looking at every
+    value again at every save is what this function must not cost.
+    """
+    try:
+        return packb(value, _default, _OPTIONS)
+    except TypeError:
+        return _encode_carefully(value)
+
+
+def encode_items(values: list[Any]) -> bytes:
+    """The bytes of each item, one after the other, without a header. Raises as `encode` does."""
+    if type(values) is not list:
+        values = list(values)
+    count = len(values)
+    try:
+        packed = packb(values, _default, _OPTIONS)
+    except TypeError:
+        packed = _encode_carefully(values, depth=-1)
+    return packed[1 if count < 16 else 3 if count < 65536 else 5 :]
+
+
+def _encode_carefully(value: Any, depth: int = 0) -> bytes:
+    """Encode what the fast path could not: say what is wrong with it, or rewrite what msgpack has no word for."""
+    _raise_interruption()
+    check(value, depth)
+    try:
+        return packb(_rewritten(value), _pack_leaf, _OPTIONS)
+    except TypeError as error:
+        _raise_interruption()
+        raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or is too large") from error
+
+
+def _rewritten(value: Any) -> Any:
+    """A checked value with every tuple, set, dict of odd keys and str of odd characters turned into its extension."""
+    kind = type(value)
+    if kind is str:
+        return value if _is_utf8(value) else pack_surrogates(value)
+    if kind in LEAVES:
+        return value
+    if kind is dict:
+        if all(type(key) is str and _is_utf8(key) for key in value):
+            return {key: _rewritten(item) for key, item in value.items()}
+        flat: list[Any] = []
+        for key, item in value.items():
+            flat.append(_rewritten(key))
+            flat.append(_rewritten(item))
+        return Ext(DICT, packb(flat, _pack_leaf, _OPTIONS))
+    if kind is list:
+        return [_rewritten(item) for item in value]
+    if kind is tuple:
+        return Ext(TUPLE, packb([_rewritten(item) for item in value], _pack_leaf, _OPTIONS))
+    if kind is set or kind is frozenset:
+        return _pack_set(kind, [packb(_rewritten(item), _pack_leaf, _OPTIONS) for item in value])
+    return value
+
+
+def _is_utf8(value: str) -> bool:
+    if value.isascii():
+        return True
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def _pack_set(kind: type[Any], parts: list[bytes]) -> Ext:
+    # The order of a set differs between equal sets and between processes.
+    parts.sort()
+    return Ext(SET if kind is set else FROZENSET, array_header(len(parts)) + b"".join(parts))
+
+
+def _pack_leaf(value: Any) -> Ext:
+    pack = PACK.get(type(value))
+    if pack is None:
+        raise TypeError
+    try:
+        return pack(value)
+    except BaseException as error:  # see _Interruption
+        _remember(error)
+        raise
+
+
+def _packing_containers(default: _Default) -> _Default:
+    """A `default` that also takes containers, and leaves what they hold to the given one."""
+
+    def pack(value: Any) -> Ext:
+        kind = type(value)
+        try:
+            if kind is tuple:
+                return Ext(TUPLE, packb(list(value), default, _OPTIONS))
+            if kind is set or kind is frozenset:
+                return _pack_set(kind, [packb(item, default, _OPTIONS) for item in value])
+        except BaseException as error:  # see _Interruption
+            _remember(error)
+            raise
+        return _pack_leaf(value)
+
+    return pack
+
+
+def _build_default() -> _Default:
+    default: _Default = _pack_leaf
+    for _ in range(_FREE_NESTING):
+        default = _packing_containers(default)
+    return default
+
+
+_default: Final = _build_default()
+
+
+class _Interruption(threading.local):
+    """What a signal handler raised, or memory or stack running out, while ormsgpack was calling us.
+
+    ormsgpack reports it as a bare TypeError, and a Ctrl-C or a time-out would be lost.
+    """
+
+    error: BaseException | None = None
+
+
+_interruption: Final = _Interruption()
+
+
+def _remember(error: BaseException) -> None:
+    if not isinstance(error, TypeError) and _interruption.error is None:
+        _interruption.error = error
+
+
+def _raise_interruption() -> None:
+    error, _interruption.error = _interruption.error, None
+    if error is not None:
+        raise error
+
+
+# -- decoding ---------------------------------------------------------------------------------------------------------
+
+
+def decode(data: bytes) -> Any:
+    """The value of these bytes. `Damaged` if they are not what `encode` writes. Nothing in them names code."""
+    return _Reader(None).read(data)
+
+
+def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list[Any]:
+    """The `count` values of these bytes, in one piece or cut anywhere.
+
+    `Damaged` if they are not what `encode_items` writes for so many.
+    """
+    return _Reader(None).read_items((data,) if isinstance(data, bytes) else data, count)
+
+
+def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
+    """Like `decode`, and extensions of codes from `FIRST_RESERVED` are handed to `resolve`, wherever they stand.
+
+    What `resolve` raises is raised as it is.
+    """
+    return _Reader(resolve).read(data)
+
+
+class _Reader:
+    """One call of unpackb and those within it."""
+
+    __slots__ = ("_failure", "_nesting", "_resolve")
+
+    def __init__(self, resolve: _Resolve | None) -> None:
+        self._resolve = resolve
+        self._nesting = 0
+        # ormsgpack drops what an ext_hook raises, cause and all.
+        self._failure: BaseException | None = None
+
+    def read(self, data: bytes) -> Any:
+        return self.read_items((data,), 1)[0]
+
+    def read_items(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
+        try:
+            items: list[Any] = unpackb(b"".join((array_header(count + 1), *buffers, _TAIL)), ext_hook=self._hook)
+        except ValueError as error:
+            self._fail(error)
+        if items.pop() != _END:
+            raise Damaged("stored bytes are not a value: something follows its end")
+        return items
+
+    def _fail(self, error: ValueError) -> NoReturn:
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure from failure.__cause__
+        raise Damaged(f"stored bytes are not a value: {error}") from error
+
+    def _hook(self, code: int, payload: bytes) -> Any:
+        try:
+            unpack = UNPACK.get(code)
+            if unpack is not None:
+                return _guarded(unpack, payload)
+            if code in CONTAINERS:
+                return self._container(code, payload)
+            if code >= FIRST_RESERVED and self._resolve is not None:
+                return self._resolve(code, payload)
+            raise Damaged(f"stored bytes are not a value: extension code {code} is unknown")
+        except BaseException as error:  # kept, whatever it is, for `_fail` to raise
+            if self._failure is None:
+                self._failure = error
+            raise
+
+    def _container(self, code: int, payload: bytes) -> Any:
+        self._nesting += 1
+        if self._nesting == _FREE_NESTING + 1 and deeper_than(payload, 2 * MAX_DEPTH, CONTAINERS):
+            raise Damaged("stored bytes are not a value: nested too deeply")
+        try:
+            items, end = unpackb(b"".join((b"\x92", payload, _TAIL)), ext_hook=self._hook)
+            if type(items) is not list or end != _END:
+                raise Damaged("stored bytes are not a value: a container is not as written")
+            value = _contain(code, items)
+        except MALFORMED as error:
+            raise Damaged("stored bytes are not a value: a container is not as written") from error
+        self._nesting -= 1
+        return value
+
+
+def _guarded(unpack: Callable[[bytes], Any], payload: bytes) -> Any:
+    try:
+        return unpack(payload)
+    except MALFORMED as error:
+        # Also where a time zone is unknown to this machine: its bytes cannot be told from damaged ones.
+        raise Damaged(
+            "stored bytes are not a value: an extension is not as written, or its time zone is unknown here "
+            "(install tzdata)"
+        ) from error
+
+
+def _contain(code: int, items: list[Any]) -> Any:
+    if code == TUPLE:
+        return tuple(items)
+    value: Any
+    if code == DICT:
+        value = dict(zip(items[::2], items[1::2], strict=True))
+        size = len(items) // 2
+    else:
+        value = set(items) if code == SET else frozenset(items)
+        size = len(items)
+    if len(value) != size:
+        raise ValueError("a key or element stands twice")
+    return value

@@ -1,0 +1,232 @@
+"""Which values can be stored, and the fields of a user's class."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from collections.abc import Iterable, Iterator
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
+from enum import Enum
+from functools import cached_property
+from typing import Any, Final
+from uuid import UUID
+
+import msgspec
+
+from holdfast.codec.extensions import zone_problem
+from holdfast.errors import Unsupported
+from holdfast.types import Lost
+
+MAX_DEPTH: Final = 200
+"""How many containers may be nested. The encoder's own limit is 255; between the two is room for the state layer."""
+
+LEAVES: Final[frozenset[type]] = frozenset(
+    {type(None), bool, int, float, str, bytes, date, timedelta, UUID, Decimal},
+)
+"""Types whose every value can be stored."""
+
+_CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
+_SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
+_STR: Final[frozenset[type]] = frozenset({str})
+_ACCEPTED: Final = LEAVES | _CLOCKS | _SEQUENCES | {dict}
+_LONGEST_KEY: Final = 40
+_LONGEST_PATH: Final = 120
+
+
+def check(value: Any, depth: int = 0) -> None:
+    """Raise `Unsupported`, with the path, if `value` or anything in it cannot be stored.
+
+    `depth` is the number of containers around `value`.
+    """
+    if type(value) not in LEAVES and not _storable(value, MAX_DEPTH - depth):
+        _explain(value, "$", MAX_DEPTH - depth, [])
+        # Nothing was found the second time: somebody else is changing the value.
+        raise Unsupported("$", "changed while it was being saved")
+
+
+def _storable(value: Any, room: int) -> bool:
+    """Whether a value of no leaf type can be stored. Runs on every new value, so it keeps no account of the path.
+
+    A cycle needs no account either: it runs out of room.
+    """
+    kind = type(value)
+    if kind in _CLOCKS:
+        return zone_problem(value.tzinfo) is None
+    if room <= 0:
+        return False
+    children: Iterable[Any]
+    if kind is dict:
+        children = value.values()
+        if not _STR.issuperset(map(type, value)):
+            children = (*value, *children)
+    elif kind in _SEQUENCES:
+        children = value
+    else:
+        return False
+    for child in children:  # noqa: SIM110 - all() of a generator takes twice the time
+        if type(child) not in LEAVES and not _storable(child, room - 1):
+            return False
+    return True
+
+
+def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
+    """Find what `_storable` refused and raise `Unsupported` with its path."""
+    kind = type(value)
+    if kind in LEAVES:
+        return
+    if kind in _CLOCKS:
+        problem = zone_problem(value.tzinfo)
+        if problem is not None:
+            raise Unsupported(path, f"this {kind.__name__} cannot be stored: {problem}")
+        return
+    if kind is not dict and kind not in _SEQUENCES:
+        raise Unsupported(path, refusal(kind))
+    if id(value) in around:
+        raise Unsupported(path, f"this {kind.__name__} holds itself and cannot be stored")
+    if room <= 0:
+        raise Unsupported(_beginning(path), f"nested more than {MAX_DEPTH} deep; store a flatter state")
+    around.append(id(value))
+    for step, child in _children(value, kind):
+        _explain(child, path + step, room - 1, around)
+    around.pop()
+
+
+def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
+    if kind is dict:
+        for key, item in value.items():
+            step = key_step(key)
+            if type(key) is not str:
+                yield step, key
+            yield step, item
+    elif kind is list or kind is tuple:
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    else:
+        for item in value:
+            yield f"[<{type_name(type(item))} element>]", item
+
+
+def _beginning(path: str) -> str:
+    return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
+
+
+def key_step(key: Any) -> str:
+    """One step of a path. Of the state, only str keys are shown, and of a long one only its beginning."""
+    if type(key) is not str:
+        return f"[<{type_name(type(key))} key>]"
+    if len(key) > _LONGEST_KEY:
+        key = key[:_LONGEST_KEY] + "..."
+    return f".{key}" if key.isidentifier() else f"[{json.dumps(key)}]"
+
+
+def type_name(kind: type[Any]) -> str:
+    """The name of a type as messages give it."""
+    return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
+
+
+def refusal(kind: type[Any]) -> str:
+    """Why no value of this type can be stored, and what to do instead."""
+    name = type_name(kind)
+    if kind is Lost:
+        return "this stands for something that could not be read; put something in its place before saving"
+    if (
+        issubclass(kind, (Enum, msgspec.Struct))
+        or dataclasses.is_dataclass(kind)
+        or hasattr(kind, "__attrs_attrs__")
+        or hasattr(kind, "__pydantic_validator__")
+    ):
+        return f"type {name} can be stored only where type= says how it comes back; pass type= or convert it"
+    if kind is bytearray or kind is memoryview:
+        return f"type {name} would come back as bytes; convert it with bytes()"
+    for base in kind.__mro__[1:]:
+        if base in _ACCEPTED:
+            return f"type {name} would come back as {type_name(base)}; convert it before saving"
+    return (
+        f"type {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
+        "frozenset, datetime, date, time, timedelta, UUID or Decimal"
+    )
+
+
+_KNOWN: Final = LEAVES | {datetime, time, bytearray}
+
+
+def is_pydantic(kind: type[Any]) -> bool:
+    """Whether a class is a pydantic model (of version 2: version 1 has no such attribute)."""
+    return hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_validate")
+
+
+def has_fields(kind: type[Any]) -> bool:
+    """Whether instances are looked into by field."""
+    return (
+        issubclass(kind, msgspec.Struct)
+        or dataclasses.is_dataclass(kind)
+        or "__attrs_attrs__" in vars(kind)
+        or is_pydantic(kind)
+    )
+
+
+def attributes(value: Any) -> dict[str, Any]:
+    """Everything an instance holds, by name: its fields, and what was set on it beside them."""
+    kind = type(value)
+    found: dict[str, Any] = {}
+    for name in _field_names(kind):
+        if hasattr(value, name):
+            found[name] = getattr(value, name)
+    # A cached property is not state: it is computed again.
+    found |= {
+        name: item
+        for name, item in getattr(value, "__dict__", {}).items()
+        if not isinstance(getattr(kind, name, None), cached_property)
+    }
+    if is_pydantic(kind):
+        found.update(value.__pydantic_extra__ or {})
+        found.update(value.__pydantic_private__ or {})
+    return found
+
+
+def _field_names(kind: type[Any]) -> Iterator[str]:
+    if issubclass(kind, msgspec.Struct):
+        yield from kind.__struct_fields__
+    elif dataclasses.is_dataclass(kind):
+        for field in dataclasses.fields(kind):
+            yield field.name
+    elif "__attrs_attrs__" in vars(kind):
+        for attribute in vars(kind)["__attrs_attrs__"]:
+            yield attribute.name
+
+
+def parts(value: Any) -> Iterator[tuple[str, Any]]:
+    """What a value holds, each with its step of the path."""
+    kind = type(value)
+    if has_fields(kind):
+        for name, item in attributes(value).items():
+            yield key_step(name), item
+    elif issubclass(kind, dict):
+        for key, item in value.items():
+            step = key_step(key)
+            if type(key) is not str:
+                yield step, key
+            yield step, item
+    elif issubclass(kind, (list, tuple)):
+        for index, item in enumerate(value):
+            yield f"[{index}]", item
+    elif issubclass(kind, (set, frozenset)):
+        for item in value:
+            yield f"[<{type_name(type(item))} element>]", item
+
+
+def find_unstorable(value: Any, path: str = "$", around: tuple[int, ...] = ()) -> None:
+    """Raise `Unsupported` at the first value of a type that no `type=` brings back, at a cycle, or too deep inside."""
+    kind = type(value)
+    if kind in _KNOWN or isinstance(value, Enum):
+        return
+    if not has_fields(kind) and not issubclass(kind, (list, dict, tuple, set, frozenset)):
+        raise Unsupported(path, refusal(kind))
+    if id(value) in around:
+        raise Unsupported(path, f"a {type_name(kind)} that holds itself cannot be stored")
+    if len(around) >= MAX_DEPTH:
+        raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
+    inside = (*around, id(value))
+    for step, item in parts(value):
+        find_unstorable(item, path + step, inside)

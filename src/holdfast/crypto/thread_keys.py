@@ -1,0 +1,207 @@
+"""The key and name of each thread, and removal of unused data keys."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from typing import Final, NamedTuple
+
+from holdfast.crypto import records
+from holdfast.crypto.keyring import Ring
+from holdfast.crypto.records import Owner, key_of_checkpoint
+from holdfast.crypto.seal import Seal, key_id
+from holdfast.errors import Damaged
+from holdfast.stores.contract import Span, Store
+from holdfast.stores.walking import walk
+
+_KEPT_OWNERS: Final = 10_000
+_LOOKED_AT: Final = 100
+
+
+class _Known(NamedTuple):
+    key: bytes
+    name: str | None  # of a thread that only its cells, or a fork of it, told of
+
+
+class Owners:
+    """What a handle has learned of threads, from nothing that was not authenticated. Any thread may use it."""
+
+    def __init__(self, store: Store, ring: Ring) -> None:
+        self._store = store
+        self._ring = ring
+        self._known: OrderedDict[int, _Known] = OrderedDict()
+
+    def learn(self, thread: int, key: bytes, name: str | None = None) -> None:
+        """Take note of what an authenticated record says. `Damaged` if another said otherwise."""
+        known = self._known.get(thread)
+        if known is not None:
+            if key != known.key:
+                raise _of_another(thread)
+            if name is None or name == known.name:
+                return
+            if known.name is not None:
+                raise Damaged(f"a record of thread number {thread} is one of a thread of another name")
+        self._known[thread] = _Known(key, name)
+        if len(self._known) > _KEPT_OWNERS:
+            self._known.popitem(last=False)
+
+    def forget(self, thread: int) -> None:
+        self._known.pop(thread, None)
+
+    def check(self, thread: int, owner: Owner) -> None:
+        """`Damaged` if something that says whose it is was read as a part of another thread."""
+        key = self.key(thread)
+        if key is not None:
+            self.learn(thread, owner.key, owner.name)
+
+    def key(self, thread: int) -> bytes | None:
+        """The id of a thread's data key. None if nothing of the thread is there that says so."""
+        known = self._known.get(thread)
+        if known is not None:
+            return known.key
+        owner = self._look(thread)
+        return None if owner is None else owner.key
+
+    def owner(self, thread: int) -> Owner | None:
+        """A thread's key and name. None if there is no such thread."""
+        known = self._known.get(thread)
+        if known is not None and known.name is not None:
+            return Owner(known.key, known.name)
+        return self._look(thread)
+
+    def seal(self, thread: int, key: bytes) -> Seal:
+        """The seal of something that was read. `Damaged` if it is another thread's.
+
+        Where nothing says which key the thread has, whoever opens it with that takes note of it then.
+        """
+        its = self.key(thread)
+        if its is not None and its != key:
+            raise _of_another(thread)
+        return self._ring.seal(key)
+
+    def _look(self, thread: int) -> Owner | None:
+        """What the newest checkpoint says that is not deleted, or, where it is damaged, the newest that is not."""
+        before: int | None = None
+        damage: Damaged | None = None
+        for _ in range(_LOOKED_AT):
+            page = self._store.checkpoints(thread, before=before, limit=1)
+            if not page:
+                break
+            [row] = page
+            key = records.key_of_checkpoint(row)
+            try:
+                if key is not None:
+                    name = records.open_checkpoint(row, self._ring.seal(key)).thread
+                    if name is not None:
+                        self.learn(thread, key, name)
+                        return Owner(key, name)
+            except Damaged as error:
+                damage = damage or error
+            before = row.seq
+        if damage is not None:
+            raise damage
+        return None
+
+
+def _of_another(thread: int) -> Damaged:
+    return Damaged(f"a record of thread number {thread} is sealed by the key of another thread")
+
+
+KEYS_LEFT: Final = (
+    "data keys that nothing uses were not removed, as something that is left does not say which of them it needs; "
+    "hf.verify() says what is damaged"
+)
+
+_WALK_PAGE: Final = 50
+_WAVES_MAX: Final = 1_000  # as deep as states are nested, and more
+
+
+def remove_unused(store: Store, ring: Ring) -> None:
+    """Remove the keys of threads that nothing in the store is sealed by.
+
+    `Damaged`, with none removed, if something does not say which key it needs: it cannot be read, or is left of a
+    dropped thread for forks that do not name it any more, until it is swept. `NotEncrypted` if it is in clear.
+    """
+    unused = ring.of_threads()
+    if unused:
+        used = _used(store)
+        unused = [row for row in unused if row.id not in used]
+    if not unused:
+        return
+    suspected = [written for row in unused if (written := ring.suspect(row)) is not None]
+    used = _used(store)
+    for row in suspected:
+        if row.id not in used:
+            ring.remove_suspect(row)
+
+
+def key_in_clear(store: Store, thread: int) -> bytes | None:
+    """The id of the key that a thread's checkpoints say they are sealed by; None if it has none. `Damaged` if lost."""
+    try:
+        newest = store.checkpoints(thread, before=None, limit=1)
+    except Damaged:
+        newest = None
+    if newest is not None:
+        return key_of_checkpoint(newest[0]) if newest else None
+    # Any other says the same. Not looked for above, as errors would refer to that one, and keep its read under way.
+    after = 0
+    while page := walk(store, thread, after=after, limit=_WALK_PAGE):
+        for row in page:
+            if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
+                return id
+        after += len(page)
+    raise Damaged(f"no checkpoint of thread number {thread} can be read that says which data key it has")
+
+
+def _used(store: Store) -> set[bytes]:
+    used: set[bytes] = set()
+    for thread in store.thread_numbers():
+        id = key_in_clear(store, thread) or _key_of_cells(store, thread)
+        if id is not None:
+            used.add(id)
+        elif thread in store.thread_numbers():
+            raise Damaged(f"nothing says which data key thread number {thread} has")
+    return used
+
+
+def _key_of_cells(store: Store, thread: int) -> bytes | None:
+    """The key of a thread that was dropped: its cells are there as long as forks name one. None if none does."""
+    read: set[int] = set()
+    # Asked for until there are no new ones: a fork may be forked, and dropped, meanwhile.
+    while forks := [fork for fork in store.forks(thread) if fork not in read]:
+        for fork in forks:
+            named = _named(store, fork, thread)
+            if named is not None:
+                (cells,) = store.cells([Span(thread, named.log, named.start, 1, named.first, named.last)])
+                return key_id(cells.cells[0])
+        read.update(forks)
+    return None
+
+
+def _named(store: Store, fork: int, thread: int) -> Span | None:
+    """A span of a thread's cells that a fork of it names, directly or through cells."""
+    seen: set[Span] = set()
+    after = 0
+    while page := store.refs(fork, after=after, limit=_WALK_PAGE):
+        wave = {_seen_from(span, fork) for row in page for span in row.refs.spans} - seen
+        for _ in range(_WAVES_MAX):
+            if not wave:
+                break
+            for span in wave:
+                if span.thread == thread:
+                    return span
+            seen |= wave
+            spans = list(wave)
+            wave = {
+                _seen_from(inner, span.thread)
+                for span, cells in zip(spans, store.cells(spans), strict=True)
+                for refs in cells.refs
+                for inner in refs.spans
+            } - seen
+        else:
+            raise Damaged("records refer to each other without end")
+        after = page[-1].seq
+    return None
+
+
+def _seen_from(span: Span, owner: int) -> Span:
+    return span if span.thread else Span(owner, span.log, span.start, span.count, span.first, span.last)

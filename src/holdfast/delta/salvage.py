@@ -1,0 +1,217 @@
+"""Reading what is left of a damaged state: what cannot be read is marked in its place."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from holdfast.codec import msgpack
+from holdfast.codec.storable import key_step
+from holdfast.delta.load import MISFITS, Reference, holds_refs, large_value, read_references, read_skeleton, rebased
+from holdfast.delta.parts import Ext, Kind, SeriesShape, join_spans
+from holdfast.errors import Damaged
+from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
+from holdfast.types import Lost
+
+_MARKS_MAX: Final = 1 << 20  # what a few forged bytes can make a reader allocate is bounded
+
+_shapes = msgspec.msgpack.Decoder(SeriesShape)
+_sizes = msgspec.msgpack.Decoder(int)
+
+
+class _Cell(msgspec.Struct, frozen=True, gc=False):
+    """One cell, or why it cannot be read."""
+
+    body: bytes
+    refs: Refs
+    owner: int
+    has_refs: bool
+    why: str | None = None
+
+
+class _Gap(msgspec.Struct, frozen=True, gc=False):
+    """Cells of which nobody knows how many they are: the table that names them is lost."""
+
+    why: str
+
+
+class _Forged(Exception):
+    """There is more of it than was ever saved."""
+
+
+def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[Lost, ...]]:
+    """What can be read of a state, and marks in the place of the rest, which are also listed.
+
+    The length of a list is kept. Entries of a large dict whose key is lost leave no place: they are only listed.
+    `Damaged` if the skeleton cannot be read.
+    """
+    salvage = _Salvage(store, thread, read_skeleton(row).size)
+    try:
+        state = salvage.root(read_skeleton(row).body, row.refs)
+    except (_Forged, *MISFITS) as cause:
+        raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
+    return state, tuple(salvage.lost)
+
+
+class _Salvage:
+    """One walk through a state. Bounded, as loading is, by the size that the checkpoint says its state has."""
+
+    def __init__(self, store: Store, thread: int, size: int) -> None:
+        self._store = store
+        self._thread = thread
+        self._left = size
+        self._tables_left = size  # no table is for less than an item, and no item takes less than a byte
+        self._lost_cells = 0
+        self.lost: list[Lost] = []
+
+    def root(self, body: bytes, refs: Refs) -> Any:
+        return self._members(read_references(body, refs, 0), "$")
+
+    def _members(self, content: Any, path: str) -> Any:
+        if isinstance(content, dict):
+            return {key: self._value(member, path + key_step(key)) for key, member in content.items()}
+        return self._value(content, path)
+
+    def _value(self, content: Any, path: str) -> Any:
+        if not isinstance(content, Reference):
+            return content
+        try:
+            match content.ext:
+                case Ext.UNIT:
+                    return msgpack.decode(self._only(content).body)
+                case Ext.MAP:
+                    cell = self._only(content)
+                    return self._members(read_references(cell.body, cell.refs, cell.owner), path)
+                case Ext.SERIES:
+                    return self._series(_shapes.decode(content.payload), content.spans, path)
+                case _:
+                    size = _sizes.decode(content.payload)
+                    self._spend(size)
+                    return large_value(self._store, content.ext, content.value, size)
+        except (Damaged, *MISFITS) as damage:
+            return self._mark(path, damage)
+
+    def _only(self, content: Reference) -> _Cell:
+        (span,) = content.spans
+        (cell,) = self._read(span)
+        if cell.why is not None:
+            raise Damaged(cell.why)
+        return cell
+
+    # -- lists, tuples and large dicts ------------------------------------------------------------------------------
+
+    def _series(self, shape: SeriesShape, spans: Sequence[Span], path: str) -> Any:
+        kind = Kind(shape.kind)
+        found = self._placed(list(self._cells(list(spans), shape.level)), shape.length)
+        if kind is Kind.DICT:
+            return self._entries(found, path)
+        items: list[Any] = []
+        for at, cell in enumerate(found):
+            items += self._members_of(cell, 1, f"{path}[{at}]") or (self._mark(f"{path}[{at}]", cell.why),)
+        return items if kind is Kind.LIST else tuple(items)
+
+    def _entries(self, found: list[_Cell], path: str) -> dict[Any, Any]:
+        entries: dict[Any, Any] = {}
+        for cell in found:
+            pair = self._members_of(cell, 2, path)
+            try:
+                if pair is None or isinstance(pair[0], Lost):
+                    self._mark(path, f"an entry: {cell.why}")
+                else:
+                    entries[pair[0]] = pair[1]
+            except TypeError as damage:  # no key at all
+                self._mark(path, damage)
+        return entries
+
+    def _members_of(self, cell: _Cell, stride: int, path: str) -> list[Any] | None:
+        """What a cell of a series holds; None if that cannot be told."""
+        if cell.why is not None:
+            return None
+        try:
+            if not cell.has_refs:
+                return msgpack.decode_items(cell.body, stride)
+            members = read_references(msgpack.array_header(stride) + cell.body, cell.refs, cell.owner)
+            if stride == 1:
+                return [self._value(members[0], path)]
+            key = self._value(members[0], path)
+            return [key, self._value(members[1], path if isinstance(key, Lost) else path + key_step(key))]
+        except (Damaged, *MISFITS):
+            return None
+
+    def _cells(self, spans: list[Span], level: int) -> Iterator[_Cell | _Gap]:
+        """The cells of a series in order, through its tables."""
+        if not level:
+            for span in join_spans(spans):
+                for cell in self._read(span):
+                    if cell.why is None and not cell.body:  # it would count for nothing of the size
+                        raise Damaged("a table is in the place of a list's items")
+                    yield cell
+            return
+        for span in spans:
+            for table in self._read(span):
+                self._tables_left -= 1
+                if self._tables_left < 0:
+                    raise _Forged
+                if table.why is not None:
+                    yield _Gap(table.why)
+                else:
+                    yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
+
+    def _placed(self, found: Sequence[_Cell | _Gap], length: int) -> list[_Cell]:
+        """So many cells as were saved: the last gap takes what is missing, those before it one each."""
+        gaps = sum(isinstance(cell, _Gap) for cell in found)
+        missing = length - (len(found) - gaps)
+        if missing > _MARKS_MAX:
+            raise _Forged
+        self._spend(max(missing, 0))
+        if missing < gaps or (missing and not gaps):
+            raise Damaged(f"a list of {length} items has other cells than was saved")
+        placed: list[_Cell] = []
+        for cell in found:
+            if isinstance(cell, _Gap):
+                gaps -= 1
+                times = 1 if gaps else missing
+                missing -= times
+                placed += [_Cell(b"", NO_REFS, 0, False, cell.why)] * times
+            else:
+                placed.append(cell)
+        return placed
+
+    # -- cells ------------------------------------------------------------------------------------------------------
+
+    def _read(self, span: Span) -> list[_Cell]:
+        """The cells of a span. Those that fail together are read apart, until each that is there was read."""
+        span = rebased(span, self._thread)
+        if span.count > self._left:
+            raise _Forged
+        try:
+            read = self._store.cells([span])[0]
+        except Damaged as damage:
+            if span.count <= 1:
+                self._spend(1)
+                self._lost_cells += 1
+                if self._lost_cells > _MARKS_MAX:  # each would be marked
+                    raise _Forged from damage
+                return [_Cell(b"", NO_REFS, 0, False, str(damage))]
+            half = span.count // 2
+            first = Span(span.thread, span.log, span.start, half, span.first, span.last)
+            second = Span(span.thread, span.log, span.start + half, span.count - half, span.first, span.last)
+            return self._read(first) + self._read(second)
+        bodies = read.cells
+        self._spend(sum(map(len, bodies)))
+        refs = read.refs or [NO_REFS] * len(bodies)
+        return [_Cell(body, own, span.thread, holds_refs(span)) for body, own in zip(bodies, refs, strict=True)]
+
+    def _spend(self, size: int) -> None:
+        self._left -= size
+        if self._left < 0:
+            raise _Forged
+
+    def _mark(self, path: str, why: object) -> Lost:
+        if len(self.lost) >= _MARKS_MAX:
+            raise _Forged
+        mark = Lost(path, str(why))
+        self.lost.append(mark)
+        return mark

@@ -1,0 +1,1 @@
+"""Formats of files that users read: one line format."""

@@ -1,0 +1,313 @@
+"""The portable form of threads: JSON lines that any store can be written to and made from. See docs/export.md.
+
+A line is an object whose first member, `crc`, is the CRC-32 of all that is behind its comma, as in a directory store.
+"""
+
+from __future__ import annotations
+
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from typing import Any, Final, TypeVar
+from zlib import crc32
+
+import msgspec
+
+from holdfast.codec import msgpack
+from holdfast.codec.jsontext import from_text, to_text
+from holdfast.errors import Damaged
+from holdfast.ids import from_text as id_from_text
+from holdfast.ids import to_text as id_to_text
+from holdfast.stores.contract import CheckpointRow, Refs, Run, Span
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.types import UNREADABLE
+
+FORMAT: Final = 1
+_PREFIX: Final = len('{"crc":"00000000",')
+_WRONG: Final = (*UNREADABLE, ValueError, TypeError)
+
+S = TypeVar("S", bound=msgspec.Struct)
+Parent = tuple[int, int]
+
+
+class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_field="t", gc=False):
+    pass
+
+
+class Opening(_Line, frozen=True, kw_only=True, tag="holdfast-export"):
+    """The first line. Where digests are `keyed`, only the store that made them can check them."""
+
+    format: int
+    id: str
+    made: int
+    namespace: msgspec.Raw
+    keyed: bool = False
+
+
+class Named(msgspec.Struct, frozen=True, omit_defaults=True):
+    """`Refs`, with digests in hex."""
+
+    spans: tuple[Span, ...] = ()
+    values: tuple[str, ...] = ()
+
+
+class ValueLine(_Line, frozen=True, kw_only=True, tag="value"):
+    """A piece of a shared value, as text or in base64."""
+
+    digest: str
+    piece: int = 0
+    of: int = 1
+    text: str | None = None
+    data: str = ""
+
+
+class ThreadLine(_Line, frozen=True, kw_only=True, tag="thread"):
+    """What follows is of this thread. One that is `gone` is there for cells that others use."""
+
+    number: int
+    name: msgspec.Raw
+    last: int
+    head: int = 0
+    move: int = 0
+    gone: bool = False
+    summary: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class CellLine(_Line, frozen=True, kw_only=True, tag="cell"):
+    seq: int
+    log: int
+    at: int
+    refs: Named | None = None
+    cell: msgspec.Raw
+
+
+class CheckpointLine(_Line, frozen=True, kw_only=True, tag="checkpoint"):
+    """A checkpoint; a deleted one has neither meta nor skeleton."""
+
+    seq: int
+    id: str
+    digest: str
+    step: int
+    move: int
+    parent: Parent | None = None
+    deleted: bool = False
+    label: msgspec.Raw = msgspec.Raw(b"null")
+    refs: Named = Named()
+    meta: msgspec.Raw = msgspec.Raw(b"null")
+    skeleton: msgspec.Raw = msgspec.Raw(b"null")
+
+
+class EntryLine(_Line, frozen=True, kw_only=True, tag="entry"):
+    """An entry of the journal, in the order of their numbers."""
+
+    entry: msgspec.Raw
+
+
+class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
+    """The record of the thread's run. `held`: somebody was running it when this was written."""
+
+    run: msgspec.Raw
+    held: bool = False
+
+
+class DoneLine(_Line, frozen=True, kw_only=True, tag="done"):
+    """The thread ends here: how many lines it had, its first and this one not counted."""
+
+    number: int
+    lines: int
+
+
+class Closing(_Line, frozen=True, kw_only=True, tag="end"):
+    """The last line: without it, the file was cut off."""
+
+    threads: int
+    checkpoints: int
+
+
+AnyLine = Opening | ValueLine | ThreadLine | CellLine | CheckpointLine | EntryLine | RunLine | DoneLine | Closing
+
+_encode = msgspec.json.Encoder().encode
+_decoder: Final[msgspec.json.Decoder[AnyLine]] = msgspec.json.Decoder(AnyLine)
+
+
+def written(line: AnyLine) -> bytes:
+    """A line, with its checksum and its line end."""
+    rest = _encode(line)[1:]
+    return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+
+
+def read(line: bytes) -> AnyLine:
+    """What a line says. `Damaged` if it is not what was written, or none of this format."""
+    body = line.rstrip(b"\n")
+    if body[:_PREFIX] != b'{"crc":"%08x",' % crc32(memoryview(body)[_PREFIX:]):
+        raise Damaged("it is not what was written")
+    try:
+        return _decoder.decode(body)
+    except _WRONG as error:
+        raise Damaged("it is no line of this format") from error
+
+
+# -- values of any kind -----------------------------------------------------------------------------------------------
+
+
+def shown(value: Any) -> msgspec.Raw:
+    """A plain value as text. Texts may hold half of a surrogate pair, which JSON cannot say."""
+    return msgspec.Raw(to_text(msgpack.encode(value)))
+
+
+def meant(text: msgspec.Raw) -> Any:
+    return msgpack.decode(from_text(bytes(text)))
+
+
+def shown_bytes(data: bytes) -> msgspec.Raw:
+    """Packed bytes as text."""
+    return msgspec.Raw(to_text(data))
+
+
+def meant_bytes(text: msgspec.Raw) -> bytes:
+    return from_text(bytes(text))
+
+
+def shown_record(record: msgspec.Struct) -> msgspec.Raw:
+    """A record, without what has its default."""
+    fields = {
+        field.name: getattr(record, field.name)
+        for field in msgspec.structs.fields(record)
+        if getattr(record, field.name) != field.default
+    }
+    return shown(msgspec.to_builtins(fields, builtin_types=(bytes,)))
+
+
+def meant_record(text: msgspec.Raw, kind: type[S]) -> S:
+    """`Damaged` if it is no such record."""
+    try:
+        return msgspec.convert(meant(text), kind, builtin_types=(bytes,))
+    except _WRONG as error:
+        raise Damaged(f"it holds no {kind.__name__}") from error
+
+
+# -- records of the store ---------------------------------------------------------------------------------------------
+
+
+def thread_name(line: ThreadLine) -> str:
+    name = meant(line.name)
+    if type(name) is not str or not name:
+        raise Damaged("it names no thread")
+    return name
+
+
+def value_lines(digest: bytes, pieces: Sequence[bytes]) -> list[ValueLine]:
+    lines: list[ValueLine] = []
+    for number, piece in enumerate(pieces):
+        said: dict[str, str]
+        try:
+            said = {"text": piece.decode()}
+        except UnicodeDecodeError:
+            said = {"data": b64encode(piece).decode()}
+        lines.append(ValueLine(digest=digest.hex(), piece=number, of=len(pieces), **said))
+    return lines
+
+
+def piece_of(line: ValueLine) -> bytes:
+    return b64decode(line.data, validate=True) if line.text is None else line.text.encode()
+
+
+def cell_lines(seq: int, run: Run) -> list[CellLine]:
+    return [
+        CellLine(
+            seq=seq,
+            log=run.log,
+            at=run.start + place,
+            refs=None if not run.refs else _named(run.refs[place]),
+            cell=shown_bytes(cell),
+        )
+        for place, cell in enumerate(run.cells)
+    ]
+
+
+def checkpoint_line(row: CheckpointRow) -> CheckpointLine:
+    line = CheckpointLine(
+        seq=row.seq,
+        id=id_to_text(row.id),
+        digest=row.digest.hex(),
+        step=row.step,
+        move=row.move,
+        parent=row.parent,
+        deleted=row.deleted,
+    )
+    if row.deleted:
+        return line
+    return msgspec.structs.replace(
+        line,
+        label=shown(row.label),
+        refs=_named(row.refs),
+        meta=shown_bytes(row.meta),
+        skeleton=shown_bytes(row.skeleton),
+    )
+
+
+def row_of(line: CheckpointLine) -> CheckpointRow:
+    id = id_from_text(line.id)
+    label = meant(line.label)
+    if id is None or (label is not None and type(label) is not str):
+        raise Damaged("it holds no checkpoint")
+    row = CheckpointRow(
+        seq=line.seq,
+        id=id,
+        parent=line.parent,
+        step=line.step,
+        move=line.move,
+        digest=digest_of(line.digest),
+        label=label,
+        refs=refs_of(line.refs),
+        deleted=line.deleted,
+    )
+    if line.deleted:
+        return row
+    return msgspec.structs.replace(row, meta=meant_bytes(line.meta), skeleton=meant_bytes(line.skeleton))
+
+
+def runs_of(lines: Sequence[CellLine]) -> list[Run]:
+    """Cells as a commit brings them: those that follow each other in a log together."""
+    runs: list[Run] = []
+    group: list[CellLine] = []
+    for line in [*sorted(lines, key=lambda each: (each.log, each.at)), None]:
+        if group and (line is None or line.log != group[0].log or line.at != group[0].at + len(group)):
+            cells = tuple(meant_bytes(each.cell) for each in group)
+            refs = tuple(refs_of(each.refs or Named()) for each in group)
+            has_refs = any(each.refs is not None for each in group)
+            runs.append(Run(group[0].log, group[0].at, cells, refs if has_refs else ()))
+            group = []
+        if line is not None:
+            group.append(line)
+    return runs
+
+
+def refs_of(named: Named) -> Refs:
+    return Refs(named.spans, tuple(map(digest_of, named.values)))
+
+
+def digest_of(text: str) -> bytes:
+    try:
+        return bytes.fromhex(text)
+    except ValueError as error:
+        raise Damaged("it holds no digest") from error
+
+
+def entry_line(row: EffectRow) -> EntryLine:
+    return EntryLine(entry=shown_record(msgspec.structs.replace(row, sealed=b"", number=0)))
+
+
+def entry_of(line: EntryLine) -> EffectRow:
+    return meant_record(line.entry, EffectRow)
+
+
+def run_line(row: RunRow, *, held: bool) -> RunLine:
+    return RunLine(run=shown_record(msgspec.structs.replace(row, sealed=b"", thread=0)), held=held)
+
+
+def run_of(line: RunLine) -> RunRow:
+    return meant_record(line.run, RunRow)
+
+
+def _named(refs: Refs) -> Named:
+    return Named(refs.spans, tuple(digest.hex() for digest in refs.values))

@@ -1,0 +1,1 @@
+"""Guards: halt a run before the call that would be too many."""

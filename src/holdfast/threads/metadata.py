@@ -1,0 +1,205 @@
+"""A checkpoint's metadata: as the caller gives it, as it is stored, as it is shown."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import UTC, datetime, timedelta
+from itertools import chain
+from typing import Any, get_args
+
+import msgspec
+
+from holdfast.codec import msgpack
+from holdfast.errors import Damaged, InvalidArgument, Unsupported
+from holdfast.ids import to_text
+from holdfast.redaction import AS_IS, Redaction
+from holdfast.stores.contract import Cells, CheckpointRow, Run
+from holdfast.stores.hashing import Hasher, Hashing
+from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
+
+STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_SHORT = {"created_at": "at", "parent_took": "took"}
+
+
+class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_SHORT):
+    """What a save says about itself. Stored as a map: a field added later reads as its default from older records.
+
+    `parent_digest` is kept where it cannot be looked up later: the parent is in another thread, which may be dropped,
+    or its record was damaged. `parent_took` is how many microseconds the parent took to be durable, where the same
+    handle wrote both: a checkpoint cannot say that of itself. 0 says nothing.
+    """
+
+    created_at: int
+    size: int
+    parent: bytes | None = None
+    parent_digest: bytes = b""
+    parent_took: int = 0
+    status: Status = "running"
+    reason: str | None = None
+    tags: tuple[str, ...] = ()
+    metadata: bytes = b""
+    agent: str | None = None
+    trigger: str = "manual"
+    usage: Usage | None = None
+    resume_hint: str | None = None
+    schema_version: int | None = None
+    codec: str = msgpack.CODEC
+
+
+_encoder = msgspec.msgpack.Encoder()
+_decoder = msgspec.msgpack.Decoder(Meta)
+
+
+def encode(meta: Meta) -> bytes:
+    return _encoder.encode(meta)
+
+
+def decode(row: CheckpointRow) -> Meta:
+    try:
+        return _decoder.decode(row.meta)
+    except UNREADABLE as cause:
+        raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read") from cause
+
+
+def microseconds(moment: datetime) -> int:
+    return (moment - _EPOCH) // timedelta(microseconds=1)
+
+
+def moment(microseconds: int) -> datetime:
+    """A time that is stored. `Damaged` if there is no such time."""
+    try:
+        return _EPOCH + timedelta(microseconds=microseconds)
+    except OverflowError as cause:
+        raise Damaged("a stored time is none") from cause
+
+
+def checkpoint_of(thread: str, row: CheckpointRow, state: Any = NOT_LOADED) -> Checkpoint:
+    """A stored checkpoint as users see it."""
+    meta = decode(row)
+    return Checkpoint(
+        id=to_text(row.id),
+        thread=thread,
+        seq=row.seq,
+        step=row.step,
+        parent=None if meta.parent is None else to_text(meta.parent),
+        created_at=moment(meta.created_at),
+        status=meta.status,
+        reason=meta.reason,
+        label=row.label,
+        tags=meta.tags,
+        metadata=msgpack.decode(meta.metadata) if meta.metadata else {},
+        agent=meta.agent,
+        trigger=meta.trigger,
+        usage=meta.usage,
+        resume_hint=meta.resume_hint,
+        size=meta.size,
+        digest=row.digest.hex(),
+        schema_version=meta.schema_version,
+        state=state,
+    )
+
+
+def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
+    """The digest of a checkpoint: over its metadata, skeleton, references and new cells, chained to its parent's."""
+    hasher = _signing(hashing, row, parent)
+    for run in runs:
+        hasher.update(_encoded((run.log, run.start, list(map(len, run.cells)), run.refs)))
+        for cell in run.cells:
+            hasher.update(cell)
+    return hasher.digest()
+
+
+def digest_of_read(
+    hashing: Hashing, row: CheckpointRow, wrote: Iterable[tuple[int, int, Cells]], parent: bytes
+) -> bytes:
+    """As `digest_of`, of cells that were read back, as (log, start, cells): they are not cut apart again."""
+    hasher = _signing(hashing, row, parent)
+    for log, start, read in wrote:
+        blocks = read.blocks
+        lengths = list(blocks[0].lengths) if len(blocks) == 1 else list(chain(*(block.lengths for block in blocks)))
+        hasher.update(_encoded((log, start, lengths, read.refs)))
+        for block in blocks:
+            hasher.update(memoryview(block.data)[block.start : block.start + sum(block.lengths)])
+    return hasher.digest()
+
+
+def _signing(hashing: Hashing, row: CheckpointRow, parent: bytes) -> Hasher:
+    hasher = hashing.signature()
+    hasher.update(b"holdfast checkpoint 1\0")
+    label = "" if row.label is None else row.label
+    head = (parent, row.id, row.seq, row.step, row.label is None, label.encode("utf-8", "surrogatepass"))
+    hasher.update(_encoded((*head, row.meta, row.refs, row.skeleton)))
+    return hasher
+
+
+def _encoded(record: tuple[Any, ...]) -> bytes:
+    try:
+        return _encoder.encode(record)
+    except OverflowError as cause:
+        raise Damaged("a checkpoint holds a number that is none of ours") from cause
+
+
+def checked_status(status: object) -> Status:
+    if not isinstance(status, str) or status not in STATUSES:
+        raise InvalidArgument(f"status must be one of {', '.join(sorted(STATUSES))}")
+    return STATUSES[status]
+
+
+def checked_text(name: str, value: object, redaction: Redaction = AS_IS, *, empty: bool = True) -> str | None:
+    """An optional text argument, as it is recorded."""
+    if value is None:
+        return None
+    if type(value) is not str:
+        raise InvalidArgument(f"{name} must be a str, not {type(value).__name__}")
+    value = redaction.text(value)
+    if not value and not empty:
+        raise InvalidArgument(f"{name} must not be empty")
+    if not _is_unicode(value):
+        raise InvalidArgument(f"{name} holds half of a surrogate pair, which is not text")
+    return value
+
+
+def _is_unicode(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def checked_tags(tags: object, redaction: Redaction = AS_IS) -> tuple[str, ...]:
+    if isinstance(tags, str) or not isinstance(tags, Iterable):
+        raise InvalidArgument("tags must be a list or tuple of str")
+    given = tuple(tags)
+    if not all(type(tag) is str for tag in given):
+        raise InvalidArgument("tags must be a list or tuple of str")
+    checked = redaction.texts(given)
+    if not all(map(_is_unicode, checked)):
+        raise InvalidArgument("tags must be a list or tuple of str")
+    return checked
+
+
+def checked_usage(usage: object) -> Usage | None:
+    if usage is None or isinstance(usage, Usage):
+        return usage
+    if isinstance(usage, dict):
+        try:
+            return msgspec.convert(usage, Usage)
+        except msgspec.ValidationError as cause:
+            raise InvalidArgument(f"usage: {cause}") from cause
+    raise InvalidArgument("usage must be a holdfast.Usage or a dict of its fields")
+
+
+def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
+    if metadata is None or metadata == {}:
+        return b""
+    if type(metadata) is not dict or not all(type(key) is str for key in metadata):
+        raise InvalidArgument("metadata must be a dict with str keys")
+    metadata = redaction.value(metadata)
+    try:
+        encoded = msgpack.encode(metadata)
+        msgpack.check(metadata)
+    except Unsupported as refused:
+        raise Unsupported(f"metadata{refused.path[1:]}", refused.problem) from None
+    return encoded

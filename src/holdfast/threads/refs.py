@@ -1,0 +1,150 @@
+"""References: how a caller names a checkpoint of a thread."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+
+from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
+from holdfast.ids import from_text, seq_of, to_text
+from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.text import shown
+from holdfast.threads.ancestry import RACES_MAX, ancestor_beyond, require_older
+from holdfast.threads.history import listed
+from holdfast.types import Checkpoint
+
+_PAGE = 500
+_SHORT_MIN = 4
+_ENDING = 8  # characters at the end of an id that no other of its thread has
+_DIGITS_MAX = 19  # more do not fit a step
+
+
+def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> CheckpointRow:
+    """The checkpoint that a reference names, whole.
+
+    `@12` is the newest with step 12, `@-1` the head, `@-2` the one before it on its branch, `@label` the newest with
+    that label (also where the label is a number that is no step). Anything else is an id: in full, or enough of its
+    beginning or of its end to be the only one.
+    """
+    text = ref.id if isinstance(ref, Checkpoint) else ref
+    if type(text) is not str or not text:
+        raise InvalidArgument('a reference is an id, "@12" for a step, "@-2" counted back from the head, or "@label"')
+    seen: tuple[Position, int | None] | None = None
+    for _ in range(RACES_MAX):
+        seq = _seq_of(store, thread, text)
+        row = None if seq is None else store.checkpoint(thread.position.thread, seq)
+        if row is not None and not row.deleted:
+            return row
+        # What is counted from a head that is one no more, or was deleted once it was found, may be another now.
+        now = _as_it_is(store, thread)
+        if (now.position, seq) == seen or (now.position, seq) == (thread.position, None):
+            break
+        thread, seen = now, (now.position, seq)
+    raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
+
+
+def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
+    """The seq that a page of history ends before. A checkpoint deleted since the last page was read still has one."""
+    text = ref.id if isinstance(ref, Checkpoint) else ref
+    id = from_text(text) if type(text) is str else None
+    row = None if id is None else store.checkpoint(thread.position.thread, seq_of(id))
+    if row is not None and row.id == id:
+        return row.seq
+    return find_row(store, thread, ref).seq
+
+
+def split_reference(text: str) -> tuple[str, str]:
+    """`thread@ref` as thread and reference; a thread alone means its head."""
+    if type(text) is not str:
+        raise InvalidArgument('a reference to a thread\'s checkpoint is a text like "thread@-1"')
+    name, at, ref = text.rpartition("@")
+    return (name, f"@{ref}") if at and name else (text, "@-1")
+
+
+def _as_it_is(store: Store, thread: ThreadRow) -> ThreadRow:
+    """A thread as it is now; as it was if it is gone, or its record cannot be read."""
+    with suppress(Damaged):
+        now = store.thread(thread.name)
+        if now is not None and now.position.thread == thread.position.thread:
+            return now
+    return thread
+
+
+def _seq_of(store: Store, thread: ThreadRow, text: str) -> int | None:
+    if not text.startswith("@"):
+        return _seq_of_id(store, thread, text)
+    seq = _counted(store, thread, text[1:]) if _is_number(text[1:]) else None
+    seq = _first(store, thread, label=text[1:]) if seq is None else seq
+    if seq is None and from_text(text[1:]) is not None:  # "thread@id", where the thread was split off
+        return _seq_of_id(store, thread, text[1:])
+    return seq
+
+
+def _is_number(text: str) -> bool:
+    digits = text.removeprefix("-")
+    return digits.isascii() and digits.isdecimal() and len(digits) < _DIGITS_MAX
+
+
+def _counted(store: Store, thread: ThreadRow, text: str) -> int | None:
+    number = int(text)
+    return _ancestor(store, thread, -number) if text.startswith("-") else _first(store, thread, step=number)
+
+
+def _first(store: Store, thread: ThreadRow, *, step: int | None = None, label: str | None = None) -> int | None:
+    rows = store.checkpoints(thread.position.thread, before=None, limit=1, step=step, label=label)
+    return rows[0].seq if rows else None
+
+
+def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
+    """The checkpoint `back` - 1 steps before the head on its branch; a deleted one does not count.
+
+    `Damaged` if one that cannot be read is that, or keeps it from being told.
+    """
+    if back < 1:
+        return None
+    seq = thread.position.head
+    while True:
+        try:
+            row = store.checkpoint(thread.position.thread, seq)
+        except Damaged:
+            # One that was deleted may be among those that cannot be read, and would not count.
+            beyond = ancestor_beyond(store, thread.position, seq) if thread.count == thread.position.last else None
+            if beyond is None or back <= seq - beyond:
+                raise
+            back -= seq - beyond
+            seq = beyond
+            continue
+        if row is None or (row.deleted and seq == thread.position.head):
+            return None
+        back -= not row.deleted
+        if not back:
+            return seq
+        if row.parent is None or row.parent[0]:
+            return None
+        require_older(row)
+        seq = row.parent[1]
+
+
+def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
+    id = from_text(text)
+    number = thread.position.thread
+    if id is not None:
+        row = store.checkpoint(number, seq_of(id))
+        return seq_of(id) if row is not None and row.id == id else None
+    wanted = text.lower()
+    if len(wanted) < _SHORT_MIN:
+        raise NotFound(f"{shown(text)} is too short for an id: give {_SHORT_MIN} characters or more")
+    matches: list[tuple[int, str]] = []
+    lost: Damaged | None = None
+    for found in listed(store, thread, page=_PAGE):
+        if isinstance(found, Damaged):
+            lost = found
+        elif (spelled := to_text(found.id)).startswith(wanted) or spelled.endswith(wanted):
+            matches.append((found.seq, spelled))
+    if len(matches) > 1:
+        raise Ambiguous(
+            f"{shown(text)} is the beginning or end of {len(matches)} ids of thread {shown(thread.name)}; "
+            "give more of it (the last 8 characters are unique within a thread)"
+        )
+    if lost is not None and not (matches and len(wanted) >= _ENDING and matches[0][1].endswith(wanted)):
+        raise lost  # whose id may be the one
+    return matches[0][0] if matches else None

@@ -1,0 +1,147 @@
+"""From what the caller writes to an open store."""
+
+from __future__ import annotations
+
+import os
+from importlib import import_module
+from pathlib import Path
+from typing import Literal, get_args
+
+from holdfast.crypto.cipher import Cipher
+from holdfast.errors import InvalidArgument, NotEncrypted, StoreError, WrongKey
+from holdfast.stores.contract import Store
+
+Durability = Literal["full", "normal", "off"]
+
+_KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database" or "memory:"'
+_POSTGRES = ("postgresql://", "postgres://")
+
+
+def open_store(
+    url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
+) -> Store:
+    """Open the store a URL names; None means $HOLDFAST_STORE, else a file in the user's data folder.
+
+    Without a `cipher`, the keys in $HOLDFAST_KEY are one. `WrongKey` if it does not open what the namespace holds.
+    """
+    if cipher is not None and not isinstance(cipher, Cipher):
+        raise InvalidArgument("cipher must be a holdfast.Cipher")
+    cipher = cipher or Cipher.from_environment()
+    store = open_plain(url, namespace=namespace, durability=durability)
+    try:
+        if cipher is not None:
+            return _encrypted(store, cipher, namespace)
+        if store.keys(after=b"", limit=1):
+            raise WrongKey(
+                "the store is encrypted: open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY; nothing was read"
+            )
+    except BaseException:
+        store.close()
+        raise
+    return store
+
+
+def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
+    from holdfast.crypto.keyring import Ring  # noqa: PLC0415 - its package is an extra, and takes time to import
+    from holdfast.crypto.store import SealedStore  # noqa: PLC0415
+
+    # Asked before there are keys: a store with keys is an encrypted one, and could not be opened without any more.
+    if not store.keys(after=b"", limit=1) and store.threads(prefix="", after=None, limit=1):
+        raise NotEncrypted(
+            "the store holds threads that are not encrypted, which is refused with a cipher; it was left as it was"
+        )
+    return SealedStore(store, Ring(store, cipher, namespace))
+
+
+def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
+    """What kind of store a URL names ("sqlite", "dir", "postgresql" or "memory") and, of the first two, where."""
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidArgument(f"a store is named by {_KNOWN}")
+    text = os.fspath(url)
+    if text == "memory:":
+        return "memory", ""
+    if text.startswith(_POSTGRES):
+        return "postgresql", ""
+    if text.startswith("dir:"):
+        return "dir", str(_folder(text))
+    return "sqlite", str(_path(text))
+
+
+def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
+    """Open the store a URL names, without a cipher."""
+    if type(namespace) is not str or not namespace:
+        raise InvalidArgument("a namespace is a text that is not empty")
+    if durability not in get_args(Durability):
+        raise InvalidArgument('durability must be "full", "normal" or "off"')
+    if url is None:
+        url = os.environ.get("HOLDFAST_STORE") or _default_path()
+    if not isinstance(url, str | os.PathLike):
+        raise InvalidArgument(f"a store is named by {_KNOWN}")
+    text = os.fspath(url)
+    # A store is imported when it is opened: nobody pays for those he does not use.
+    if text == "memory:":
+        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+
+        return MemoryStore(namespace=namespace)
+    if text.startswith(_POSTGRES):
+        return _open_postgres(text, namespace, durability)
+    if text.startswith("dir:"):
+        from holdfast.codec.jsontext import TextForm  # noqa: PLC0415
+        from holdfast.stores.directory import DirectoryStore  # noqa: PLC0415
+
+        return DirectoryStore(_folder(text), namespace=namespace, durability=durability, form=TextForm())
+    from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
+
+    return SQLiteStore(_path(text), namespace=namespace, durability=durability)
+
+
+def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
+    try:
+        import_module("psycopg")  # by itself, so that no other import that fails is taken for this one
+    except ImportError as cause:
+        raise StoreError(
+            'a store in PostgreSQL needs the extra "postgres": pip install "holdfast[postgres]"; nothing was opened'
+        ) from cause
+    from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
+
+    return PostgresStore(url, namespace=namespace, durability=durability)
+
+
+def _path(text: str) -> Path:
+    if "\0" in text:
+        raise InvalidArgument("a path cannot hold a NUL character")
+    scheme, separator, rest = text.partition(":")
+    if text in ("", ":memory:", "sqlite::memory:"):
+        raise InvalidArgument(f'a store is named by {_KNOWN}; for one that lives in memory write "memory:"')
+    if scheme == "sqlite" and separator:
+        if not rest.startswith("///") or rest == "///":
+            raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
+        return _expanded(rest[3:])
+    if "://" in text or text.startswith(("postgres:", "postgresql:")):
+        raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
+    return _expanded(text)
+
+
+def _folder(text: str) -> Path:
+    path = text.removeprefix("dir:")
+    if not path or path.startswith("//") or "\0" in path:
+        raise InvalidArgument('write "dir:relative/path" or "dir:/absolute/path"')
+    return _expanded(path)
+
+
+def _expanded(text: str) -> Path:
+    try:
+        return Path(text).expanduser()
+    except RuntimeError as cause:
+        raise InvalidArgument(f"{text}: there is no home folder for what it begins with") from cause
+
+
+def _default_path() -> str:
+    import platformdirs  # noqa: PLC0415 - as above; most callers name their store
+
+    folder = platformdirs.user_data_path("holdfast")
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as cause:
+        raise StoreError(f"cannot create {folder} for the default store; name a path or set HOLDFAST_STORE") from cause
+    return str(folder / "holdfast.db")
