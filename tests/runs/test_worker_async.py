@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncRun, Run, Worker
+from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
 from tests.runs.test_health import ANY_PORT, ask
 from tests.runs.test_worker import status_of
