@@ -29,8 +29,8 @@ lab. A failing case prints the one command that repeats it.
 
 After each fault a new process compares the store with what its worker had acknowledged. Everything acknowledged is
 there and equal. Everything in flight happened completely or not at all. The history is a tree. `verify` finds nothing.
-No call with a recorded result is made again. One more of each operation works. Where a row says that something *must*
-be lost, the test fails if nothing is lost: this shows that the lab can detect a loss.
+No call with a recorded result is made again. One more of each operation works. In the rows "expected loss" the test
+fails if nothing is lost. This shows that the lab can detect a loss.
 """
 
 
