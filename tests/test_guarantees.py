@@ -1,4 +1,4 @@
-"""The page of guarantees names tests that exist, for every promise, and every invariant of the design is on it."""
+"""The page of guarantees names existing tests for every promise, and has every invariant of the architecture."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def test_every_promise_is_held_by_a_test() -> None:
         assert "Held by `" in text, f"{number}. {promise}"
 
 
-def test_every_invariant_of_the_design_is_a_promise() -> None:
-    design = (ROOT / "docs" / "design.md").read_text("utf-8").partition("## Invariants")[2].partition("\n## ")[0]
-    invariants = {int(number) for number in re.findall(r"^\| (\d+) \|", design, re.MULTILINE)}
+def test_every_invariant_of_the_architecture_is_a_promise() -> None:
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8").partition("## Invariants")[2].partition("\n## ")[0]
+    invariants = {int(number) for number in re.findall(r"^\| (\d+) \|", page, re.MULTILINE)}
     assert invariants
     assert invariants <= {int(number) for number, _, _ in PROMISES}
 

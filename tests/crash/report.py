@@ -1,6 +1,6 @@
-"""`python -m tests.crash.report LEDGER`: what a run of the crash lab tried, written to docs/crash-lab.md.
+"""Write docs/crash-lab.md from the ledger of a crash lab run: `python -m tests.crash.report LEDGER`.
 
-Run by `make crash-lab` after its tests have passed: what is in the ledger was tried, and nothing was lost.
+`make crash-lab` calls it after its tests have passed, so nothing in the ledger was lost.
 """
 
 from __future__ import annotations
@@ -18,24 +18,24 @@ BUGS = Path(__file__).with_name("bugs.md")
 TARGET = ROOT / "docs" / "crash-lab.md"
 
 Totals = dict[tuple[str, str], Counter[str]]
-"""By part of the lab and store: how often each thing was tried."""
+"""The number of cases of each kind, by part of the lab and store."""
 
 INTRODUCTION = """\
 # The crash lab
 
-Written by `make crash-lab`, which breaks stores on purpose and looks at what is left; it writes this page when all of
-its tests have passed; what failed is repeated by `make crash-lab-rest` once it is mended. `make test` does a share of
-it. A case that fails prints the one command that repeats it.
+`make crash-lab` breaks stores on purpose and checks what is left. It writes this page when all its tests have passed.
+If some failed, fix the cause and run `make crash-lab-rest`, which repeats only those. `make test` runs a part of the
+lab. A failing case prints the one command that repeats it.
 
-After each fault a fresh process holds the store against what its worker was told: what was acknowledged is there and
-equal; what was in flight has happened whole or not at all; the history is a tree; `verify` finds nothing; no call whose
-result was given is made again; and one more of each verb works. Where a line says that something *must* be lost, the
-test fails unless it is: that is how the lab shows that it can see a loss.
+After each fault a new process compares the store with what its worker had acknowledged. Everything acknowledged is
+there and equal. Everything in flight happened completely or not at all. The history is a tree. `verify` finds nothing.
+No call with a recorded result is made again. One more of each operation works. In the rows "expected loss" the test
+fails if nothing is lost. This shows that the lab can detect a loss.
 """
 
 
 def totals(ledger: Iterable[str]) -> Totals:
-    """The lines of a ledger, added up."""
+    """Add up the lines of a ledger."""
     found: Totals = {}
     for line in ledger:
         noted = json.loads(line)
@@ -44,27 +44,27 @@ def totals(ledger: Iterable[str]) -> Totals:
 
 
 def page(found: Totals, bugs: str) -> str:
-    """The page: what was tried, of each part and on each store, and the bugs that were found."""
+    """Return the page: the cases of each part on each store, and the bugs found."""
     rows: list[str] = []
     for (part, store), counts in sorted(found.items()):
         what = ", ".join(f"{name}: {counts[name]:,}" for name in sorted(counts))
         together = "" if "lost" in counts else f"{counts.total():,}"
         rows.append(f"| {part} | {store} | {what} | {together} |")
-    # What must be lost was tried to see that a loss is seen.
+    # Cases that must lose something only show that a loss is detected.
     everything = sum(counts.total() for counts in found.values() if "lost" not in counts)
     return "\n".join(
         [
             INTRODUCTION,
-            "## What was tried",
+            "## Cases",
             "",
-            f"With Python {platform.python_version()} and SQLite {sqlite3.sqlite_version}. What was lost: nothing.",
+            f"Python {platform.python_version()}, SQLite {sqlite3.sqlite_version}. Nothing was lost.",
             "",
-            "| part | store | what | together |",
+            "| part | store | cases | total |",
             "|---|---|---|---|",
             *rows,
             f"| all | | | {everything:,} |",
             "",
-            "## Bugs found, and fixed",
+            "## Bugs found and fixed",
             "",
             bugs.strip(),
             "",
@@ -75,7 +75,7 @@ def page(found: Totals, bugs: str) -> str:
 def main() -> None:
     ledger = Path(sys.argv[1]).read_text(encoding="utf-8").splitlines()
     TARGET.write_text(page(totals(ledger), BUGS.read_text(encoding="utf-8")), encoding="utf-8")
-    sys.stdout.write(f"{TARGET.relative_to(ROOT)} was written\n")
+    sys.stdout.write(f"{TARGET.relative_to(ROOT)} written\n")
 
 
 if __name__ == "__main__":

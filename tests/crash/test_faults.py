@@ -119,7 +119,7 @@ def test_a_disk_that_takes_nothing_any_more(lab: Lab, kind: Kind, error: str) ->
             traced = lab.attempt(kind, "verbs", WRITING, fault, Task("", lease=LEASE, unharmed=unharmed))
         tried += traced is not None and traced.struck is not None
     assert tried, "nothing was struck"
-    ledger.note("a disk that takes nothing any more", kind, **{error: tried})
+    ledger.note("a disk that accepts no writes", kind, **{error: tried})
 
 
 def gone_from() -> list[tuple[int, int]]:
