@@ -142,7 +142,7 @@ RULES = (
     Rule(
         "is no X",
         _not_after("there")
-        + r"\b(?:is|are|was|were|be) no (?!longer\b|more than\b|less than\b|later than\b|faster\b|slower\b|different\b)\w+",
+        + r"\b(?:is|are|was|were|be) no (?!(?:longer|faster|slower|different|(?:more|less|later) than)\b)\w+",
         "is not a(n) X",
         "its metadata is no object",
         "there is no thread; it is no longer here",
