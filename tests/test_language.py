@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Literal
 
 ROOT = Path(__file__).resolve().parent.parent
-BASELINE = Path(__file__).resolve().with_name("language_baseline.txt")
+BASELINE = Path("tests/language_baseline.txt")
 
 Kind = Literal["docstring", "text"]
 
@@ -500,15 +500,15 @@ def all_hits(root: Path, only: Iterable[Path] = ()) -> list[Hit]:
     return found
 
 
-def read_baseline() -> dict[str, int]:
-    pairs = (line.split(maxsplit=1) for line in BASELINE.read_text("utf-8").splitlines() if not line.startswith("#"))
+def read_baseline(root: Path) -> dict[str, int]:
+    pairs = (line.split(maxsplit=1) for line in (root / BASELINE).read_text("utf-8").splitlines() if line[:1] != "#")
     return {path: int(count) for count, path in pairs}
 
 
-def write_baseline(counts: Counter[str]) -> None:
+def write_baseline(root: Path, counts: Counter[str]) -> None:
     head = "# Hits that each file still has; written by: python -m tests.test_language --baseline\n"
     lines = [f"{counts[path]:4} {path}\n" for path in sorted(counts)]
-    BASELINE.write_text(head + "".join(lines), "utf-8")
+    (root / BASELINE).write_text(head + "".join(lines), "utf-8")
 
 
 # -- the tests --------------------------------------------------------------------------------------------------------
@@ -544,7 +544,7 @@ def test_where_texts_are_found() -> None:
 def test_texts_are_plain_english() -> None:
     found = all_hits(ROOT)
     counts = Counter(hit.path for hit in found)
-    baseline = read_baseline()
+    baseline = read_baseline(ROOT)
     more = [hit for hit in found if counts[hit.path] > baseline.get(hit.path, 0)]
     assert not more, (
         "more hits than tests/language_baseline.txt has (number allowed, then all hits of the file):\n"
@@ -577,14 +577,15 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--summary", action="store_true", help="print only the summaries")
     parser.add_argument("paths", nargs="*", type=Path, help="files and folders, relative to the root; default: all")
     chosen = parser.parse_args(arguments)
-    found = all_hits(chosen.root.resolve(), chosen.paths)
+    root: Path = chosen.root.resolve()
+    found = all_hits(root, chosen.paths)
     counts = Counter(hit.path for hit in found)
     if chosen.baseline:
-        before = sum(read_baseline().values()) if BASELINE.exists() else len(found)
+        before = sum(read_baseline(root).values()) if (root / BASELINE).exists() else len(found)
         if len(found) > before:
             print(f"{len(found)} hits, and the baseline has {before}: not written", file=sys.stderr)  # noqa: T201
             return 1
-        write_baseline(counts)
+        write_baseline(root, counts)
         print(f"{len(found)} hits in {len(counts)} files; before: {before}")  # noqa: T201
         return 0
     lines = [] if chosen.summary else [str(hit) for hit in found]
