@@ -1,0 +1,153 @@
+"""Layers: what each package may import of the others. Imports go down; no two modules import each other at run time."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from graphlib import CycleError, TopologicalSorter
+
+from tests.source import below, modules, tree_of
+
+BASE = "errors identity observing records redaction"
+
+# Every package and every module directly in holdfast, lowest first: the packages and modules that it may import besides
+# itself. A name allows all modules below it. A line for a module inside a package adds to the line of the package.
+LAYERS = {
+    "errors": "records",
+    "records": "errors",
+    "identity": "",
+    "observing": "",
+    "redaction": "errors",
+    "policy": "errors",
+    "codec": BASE,
+    "stores": BASE,
+    "crypto": f"{BASE} "
+    "stores.abilities stores.contract stores.hashing stores.keys stores.running stores.segment stores.walking",
+    "state": f"{BASE} codec stores.contract stores.hashing",
+    "states": BASE,
+    "threads": f"{BASE} codec state stores.contract stores.hashing stores.running stores.walking",
+    "runs": f"{BASE} codec policy stores.abilities stores.contract stores.running threads",
+    "finishing": "errors",
+    "opening": "codec crypto errors stores",
+    "keeping": f"{BASE} finishing opening stores.abilities stores.contract stores.sqlite.raw threads",
+    "handle": f"{BASE} aio aio_run aio_worker crypto keeping opening policy runs stores.contract threads",
+    "aio_threads": "",
+    "aio_tasks": "errors runs",
+    "aio_calls": f"{BASE} aio_threads runs",
+    "aio_run": f"{BASE} aio_calls aio_tasks aio_threads policy runs",
+    "aio_worker": "aio_run runs",
+    "aio": f"{BASE} aio_run aio_threads codec crypto handle keeping opening policy runs threads",
+    "__init__": "aio aio_run crypto errors handle keeping policy records runs threads",
+    "telemetry": f"{BASE} handle",
+    "looking": f"{BASE} codec handle opening runs "
+    "stores.abilities stores.contract stores.running stores.walking threads",
+    "looking.commands": "stores.postgres.address stores.postgres.schema",
+    "adapters": f"{BASE} aio_calls aio_threads codec handle runs state stores.contract threads",
+    "importers": f"{BASE} adapters codec handle state stores.contract stores.hashing stores.running threads",
+    "exporters": f"{BASE} codec handle looking runs state "
+    "stores.contract stores.hashing stores.running stores.walking threads",
+    "ui": f"{BASE} codec handle looking runs threads",
+    "testing": f"{BASE} __init__ codec handle opening policy runs "
+    "stores.contract stores.hashing stores.running threads",
+    "cli": f"{BASE} codec exporters handle importers keeping looking opening runs stores.running threads ui",
+    "cli.drill": "testing.drill",
+    "__main__": "cli",
+}
+
+
+def rooms() -> list[str]:
+    """Every package and module directly in holdfast; `__init__` is holdfast itself."""
+    return sorted({module.partition(".")[0] or "__init__" for module in modules()})
+
+
+def imported(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
+    """The modules of holdfast that a statement imports, wherever in it, and the lines."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Import(names=names):
+                whole = [alias.name for alias in names]
+            case ast.ImportFrom(module=str(source), names=names, level=0):
+                # `from holdfast.stores import contract` imports a module, `from holdfast.errors import Busy` a name.
+                inner = [f"{source}.{alias.name}" for alias in names]
+                whole = [name if name.removeprefix("holdfast.") in modules() else source for name in inner]
+            case _:
+                continue
+        for name in whole:
+            if below("holdfast", name):
+                yield node.lineno, name.removeprefix("holdfast").removeprefix(".") or "__init__"
+
+
+def breaches(module: str, tree: ast.AST) -> Iterator[str]:
+    """The imports of a module that its layer does not allow."""
+    module = module or "__init__"
+    own = module.partition(".")[0]
+    allowed = [own, *(name for key, names in LAYERS.items() if below(key, module) for name in names.split())]
+    for line, target in imported(module, tree):
+        if not any(below(name, target) for name in allowed):
+            yield f"{module}:{line}: may not import {target}"
+
+
+def imports_at_run_time(module: str) -> Iterator[str]:
+    """The modules that are imported while a module is: not those of its functions, nor for type checkers only."""
+    waiting: list[ast.AST] = [tree_of(module)]
+    while waiting:
+        node = waiting.pop()
+        match node:
+            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+                continue
+            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
+                waiting += node.orelse
+            case ast.Import() | ast.ImportFrom():
+                yield from (target for _, target in imported(module, node))
+            case _:
+                waiting += ast.iter_child_nodes(node)
+
+
+def test_every_room_has_a_line() -> None:
+    assert [room for room in rooms() if room not in LAYERS] == []
+
+
+def test_every_name_in_the_table_is_there() -> None:
+    names = {name for key, allowed in LAYERS.items() for name in (key, *allowed.split())}
+    assert sorted(names - {*modules(), "__init__"}) == []
+
+
+def test_imports_go_down() -> None:
+    problems = [problem for module in modules() for problem in breaches(module, tree_of(module))]
+    assert not problems, "\n".join(problems)
+
+
+def test_no_modules_import_each_other() -> None:
+    graph = {module or "__init__": set(imports_at_run_time(module)) for module in modules()}
+    try:
+        TopologicalSorter(graph).prepare()
+    except CycleError as error:
+        raise AssertionError("a cycle at run time: " + " ← ".join(error.args[1])) from None
+
+
+FORBIDDEN = [
+    ("stores.sqlite.store", "from holdfast.state import parts"),
+    ("stores.memory", "import holdfast.threads.thread"),
+    ("stores.memory", "from holdfast import Store"),
+    ("codec.packed", "from holdfast.stores.contract import Span"),
+    ("codec.packed", "def f():\n    from holdfast.threads import diff"),
+    ("state.base", "from holdfast.stores.memory import MemoryStore"),
+    ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
+    ("handle", "from holdfast.testing import StoreContract"),
+    ("", "import holdfast.testing.contract"),
+    ("cli.log", "from holdfast.testing.drill import spec"),
+    ("looking.threads", "from holdfast.stores.postgres import address"),
+]
+ALLOWED = [
+    ("stores.sqlite.store", "from holdfast.stores.contract import Span"),
+    ("state.base", "from holdfast.stores import contract"),
+    ("threads.diff", "import holdfast.codec.packed"),
+    ("cli.drill", "from holdfast.testing.drill import spec"),
+    ("", "from holdfast.handle import Holdfast"),
+    ("errors", "import json"),
+]
+
+
+def test_breaches_are_found() -> None:
+    assert [each for each in FORBIDDEN if len(list(breaches(each[0], ast.parse(each[1])))) != 1] == []
+    assert [each for each in ALLOWED if list(breaches(each[0], ast.parse(each[1])))] == []
