@@ -19,7 +19,6 @@ def modules() -> dict[str, Path]:
     return found
 
 
-@cache
 def tree_of(module: str) -> ast.Module:
     return ast.parse(modules()[module].read_text("utf-8"))
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from functools import cache
 from graphlib import CycleError, TopologicalSorter
+from typing import NamedTuple
 
 from tests.source import below, modules, tree_of
 
@@ -60,47 +62,55 @@ def rooms() -> list[str]:
     return sorted({module.partition(".")[0] or "__init__" for module in modules()})
 
 
-def imported(module: str, tree: ast.AST) -> Iterator[tuple[int, str]]:
-    """The modules of holdfast that a statement imports, wherever in it, and the lines."""
-    for node in ast.walk(tree):
-        match node:
-            case ast.Import(names=names):
-                whole = [alias.name for alias in names]
-            case ast.ImportFrom(module=str(source), names=names, level=0):
-                # `from holdfast.stores import contract` imports a module, `from holdfast.errors import Busy` a name.
-                inner = [f"{source}.{alias.name}" for alias in names]
-                whole = [name if name.removeprefix("holdfast.") in modules() else source for name in inner]
-            case _:
-                continue
-        for name in whole:
-            if below("holdfast", name):
-                yield node.lineno, name.removeprefix("holdfast").removeprefix(".") or "__init__"
+class Import(NamedTuple):
+    """A module of holdfast that another imports. Not at run time: in a function, or for type checkers only."""
+
+    line: int
+    target: str
+    is_at_run_time: bool
 
 
-def breaches(module: str, tree: ast.AST) -> Iterator[str]:
+def imports(tree: ast.AST, *, is_at_run_time: bool = True) -> Iterator[Import]:
+    """Every import of a module of holdfast."""
+    match tree:
+        case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
+            is_at_run_time = False
+        case ast.If(test=ast.Name(id="TYPE_CHECKING"), orelse=[]):
+            is_at_run_time = False
+        case ast.Import(names=names):
+            yield from _of_holdfast(tree.lineno, [alias.name for alias in names], is_at_run_time)
+        case ast.ImportFrom(module=str(source), names=names, level=0):
+            # `from holdfast.stores import contract` imports a module, `from holdfast.errors import Busy` a name.
+            inner = [f"{source}.{alias.name}" for alias in names]
+            whole = [name if name.removeprefix("holdfast.") in modules() else source for name in inner]
+            yield from _of_holdfast(tree.lineno, whole, is_at_run_time)
+        case ast.expr():
+            return
+        case _:
+            pass
+    for node in ast.iter_child_nodes(tree):
+        yield from imports(node, is_at_run_time=is_at_run_time)
+
+
+def _of_holdfast(line: int, names: list[str], is_at_run_time: bool) -> Iterator[Import]:
+    for name in names:
+        if below("holdfast", name):
+            yield Import(line, name.removeprefix("holdfast").removeprefix(".") or "__init__", is_at_run_time)
+
+
+@cache
+def all_imports() -> dict[str, list[Import]]:
+    """The imports of every module; `__init__` is holdfast itself."""
+    return {module or "__init__": list(imports(tree_of(module))) for module in modules()}
+
+
+def breaches(module: str, found: Iterable[Import]) -> Iterator[str]:
     """The imports of a module that its layer does not allow."""
-    module = module or "__init__"
     own = module.partition(".")[0]
     allowed = [own, *(name for key, names in LAYERS.items() if below(key, module) for name in names.split())]
-    for line, target in imported(module, tree):
+    for line, target, _ in found:
         if not any(below(name, target) for name in allowed):
             yield f"{module}:{line}: may not import {target}"
-
-
-def imports_at_run_time(module: str) -> Iterator[str]:
-    """The modules that are imported while a module is: not those of its functions, nor for type checkers only."""
-    waiting: list[ast.AST] = [tree_of(module)]
-    while waiting:
-        node = waiting.pop()
-        match node:
-            case ast.FunctionDef() | ast.AsyncFunctionDef() | ast.Lambda():
-                continue
-            case ast.If(test=ast.Name(id="TYPE_CHECKING") | ast.Attribute(attr="TYPE_CHECKING")):
-                waiting += node.orelse
-            case ast.Import() | ast.ImportFrom():
-                yield from (target for _, target in imported(module, node))
-            case _:
-                waiting += ast.iter_child_nodes(node)
 
 
 def test_every_room_has_a_line() -> None:
@@ -113,12 +123,12 @@ def test_every_name_in_the_table_is_there() -> None:
 
 
 def test_imports_go_down() -> None:
-    problems = [problem for module in modules() for problem in breaches(module, tree_of(module))]
+    problems = [problem for module, found in all_imports().items() for problem in breaches(module, found)]
     assert not problems, "\n".join(problems)
 
 
 def test_no_modules_import_each_other() -> None:
-    graph = {module or "__init__": set(imports_at_run_time(module)) for module in modules()}
+    graph = {module: {each.target for each in found if each.is_at_run_time} for module, found in all_imports().items()}
     try:
         TopologicalSorter(graph).prepare()
     except CycleError as error:
@@ -134,7 +144,7 @@ FORBIDDEN = [
     ("state.base", "from holdfast.stores.memory import MemoryStore"),
     ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
     ("handle", "from holdfast.testing import StoreContract"),
-    ("", "import holdfast.testing.contract"),
+    ("__init__", "import holdfast.testing.contract"),
     ("cli.log", "from holdfast.testing.drill import spec"),
     ("looking.threads", "from holdfast.stores.postgres import address"),
 ]
@@ -143,11 +153,29 @@ ALLOWED = [
     ("state.base", "from holdfast.stores import contract"),
     ("threads.diff", "import holdfast.codec.packed"),
     ("cli.drill", "from holdfast.testing.drill import spec"),
-    ("", "from holdfast.handle import Holdfast"),
+    ("__init__", "from holdfast.handle import Holdfast"),
     ("errors", "import json"),
 ]
 
 
 def test_breaches_are_found() -> None:
-    assert [each for each in FORBIDDEN if len(list(breaches(each[0], ast.parse(each[1])))) != 1] == []
-    assert [each for each in ALLOWED if list(breaches(each[0], ast.parse(each[1])))] == []
+    assert [each for each in FORBIDDEN if len(list(breaches(each[0], imports(ast.parse(each[1]))))) != 1] == []
+    assert [each for each in ALLOWED if list(breaches(each[0], imports(ast.parse(each[1]))))] == []
+
+
+def test_only_imports_of_the_module_itself_are_at_run_time() -> None:
+    source = """
+import holdfast.errors
+class A:
+    from holdfast import records
+    def f(self):
+        from holdfast import codec
+if TYPE_CHECKING:
+    import holdfast.handle
+try:
+    from holdfast.stores import contract
+except ImportError:
+    pass
+"""
+    found = [each.target for each in imports(ast.parse(source)) if each.is_at_run_time]
+    assert found == ["errors", "records", "stores.contract"]
