@@ -303,6 +303,8 @@ def _strings(tree: ast.Module) -> Iterator[tuple[ast.expr, int | None]]:
                 nodes += [(part.value, line or node.lineno) for part in parts]
             case ast.Constant(value=str()):
                 yield node, line
+            case ast.keyword(arg="class_"):  # names of CSS
+                pass
             case _:
                 nodes += [(child, line) for child in ast.iter_child_nodes(node)]
 
@@ -367,8 +369,9 @@ def markdown_passages(source: str) -> Iterator[Passage]:
         if opening is not None:
             fence = opening[0]
         elif bare.startswith("|"):
-            for cell in _without_code(bare).split("|"):
-                yield from _paragraphs([(number, cell)])
+            bars = [bar.start() for bar in re.finditer(r"\|", _without_code(bare))]
+            for start, end in itertools.pairwise([*bars, len(bare)]):
+                yield from _paragraphs([(number, bare[start + 1 : end])])
         elif is_apart:
             yield from _paragraphs([(number, bare.lstrip("# "))])
         else:
@@ -527,10 +530,11 @@ def test_where_texts_are_found() -> None:
         'raise E(f"begun {begun!r} "\n        "is what " "was begun")\n'
         '# a block begun\n# in two lines: "begun"\n'
         "y = 'begun'  # `begun`\n"
+        "tag(class_='panel begun')\n"
         "z = f\"{'begun it' if x else 1}\"\n"
     )
     found = hits_in("a.py", python_passages(source))
-    assert [hit.line for hit in sorted(found, key=lambda hit: hit.line)] == [2, 3, 4, 5, 6, 9]
+    assert [hit.line for hit in sorted(found, key=lambda hit: hit.line)] == [2, 3, 4, 5, 6, 10]
     page = "# Begun\n\nIt was `begun`\nand begun.\n\n```\nbegun\n```\n\n| begun | [begin](begin) |\n<!-- begun -->\n"
     assert [hit.line for hit in hits_in("a.md", markdown_passages(page))] == [1, 4, 10, 10]
     script = "// begun\n// again\nconst begun = `begun ${begun}`; /* begun */ call('begun');\n"
