@@ -1,106 +1,75 @@
-"""The public surface: exactly these names, with these arguments."""
+"""The public surface: exactly the names and parameters in public_names.txt.
+
+python -m tests.test_public    rewrite public_names.txt, after a change that was meant
+"""
 
 from __future__ import annotations
 
+import difflib
 import inspect
 import subprocess
 import sys
+from collections.abc import Iterator
+from pathlib import Path
 from typing import get_type_hints
 
 import holdfast
 
-NAMES = [
-    "ANY",
-    "NEW",
-    "NOT_LOADED",
-    "AfterModel",
-    "AfterToolCall",
-    "AlreadyExists",
-    "Ambiguous",
-    "AskedByChild",
-    "AsyncHoldfast",
-    "AsyncRun",
-    "AsyncThread",
-    "BackedUp",
-    "Budget",
-    "Busy",
-    "CallFailed",
-    "CallTimedOut",
-    "Cancelled",
-    "Change",
-    "Checkpoint",
-    "Cipher",
-    "Closed",
-    "Conflict",
-    "Damaged",
-    "Diff",
-    "Effect",
-    "EffectsAhead",
-    "ErasePending",
-    "Erased",
-    "EveryN",
-    "EverySeconds",
-    "GiveUp",
-    "Halted",
-    "Happened",
-    "Holdfast",
-    "HoldfastError",
-    "Incompatible",
-    "Interrupted",
-    "InvalidArgument",
-    "LeaseHeld",
-    "LeaseLost",
-    "Looked",
-    "LoopGuard",
-    "Lost",
-    "Never",
-    "NewerFormat",
-    "NotAStore",
-    "NotDone",
-    "NotEncrypted",
-    "NotFound",
-    "NotInstalled",
-    "NotRecorded",
-    "Optimized",
-    "OutcomeUnknown",
-    "Policy",
-    "Progress",
-    "Protected",
-    "Pruned",
-    "Question",
-    "ReadOnly",
-    "Repaired",
-    "Replaced",
-    "Report",
-    "Retention",
-    "Run",
-    "RunInfo",
-    "Skipped",
-    "Status",
-    "StoreError",
-    "StoreFull",
-    "Stuck",
-    "Thread",
-    "ThreadInfo",
-    "TooLarge",
-    "Unfinished",
-    "Unsupported",
-    "Usage",
-    "WaitTimedOut",
-    "Worker",
-    "WrongKey",
-    "aopen",
-    "handler",
-    "open",
-    "tool",
-]
+SNAPSHOT = Path(__file__).with_name("public_names.txt")
+
+CLASSES = (
+    holdfast.Holdfast,
+    holdfast.Thread,
+    holdfast.Run,
+    holdfast.AsyncHoldfast,
+    holdfast.AsyncThread,
+    holdfast.AsyncRun,
+    holdfast.Worker,
+)
 
 
-def test_the_names() -> None:
-    assert list(holdfast.__all__) == NAMES
-    for name in NAMES:
-        assert getattr(holdfast, name) is not None
+def public_names() -> Iterator[str]:
+    """The lines of the snapshot."""
+    yield "# The public names of holdfast. Written by: python -m tests.test_public"
+    yield ""
+    yield "holdfast"
+    for name in holdfast.__all__:
+        yield f"    {_described(name, getattr(holdfast, name))}"
+    for shown in CLASSES:
+        yield ""
+        yield shown.__name__
+        for name in sorted(dir(shown)):
+            if not name.startswith("_") or name in ("__enter__", "__aenter__", "__iter__", "__aiter__"):
+                yield f"    {_described(name, inspect.getattr_static(shown, name))}"
+
+
+def _described(name: str, found: object) -> str:
+    """A name; of a function with its parameters and their defaults."""
+    if isinstance(found, staticmethod | classmethod):
+        found = found.__func__
+    if isinstance(found, property):
+        return f"{name} (property)"
+    if not inspect.isfunction(found):
+        return name
+    shown = inspect.signature(found)
+    plain = [each.replace(annotation=each.empty) for each in shown.parameters.values() if each.name != "self"]
+    signature = shown.replace(parameters=plain, return_annotation=shown.empty)
+    return f"{'async ' if inspect.iscoroutinefunction(found) else ''}{name}{signature}"
+
+
+def test_the_public_names_are_those_of_the_snapshot() -> None:
+    before, now = SNAPSHOT.read_text("utf-8").splitlines(), list(public_names())
+    changes = difflib.unified_diff(before, now, "public_names.txt", "the library", lineterm="", n=1)
+    assert before == now, "\n".join(["the public names changed; if that was meant, rewrite the snapshot", *changes])
+
+
+def test_every_public_name_is_there() -> None:
+    assert [name for name in holdfast.__all__ if getattr(holdfast, name) is None] == []
     assert not hasattr(holdfast, "nonsense")
+
+
+def test_open_and_aopen_take_the_same() -> None:
+    assert list(inspect.signature(holdfast.open).parameters) == list(inspect.signature(holdfast.aopen).parameters)
 
 
 def test_the_fields_of_a_checkpoint() -> None:
@@ -130,23 +99,8 @@ def test_the_fields_of_a_checkpoint() -> None:
     assert set(get_type_hints(holdfast.Usage)) == {"input", "output", "cached", "total", "cost", "currency"}
 
 
-def test_the_arguments_of_the_verbs() -> None:
-    def arguments(verb: object) -> list[str]:
-        assert callable(verb)
-        return [name for name in inspect.signature(verb).parameters if name != "self"]
-
-    said = ["step", "label", "tags", "metadata", "status", "reason", "trigger", "agent", "usage", "resume_hint"]
-    assert arguments(holdfast.Thread.save) == ["state", *said, "expect"]
-    assert arguments(holdfast.Thread.history) == ["limit", "before", "label", "tag", "status", "skip_damaged"]
-    assert arguments(holdfast.Thread.fork) == ["name", "at", "state"]
-    assert arguments(holdfast.Thread.prune) == ["retention", "dry_run"]
-    assert arguments(holdfast.Holdfast.threads) == ["prefix", "status", "limit", "after"]
-    assert arguments(holdfast.open)[:4] == ["url", "namespace", "durability", "retention"]
-    assert arguments(holdfast.open) == arguments(holdfast.aopen)
-
-
 def test_every_error_is_a_holdfast_error_and_says_something() -> None:
-    for name in NAMES:
+    for name in holdfast.__all__:
         found = getattr(holdfast, name)
         if isinstance(found, type) and issubclass(found, Exception):
             assert issubclass(found, holdfast.HoldfastError)
@@ -159,3 +113,7 @@ def test_importing_holdfast_imports_no_store_and_no_asyncio() -> None:
         "assert not bad & set(sys.modules), bad & set(sys.modules)"
     )
     subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+
+
+if __name__ == "__main__":
+    SNAPSHOT.write_text("\n".join(public_names()) + "\n", "utf-8")

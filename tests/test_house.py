@@ -1,0 +1,130 @@
+"""Names and sizes of modules: a reader must find the place of a thing by the name of its file.
+
+python -m tests.test_house    list the problems of all packages, also of those that are not rebuilt
+"""
+
+from __future__ import annotations
+
+import ast
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+
+from tests.source import below, modules, tree_of
+
+# Packages that do not follow these rules yet; "." stands for the modules directly in holdfast. Remove those that do.
+NOT_REBUILT = {
+    *(".", "adapters", "cli", "codec", "crypto", "exporters", "importers", "looking"),
+    *("runs", "delta", "formats", "aio", "states", "stores", "testing", "threads", "ui"),
+}
+
+# File names that several packages may use, because the files play the same part in them.
+SAME_PART = {
+    "errors": {"stores.sqlite", "stores.postgres"},
+    "schema": {"stores.sqlite", "stores.postgres"},
+    "writer": {"stores.sqlite", "stores.postgres"},
+}
+
+# Class names that several modules may use, because the classes mean the same.
+SAME_CLASS = {
+    "Writer": {"stores.sqlite.writer", "stores.postgres.writer"},
+}
+
+# Words in -ing that name a thing, not an activity.
+NOUNS = {"ring", "string", "testing"}
+
+LINES_MAX = 600
+
+
+def rebuilt() -> list[str]:
+    """The modules that must follow the rules."""
+    packages = {module.partition(".")[0] for module in modules() if "." in module}
+
+    def place(module: str) -> str:
+        return module if module.partition(".")[0] in packages else "."
+
+    return [module for module in modules() if not any(below(each, place(module)) for each in NOT_REBUILT)]
+
+
+# -- the rules: each yields its problems ------------------------------------------------------------------------------
+
+
+def problems(chosen: Collection[str]) -> Iterator[str]:
+    yield from repeated_names(chosen, SAME_PART)
+    yield from gerunds(chosen)
+    yield from repeated_classes(classes_of(chosen), SAME_CLASS)
+    yield from long_modules(lines_of(chosen))
+
+
+def repeated_names(chosen: Collection[str], same_part: Mapping[str, set[str]]) -> Iterator[str]:
+    homes: dict[str, set[str]] = defaultdict(set)
+    for module in chosen:
+        package, _, name = module.rpartition(".")
+        homes[name].add(package)
+    for name, packages in homes.items():
+        if len(packages) > 1 and not packages <= same_part.get(name, set()):
+            places = ", ".join(sorted(f"{package or '.'}" for package in packages))
+            yield f"{name}: in {places}. Name each for what is in it"
+
+
+def gerunds(chosen: Collection[str]) -> Iterator[str]:
+    for module in chosen:
+        words = module.rpartition(".")[2].split("_")
+        if any(word.endswith("ing") and word not in NOUNS for word in words):
+            yield f"{module}: named for an activity. Name it for the thing that is in it"
+
+
+def repeated_classes(classes: Mapping[str, set[str]], same_class: Mapping[str, set[str]]) -> Iterator[str]:
+    for name, places in classes.items():
+        if len(places) > 1 and not places <= same_class.get(name, set()):
+            yield f"{name}: a class in {', '.join(sorted(places))}. One name, one meaning"
+
+
+def long_modules(lines: Mapping[str, int]) -> Iterator[str]:
+    for module, count in lines.items():
+        if count > LINES_MAX:
+            yield f"{module}: {count} lines, more than {LINES_MAX}"
+
+
+def classes_of(chosen: Collection[str]) -> dict[str, set[str]]:
+    """The modules that define each class at their top level."""
+    found: dict[str, set[str]] = defaultdict(set)
+    for module in chosen:
+        for node in tree_of(module).body:
+            if isinstance(node, ast.ClassDef):
+                found[node.name].add(module)
+    return found
+
+
+def lines_of(chosen: Collection[str]) -> dict[str, int]:
+    return {module: modules()[module].read_text("utf-8").count("\n") for module in chosen}
+
+
+# -- the tests --------------------------------------------------------------------------------------------------------
+
+
+def test_rebuilt_packages_follow_the_rules() -> None:
+    found = list(problems(rebuilt()))
+    assert not found, "\n".join(found)
+
+
+def test_the_lists_name_what_is_there() -> None:
+    assert {package for package in NOT_REBUILT if package not in modules()} <= {"."}
+    for name, packages in SAME_PART.items():
+        assert {f"{package}.{name}" for package in packages} <= set(modules())
+        assert len({package.rpartition(".")[0] for package in packages}) == 1, f"{name}: not in sibling packages"
+    for name, places in SAME_CLASS.items():
+        assert classes_of(places)[name] == places, name
+
+
+def test_each_rule_finds_what_it_forbids() -> None:
+    assert len(list(repeated_names(["runs.keys", "stores.keys"], {}))) == 1
+    assert len(list(repeated_names(["runs.keys", "keys"], {}))) == 1
+    assert not list(repeated_names(["stores.a.errors", "stores.b.errors"], {"errors": {"stores.a", "stores.b"}}))
+    assert len(list(gerunds(["looking.tree", "runs.acting", "importers.reading_back", "crypto.ring"]))) == 2
+    assert len(list(gerunds(["looking"]))) == 1
+    assert len(list(repeated_classes({"Line": {"a", "b"}, "Run": {"a"}, "Key": {"a", "b"}}, {"Key": {"a", "b"}}))) == 1
+    assert len(list(long_modules({"a": LINES_MAX, "b": LINES_MAX + 1}))) == 1
+
+
+if __name__ == "__main__":
+    print("\n".join(problems(modules())))  # noqa: T201
