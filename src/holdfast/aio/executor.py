@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import contextvars
-import os
 import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +15,8 @@ from contextlib import suppress
 from typing import Final, Generic, TypeVar
 
 import msgspec
+
+from holdfast import forksafe
 
 T = TypeVar("T")
 
@@ -58,8 +59,7 @@ class _Pool:
 
 
 _pool = _Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.forget)
+forksafe.register(in_child=_pool.forget)
 
 
 async def to_the_end(work: Callable[[], T]) -> T:

@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.intervals import Intervals
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import Live, Run
-from holdfast.stores.pieces import NOTHING, Ranges
+from holdfast.stores.pieces import NOTHING
 
 # Bytes before compression: a segment this large is left alone, so merged ones have between one and two times this.
 TARGET: Final = 512 << 10
@@ -41,17 +42,17 @@ class Merged(NamedTuple):
     dropped: int
 
 
-def live_ranges(thread: int, live: Live) -> dict[int, Ranges]:
+def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
     """The live cells, by log. `InvalidArgument` if one is of another thread: ignored, it would be swept."""
     logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in live.spans:
         if span.thread != thread:
             raise InvalidArgument(f"a live span names thread number {span.thread}, not {thread}; nothing was changed")
         logs[span.log].append((span.start, span.start + span.count))
-    return {log: Ranges(ranges) for log, ranges in logs.items()}
+    return {log: Intervals(ranges) for log, ranges in logs.items()}
 
 
-def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges]) -> Plan:
+def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
     """Which segments to merge with which.
 
     A damaged segment is left where it is and ends the group before it: ranges of commits must not overlap.
@@ -92,7 +93,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges
     return Plan(groups, damaged)
 
 
-def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Ranges]) -> Merged:
+def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
     """The segments of a group as one, without what is dead. `Damaged` if one of them is."""
     runs: list[Run] = []
     dropped = 0
@@ -113,7 +114,7 @@ def _verified(source: Source, blob: bytes | None) -> segment.Header:
     return opened[0]
 
 
-def is_dead(source: Source, blob: bytes | None, alive: dict[int, Ranges]) -> bool:
+def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> bool:
     """Whether nothing in the segment is live. What cannot be verified is not known to be dead."""
     try:
         header = _verified(source, blob)
@@ -122,7 +123,7 @@ def is_dead(source: Source, blob: bytes | None, alive: dict[int, Ranges]) -> boo
     return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
 
 
-def _only_live(run: Run, alive: dict[int, Ranges]) -> list[Run]:
+def _only_live(run: Run, alive: dict[int, Intervals]) -> list[Run]:
     end = run.start + len(run.cells)
     parts: list[Run] = []
     for low, high in alive.get(run.log, NOTHING).within(run.start, end):

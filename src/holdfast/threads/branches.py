@@ -12,7 +12,7 @@ from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.stores.contract import CheckpointRow, Commit, Position, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import Session
 from holdfast.threads.process import unless_dead
@@ -40,7 +40,7 @@ def named(
     with session.line(thread):
         row = store.thread(thread)
         if row is None:
-            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists what there is")
+            raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists what there is")
         source = find_row(store, row, ref)
         _require_no_run(store, row, source)
         commit = _commit(session, row, source, label, added)
@@ -87,7 +87,7 @@ def _require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> N
     if run is None or (run.status == "completed" and source.seq == thread.position.head):
         return
     raise Conflict(
-        f"thread {shown(thread.name)} has a run, and a new checkpoint would "
+        f"thread {quoted(thread.name)} has a run, and a new checkpoint would "
         f"{'begin it anew' if run.status == 'completed' else 'end its open step'}; fork it at that checkpoint, and "
         "label the fork. Nothing was changed"
     )

@@ -9,7 +9,7 @@ import msgspec
 from holdfast.errors import EffectsAhead
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.ancestry import Line
 
 _PAGE = 200
@@ -124,7 +124,7 @@ def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> No
     ahead = sorted({deed.entry.name for deed in deeds if deed.entry.kind == "irreversible"})
     if ahead:
         raise EffectsAhead(
-            f"thread {shown(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
+            f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
             "rewinding; hf.undo what can be undone, or pass past_effects=True (--past-effects)"
         )
 

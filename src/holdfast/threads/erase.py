@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Session
@@ -127,7 +127,7 @@ class _Erasing:
                 return True
         if unread:
             self._beyond.append(
-                f"thread {shown(row.name)}: {unread} checkpoints cannot be read, so nobody knows what their metadata is"
+                f"thread {quoted(row.name)}: {unread} checkpoints cannot be read, so their metadata is unknown"
             )
         return False
 
@@ -161,7 +161,7 @@ class _Erasing:
                 yield entry.name
         if unread:
             self._beyond.append(
-                f"thread {shown(row.name)}: {unread} entries of its journal cannot be read, so nobody knows whether "
+                f"thread {quoted(row.name)}: {unread} entries of its journal cannot be read, so nobody knows whether "
                 "they began children"
             )
 
@@ -172,7 +172,7 @@ class _Erasing:
             parent = _parent(self._store, known[number])
             if parent is not None and parent not in names and self._store.thread(parent) is not None:
                 self._beyond.append(
-                    f"the journal of thread {shown(parent)}, which ran {shown(known[number].name)} as its child and "
+                    f"the journal of thread {quoted(parent)}, which ran {quoted(known[number].name)} as its child and "
                     "has its result"
                 )
 
@@ -183,7 +183,7 @@ class _Erasing:
         clock = self._store.clock()
         if run.clock == clock.id and run.lease_until > clock.now and not process.is_dead(run.owner):
             raise LeaseHeld(
-                f"thread {shown(row.name)} is being run, and nothing was erased; hf.cancel it, or wait until it ends"
+                f"thread {quoted(row.name)} is being run, and nothing was erased; hf.cancel it, or wait until it ends"
             )
 
     # -- what goes with them ------------------------------------------------------------------------------------------
@@ -195,7 +195,7 @@ class _Erasing:
                 values |= values_of(self._store, number)
             except Damaged:
                 self._beyond.append(
-                    f"thread {shown(known[number].name)} was damaged, so nobody knows which shared values it had"
+                    f"thread {quoted(known[number].name)} was damaged, so nobody knows which shared values it had"
                 )
         return values
 

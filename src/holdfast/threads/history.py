@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.errors import Damaged
 from holdfast.ids import to_text
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import Patience, ancestor_beyond, require_older
 from holdfast.types import Checkpoint, Skipped
@@ -134,7 +134,7 @@ def passing_over(
     if damages and not skip_damaged:
         more = "" if len(damages) == 1 else f" (and {len(damages) - 1} more)"
         raise Damaged(
-            f"thread {shown(name)}: what can be read of its history was listed, but {damages[0]}{more}"
+            f"thread {quoted(name)}: what can be read of its history was listed, but {damages[0]}{more}"
         ) from damages[0]
 
 
@@ -169,7 +169,7 @@ def newest_undamaged(
         else:
             require_older(row)
             seq = row.parent[1] if row.parent is not None and not row.parent[0] else 0
-    raise Damaged(f"thread {shown(thread.name)}: no ancestor of its head can be read; load() others by history()")
+    raise Damaged(f"thread {quoted(thread.name)}: no ancestor of its head can be read; load() others by history()")
 
 
 def _unreadable(store: Store, number: int, seq: int) -> Skipped:

@@ -7,7 +7,7 @@ from contextlib import suppress
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.ids import from_text, seq_of, to_text
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.ancestry import RACES_MAX, ancestor_beyond, require_older
 from holdfast.threads.history import listed
 from holdfast.types import Checkpoint
@@ -39,7 +39,7 @@ def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> Checkpoi
         if (now.position, seq) == seen or (now.position, seq) == (thread.position, None):
             break
         thread, seen = now, (now.position, seq)
-    raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
+    raise NotFound(f"thread {quoted(thread.name)} has no checkpoint {quoted(text)}; history() lists what there is")
 
 
 def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
@@ -132,7 +132,7 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
         return seq_of(id) if row is not None and row.id == id else None
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
-        raise NotFound(f"{shown(text)} is too short for an id: give {_SHORT_MIN} characters or more")
+        raise NotFound(f"{quoted(text)} is too short for an id: give {_SHORT_MIN} characters or more")
     matches: list[tuple[int, str]] = []
     lost: Damaged | None = None
     for found in listed(store, thread, page=_PAGE):
@@ -142,7 +142,7 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
             matches.append((found.seq, spelled))
     if len(matches) > 1:
         raise Ambiguous(
-            f"{shown(text)} is the beginning or end of {len(matches)} ids of thread {shown(thread.name)}; "
+            f"{quoted(text)} is the beginning or end of {len(matches)} ids of thread {quoted(thread.name)}; "
             "give more of it (the last 8 characters are unique within a thread)"
         )
     if lost is not None and not (matches and len(wanted) >= _ENDING and matches[0][1].endswith(wanted)):

@@ -20,7 +20,7 @@ from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary, ThreadRow
 from holdfast.stores.hashing import Hashing
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import RACES_MAX
 from holdfast.threads.context import Conversion, Session
@@ -152,11 +152,11 @@ def save_of(
             "keep less in it, or open the store with a larger max_state_bytes"
         )
     refs = root.refs if isinstance(root, Map) else refs_of((root,))
-    runs = draft.runs()
+    skeleton, runs = draft.finish(root)
     commit = _commit(
         name,
         details,
-        draft.skeleton(root, runs),
+        skeleton,
         refs,
         hashing,
         expect=expect,
@@ -345,12 +345,12 @@ class Saver:
                 now = store.thread(self._name)
                 if now is not None and now.position == thread.position:
                     return thread, damage
-        raise Conflict(f"thread {shown(self._name)}: it moved {RACES_MAX} times while it was being read")
+        raise Conflict(f"thread {quoted(self._name)}: it moved {RACES_MAX} times while it was being read")
 
     def head_row(self, thread: ThreadRow) -> CheckpointRow:
         row = self._session.store.checkpoint(thread.position.thread, thread.position.head)
         if row is None or row.deleted:
-            raise Damaged(f"thread {shown(self._name)}: checkpoint {thread.position.head}, its head, is missing")
+            raise Damaged(f"thread {quoted(self._name)}: checkpoint {thread.position.head}, its head, is missing")
         return row
 
     def is_warm(self, expect: Expect) -> bool:
@@ -375,7 +375,7 @@ class Saver:
                 except Conflict:
                     if expect is not ANY:
                         raise
-        raise Conflict(f"thread {shown(self._name)}: other writers were faster {RACES_MAX} times in a row")
+        raise Conflict(f"thread {quoted(self._name)}: other writers were faster {RACES_MAX} times in a row")
 
     def prepare(self, plain: Any, details: Details, expect: Expect) -> Save:
         """Find what is new in a state and lay it out. Nothing is stored."""
@@ -422,16 +422,16 @@ class Saver:
                 raise
             except LeaseHeld as held:
                 raise LeaseHeld(
-                    f"thread {shown(self._name)} is being run by another worker, and nothing was stored; "
+                    f"thread {quoted(self._name)} is being run by another worker, and nothing was stored; "
                     "wait for it to end"
                 ) from held
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(
-                        f"there is a thread {shown(self._name)} already, and nothing was stored; latest() shows it"
+                        f"there is a thread {quoted(self._name)} already, and nothing was stored; latest() shows it"
                     ) from conflict
                 raise Conflict(
-                    f"thread {shown(self._name)} is not where this handle last saw it, and nothing was stored; "
+                    f"thread {quoted(self._name)} is not where this handle last saw it, and nothing was stored; "
                     "latest() shows where it is now"
                 ) from conflict
             self.see(Head.written(position, save.commit.row))
@@ -449,7 +449,7 @@ class Saver:
         """The calls of a run are told by their steps: in one that came again they would be answered from before."""
         if self._session.store.run(thread) is not None:
             raise InvalidArgument(
-                f"thread {shown(self._name)} has a run, so its steps only grow; leave step= away, or rewind it"
+                f"thread {quoted(self._name)} has a run, so its steps only grow; leave step= away, or rewind it"
             )
 
     def _expected(self, expect: Expect) -> Head | None:
@@ -467,7 +467,7 @@ class Saver:
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
         if head is None or to_text(head.parent.id) != wanted:
             found = "does not exist" if head is None else f"has the head {to_text(head.parent.id)}"
-            raise Conflict(f"thread {shown(self._name)} {found}, not {shown(wanted)}; nothing was stored")
+            raise Conflict(f"thread {quoted(self._name)} {found}, not {quoted(wanted)}; nothing was stored")
         return head
 
     def _held(self, head: Head) -> Base | None:

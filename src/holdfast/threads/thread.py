@@ -15,7 +15,7 @@ from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.ids import to_text
 from holdfast.stores.contract import CheckpointRow, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import RACES_MAX
 from holdfast.threads.context import Session
@@ -60,7 +60,7 @@ class Thread:
         self._saver = Saver(session, name, self._conversion, schema_version)
 
     def __repr__(self) -> str:
-        return f"Thread({shown(self.name)})"
+        return f"Thread({quoted(self.name)})"
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
@@ -137,7 +137,7 @@ class Thread:
                         if not fallback:
                             raise
                         return self._newest_undamaged(thread)
-        raise Conflict(f"thread {shown(self.name)}: it moved {RACES_MAX} times while it was being read")
+        raise Conflict(f"thread {quoted(self.name)}: it moved {RACES_MAX} times while it was being read")
 
     def _load_head(self, thread: ThreadRow) -> Checkpoint:
         number, seq = thread.position.thread, thread.position.head
@@ -266,7 +266,7 @@ class Thread:
             head = self._saver.head
             if head is None:
                 raise Conflict(
-                    f"thread {shown(self.name)} was created by somebody else; latest() shows where it is now"
+                    f"thread {quoted(self.name)} was created by somebody else; latest() shows where it is now"
                 )
             meta = metas.decode(row)
             if not past_effects:
@@ -309,7 +309,7 @@ class Thread:
             raise
         except Conflict as conflict:
             if self._session.store.thread(name) is not None:
-                raise AlreadyExists(f"there is a thread {shown(name)}; fork under another name") from conflict
+                raise AlreadyExists(f"there is a thread {quoted(name)}; fork under another name") from conflict
             raise
         forked._saver.see(Head.of(position, commit.row))
         return forked
@@ -418,7 +418,7 @@ def checked_limit(limit: int | None) -> None:
 
 
 def _no_thread(name: str) -> NotFound:
-    return NotFound(f"there is no thread {shown(name)}; hf.threads() lists what there is")
+    return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists what there is")
 
 
 def saver_of(thread: Thread) -> Saver:
