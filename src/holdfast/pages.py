@@ -8,7 +8,7 @@ from typing import Final, TypeVar
 T = TypeVar("T")
 K = TypeVar("K")
 
-PAGE: Final = 500  # rows read at once
+PAGE: Final = 200  # rows read at once
 
 
 def pages(fetch: Callable[[K], Sequence[T]], start: K, key: Callable[[T], K]) -> Iterator[T]:

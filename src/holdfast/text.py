@@ -35,12 +35,14 @@ def from_utf8(data: bytes) -> str:
 
 def escaped(record: T) -> T:
     """A record, dict or list with every text in it escaped."""
-    return _each_text(record, lambda text: to_utf8(text).decode("latin-1"))
+    result: T = _each_text(record, lambda text: to_utf8(text).decode("latin-1"))
+    return result
 
 
 def unescaped(record: T) -> T:
     """What `escaped` was given. Raises UnicodeError if a text is not escaped."""
-    return _each_text(record, lambda text: from_utf8(text.encode("latin-1")))
+    result: T = _each_text(record, lambda text: from_utf8(text.encode("latin-1")))
+    return result
 
 
 def _each_text(value: Any, change: Callable[[str], str]) -> Any:

@@ -26,7 +26,7 @@ from holdfast.threads.diff import Diff
 from holdfast.threads.gc import Optimized
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Pruned, Retention
-from holdfast.threads.save import Details, Expect
+from holdfast.threads.save import Details, Expect, SaveRequest
 from holdfast.threads.thread import Ref, Thread, saver_of
 from holdfast.threads.verify import Looked, Repaired, Report
 from holdfast.types import (
@@ -121,26 +121,26 @@ class AsyncThread:
 
         Saves of one AsyncThread are stored in the order of the calls. Cancelled, a save is stored whole or not at all.
         """
-        given = {
-            "step": step,
-            "label": label,
-            "tags": tags,
-            "metadata": metadata,
-            "status": status,
-            "reason": reason,
-            "trigger": trigger,
-            "agent": agent,
-            "usage": usage,
-            "resume_hint": resume_hint,
-        }
-        plain, details = self._saver.request(state, given)
+        request = self._saver.request(
+            state,
+            step=step,
+            label=label,
+            tags=tags,
+            metadata=metadata,
+            status=status,
+            reason=reason,
+            trigger=trigger,
+            agent=agent,
+            usage=usage,
+            resume_hint=resume_hint,
+        )
         before = self._under_way()
         if before is None and self._saver.is_warm(expect):
-            work = functools.partial(self._saver.commit, self._saver.prepare(plain, details, expect))
+            work = functools.partial(self._saver.commit, self._saver.prepare(request, expect))
         else:
             # The head has to be read, or another save is under way: keep a copy of the state as it is now.
-            msgpack.check(plain)
-            work = functools.partial(self._save_frozen, [msgpack.encode(plain)], details, expect)
+            msgpack.check(request.state)
+            work = functools.partial(self._save_frozen, [msgpack.encode(request.state)], request.details, expect)
         return await self._moved(before, work)
 
     def _under_way(self) -> asyncio.Task[Any] | None:
@@ -155,7 +155,7 @@ class AsyncThread:
 
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect) -> Checkpoint:
         # Taken out of the list, so that the copy is gone before another is made.
-        return self._saver.save(msgpack.decode(frozen.pop()), details, expect)
+        return self._saver.save(SaveRequest(msgpack.decode(frozen.pop()), details), expect)
 
     async def _in_order(self, verb: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a verb after the saves that were called before it."""

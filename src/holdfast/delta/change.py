@@ -194,7 +194,8 @@ def _series(
 ) -> Series:
     kind = _KINDS[type(value)]
     known = base if isinstance(base, Series) and base.kind is kind else None
-    change = _SeriesChange(flatten(value), 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
+    flat = value if kind is Kind.LIST else flatten(value)
+    change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
     chunks, log = change.run(keep)
     if known is not None and len(chunks) == len(known.chunks) and all(map(is_, chunks, known.chunks)):
         return known

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
 from typing import Annotated, NamedTuple
 
@@ -69,6 +69,10 @@ class _NewCells(NamedTuple):
     refs: list[Refs]
 
 
+def _nothing(_: bytes) -> None:
+    return None
+
+
 class Draft:
     """Collects what one save adds. It changes nothing that the base holds until `base()` is called."""
 
@@ -84,15 +88,13 @@ class Draft:
             self.branch = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
+        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None else base.find
+        """Finds the part of the base that holds the cell with this digest."""
         self._cells: dict[int, _NewCells] = {}
         self.new: dict[bytes, Span] = {}
         """The spans of the new cells, by digest."""
         self._holders: list[tuple[CellHolder, Sequence[bytes]]] = []
         self.values: dict[bytes, SharedValue] = {}
-
-    def holder(self, digest: bytes) -> CellHolder | None:
-        """The part of the base that holds the cell with this digest."""
-        return None if self._base is None else self._base.find(digest)
 
     def find(self, digest: bytes) -> Span | None:
         """The span of a cell with this digest, stored or new."""

@@ -177,6 +177,7 @@ class Map:
         "spans",
     )
 
+    embed: bytes
     size: int
     items: int
     values: tuple[bytes, ...] = ()

@@ -20,7 +20,6 @@ from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Session
 from holdfast.threads.gc import live_cells, live_values, values_of
-from holdfast.threads.process import unless_dead
 from holdfast.types import Erased
 
 _PAGE = 200
@@ -206,13 +205,11 @@ class _Erasing:
 
     def _drop(self, row: ThreadRow) -> None:
         number = row.position.thread
-        with self._session.line(row.name):
+        with self._session.lock(row.name):
             try:
-                unless_dead(self._store, number, lambda: self._store.drop(number))
+                self._session.drop(number)
             except NotFound:
-                return  # somebody else has just dropped it
-            finally:
-                self._session.bases.forget(number)
+                return  # another process has just dropped it
 
     def _sweep(self, touched: set[int]) -> set[bytes]:
         """Remove cells and values that nothing names any more; the values that are left."""

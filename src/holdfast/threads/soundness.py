@@ -18,7 +18,7 @@ from holdfast.stores.running import EffectRow, RunRow
 from holdfast.stores.walking import told, walk
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.ancestry import Patience
+from holdfast.threads.ancestry import DamageLimit
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -290,7 +290,7 @@ class Examiner:
     def thread(self, number: int) -> Iterator[Examined]:
         """Every checkpoint of a thread, oldest first. `Damaged` if the thread itself cannot be read."""
         digests: dict[int, bytes] = {}
-        patience = Patience()
+        patience = DamageLimit()
         after = 0
         tie = self._tie = Ties()
         while page := walk(self._store, number, after=after, limit=_ROWS):

@@ -24,7 +24,7 @@ from holdfast.delta.hints import Kept
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.text import shown
-from holdfast.threads.ancestry import RACES_MAX
+from holdfast.threads.context import MAX_RETRIES
 from holdfast.types import Erased
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def _run_of(note: Note) -> str | None:
 
 def _racing(track: Track, attempt: Callable[[View], T]) -> T:
     """Do something with where the track is, and again if somebody else moved it meanwhile."""
-    for _ in range(RACES_MAX):
+    for _ in range(MAX_RETRIES):
         view = track.look()
         try:
             return attempt(view)
@@ -88,7 +88,7 @@ def _racing(track: Track, attempt: Callable[[View], T]) -> T:
         except Damaged:
             if track.moved_from(view) is None:
                 raise
-    raise Conflict(f"thread {shown(track.name)}: other writers were faster {RACES_MAX} times in a row")
+    raise Conflict(f"thread {shown(track.name)}: other writers were faster {MAX_RETRIES} times in a row")
 
 
 def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:

@@ -22,9 +22,8 @@ from holdfast.delta.load import CellReader, load_base
 from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.threads.ancestry import RACES_MAX
 from holdfast.threads.branches import Placer
-from holdfast.threads.context import Session
+from holdfast.threads.context import MAX_RETRIES, Session
 from holdfast.threads.save import Details
 
 T = TypeVar("T")
@@ -58,7 +57,7 @@ class Track:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(session, track_name(thread_id, namespace))
-        self.line: Final = self.placer.line
+        self.line: Final = self.placer.lock
         self._view: View | None = None
         self._index: dict[str, list[Note]] = {}
         self._indexed = (0, 0)
@@ -202,7 +201,7 @@ class Track:
         Rows that were deleted while they were being read look damaged.
         """
         view = self.view()
-        for _ in range(RACES_MAX):
+        for _ in range(MAX_RETRIES):
             try:
                 return attempt(view)
             except Overtaken as overtaken:
@@ -214,7 +213,7 @@ class Track:
                 if now is None:
                     raise
                 view = now
-        raise Conflict(f"thread {self.name}: other writers were faster {RACES_MAX} times in a row")
+        raise Conflict(f"thread {self.name}: other writers were faster {MAX_RETRIES} times in a row")
 
     def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:
         """Store a row, the new head. Conflict if the track is not where `view` has it."""
