@@ -8,6 +8,7 @@ import sys
 from typing import get_type_hints
 
 import holdfast
+from tests.covers import covers
 
 NAMES = [
     "ANY",
@@ -145,6 +146,7 @@ def test_the_arguments_of_the_verbs() -> None:
     assert arguments(holdfast.open) == arguments(holdfast.aopen)
 
 
+@covers("G7", "continuum/Layer2Error", "cortex/CheckpointError")
 def test_every_error_is_a_holdfast_error_and_says_something() -> None:
     for name in NAMES:
         found = getattr(holdfast, name)

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.codec.leftover import left_over
 from holdfast.codec.typed import StateType
+from tests.covers import covers
 
 
 class Role(enum.Enum):
@@ -76,6 +77,7 @@ class Root(pydantic.RootModel[dict[str, Mail]]):
     pass
 
 
+@covers("G6")
 @pytest.mark.parametrize(
     ("kind", "plain", "path"),
     [
@@ -119,6 +121,7 @@ def test_what_has_its_place_and_what_has_a_default_is_taken(kind: Any, plain: An
     assert left_over(plain, StateType(kind).from_plain(plain)) is None
 
 
+@covers("G6")
 def test_an_older_program_does_not_lose_what_a_newer_one_saved(hf: Holdfast) -> None:
     hf.thread("t").save({"subject": "a", "read": True, "note": "keep me"})
     older = hf.thread("t", type=Mail)

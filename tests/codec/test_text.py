@@ -19,6 +19,7 @@ from holdfast.codec.text import REFERENCES, TextForm, from_text, from_texts, to_
 from holdfast.errors import Damaged
 from holdfast.state.parts import Ext
 from tests.codec.strategies import values
+from tests.covers import covers
 
 READABLE: list[tuple[Any, Any]] = [
     (
@@ -84,6 +85,7 @@ def test_what_has_no_exact_text_is_kept_as_bytes(value: Any) -> None:
     assert from_text(text) == data
 
 
+@covers("C11", "G8")
 @given(values())
 @settings(max_examples=400, deadline=None)
 def test_every_value_comes_back(value: Any) -> None:
