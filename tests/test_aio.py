@@ -31,7 +31,7 @@ def test_every_verb_is_there_with_the_same_arguments() -> None:
                 assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
 
 
-@covers("continuum/CheckpointSystemTrait", "cortex/CheckpointStore")
+@covers("continuum/CheckpointSystemTrait", "cortex/CheckpointStore", "cortex/test_load_latest")
 def test_a_tour(url: str) -> None:
     async def main() -> None:
         async with await holdfast.aopen(url, durability="off") as ahf:

@@ -81,7 +81,6 @@ class TestOpen:
             holdfast.open(tmp_path / "a.db", **options)
 
     @covers("A18", "smooth/SqliteCheckpointStore.open.parents", "cortex/CheckpointError.Storage")
-    @covers("cortex/DurableError.StorageError")
     def test_a_folder_that_does_not_exist_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nowhere"):
             holdfast.open(tmp_path / "nowhere" / "a.db")
@@ -164,7 +163,7 @@ class TestThreads:
 
 
 class TestSharing:
-    @covers("D5", "smooth/CheckpointStore.sync", "cortex/MemoryCheckpointStore")
+    @covers("D5", "smooth/CheckpointStore.sync", "cortex/MemoryCheckpointStore", "smooth/python.one_slot")
     def test_many_threads_write_through_one_handle(self, hf: Holdfast) -> None:
         failures: list[BaseException] = []
 

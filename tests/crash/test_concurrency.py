@@ -194,7 +194,8 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
-@covers("B1", "B2", "B3")
+@covers("B1", "B2", "B3", "ares/CheckpointManager.load_latest", "smooth/CheckpointStore.load_latest")
+@covers("cortex/CheckpointStore.load_latest", "cortex/CheckpointManager.load_latest")
 def test_the_order_is_that_of_the_saves_whatever_the_clock_says(hf: Holdfast, wall: list[int]) -> None:
     thread = hf.thread("t")
     for n, jump in enumerate([0, 24 * HOUR, -48 * HOUR, 0, 0, -1, HOUR, 0]):

@@ -135,6 +135,7 @@ def test_searches_and_lists_ignore_the_clock(hf: Holdfast, monkeypatch: pytest.M
 
 
 @covers("B4", "ares/Checkpoint.step", "ares/CheckpointManager.save.same_step", "smooth/CheckpointStore.upsert")
+@covers("ares/test_multiple_steps")
 def test_the_same_step_again_is_another_checkpoint(hf: Holdfast) -> None:
     thread = hf.thread("t")
     first = [thread.save({"n": n}, step=n) for n in range(3)]
@@ -200,13 +201,17 @@ def test_times_are_loaded_as_saved(open_file: OpenHandle, monkeypatch: pytest.Mo
 
 
 @covers("C1", "ares/CheckpointManager.cleanup.other", "ares/test_separate_sessions", "ares/checkpoint_key")
-@covers("smooth/CheckpointStore.prune.isolated")
+@covers("smooth/CheckpointStore.prune.isolated", "ares/CheckpointManager.cleanup", "ares/test_cleanup")
+@covers("ares/CheckpointManager.has_checkpoint", "ares/CheckpointManager.has_checkpoint.none")
 def test_a_name_that_starts_like_another_is_another_thread(hf: Holdfast) -> None:
     names = ["sess1", "sess", "sess1_2", "sess1_2_3", "sess1/2", "sess1 "]
     for name in names:
         for n in (1, 2):
             hf.thread(name).save({"name": name, "n": n}, expect=holdfast.ANY)
-    hf.thread("sess1").drop()
+    thread = hf.thread("sess1")
+    assert (thread.count(), thread.head() is None) == (2, False)
+    thread.drop()
+    assert (thread.count(), thread.head() is None) == (0, True)
     assert len(hf.thread("sess").prune(Retention(keep_last=1)).removed) == 1
     assert [(info.name, info.count) for info in hf.threads()] == sorted(
         (name, 2 - (name == "sess")) for name in names[1:]
@@ -237,7 +242,7 @@ def test_a_stored_text_is_not_used_as_a_path(tmp_path: Path) -> None:
 
 
 @covers("C6", "ares/Checkpoint.id", "smooth/Checkpoint.id", "cortex/CheckpointId", "cortex/CheckpointMetadata.id")
-@covers("continuum/CheckpointId", "continuum/CheckpointData.checkpoint_id", "cortex/Session.id")
+@covers("continuum/CheckpointId", "continuum/CheckpointData.checkpoint_id")
 def test_ids_are_uuids_that_differ(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(time, "time_ns", lambda: 1_700_000_000_123_456_000)
     saved = [hf.thread(f"thread {n}").save({"n": n}) for n in range(200)]

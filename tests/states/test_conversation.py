@@ -190,7 +190,7 @@ def test_a_budget_is_a_number_of_tokens(budget: int) -> None:
 
 
 @covers("smooth/Conversation.last_assistant_content", "smooth/Conversation.assistant_turn_count")
-@covers("smooth/Conversation.len", "ares/LoopDetector.stats")
+@covers("ares/LoopDetector.stats", "smooth/Conversation.new")
 def test_what_the_assistant_said() -> None:
     talk = Conversation(prompt="P")
     assert (talk.last_answer(), talk.answers()) == (None, 0)

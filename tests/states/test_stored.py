@@ -52,6 +52,7 @@ def test_without_a_type_it_is_plain_data(hf: Holdfast) -> None:
     assert state["messages"][0]["content"] == "Hello"
 
 
+@covers("smooth/Conversation.len")
 def test_a_message_more_costs_a_message_more(hf: Holdfast) -> None:
     thread, talk = hf.thread("agent", type=Conversation), Conversation()
     talk.push(*(Message.user(f"message {n} " * 50) for n in range(200)))

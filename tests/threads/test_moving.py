@@ -196,7 +196,7 @@ class TestDiff:
 class TestRemoving:
     @covers("F8", "F9", "continuum/CheckpointSystemTrait.delete", "continuum/delete leaves the others")
     @covers("continuum/delete of an unknown id", "cortex/CheckpointStore.delete", "cortex/CheckpointStore.count")
-    @covers("cortex/test_rewind")
+    @covers("cortex/test_rewind", "cortex/graph CheckpointStore")
     def test_deleting_one_leaves_the_others(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -218,8 +218,7 @@ class TestRemoving:
             hf.thread("t").delete(made[4])
         assert hf.thread("t").count() == 5
 
-    @covers("H9", "ares/CheckpointManager.cleanup", "ares/test_cleanup", "ares/CheckpointManager.has_checkpoint.none")
-    @covers("cortex/CheckpointStore.delete_thread", "cortex/CheckpointManager.delete_thread")
+    @covers("H9", "cortex/CheckpointStore.delete_thread", "cortex/CheckpointManager.delete_thread")
     @covers("cortex/test_delete_thread", "cortex/MemoryBackend.delete_session", "cortex/SessionManager.delete_session")
     @covers("cortex/session test_sled_backend_delete")
     def test_a_dropped_name_begins_anew(self, hf: Holdfast) -> None:

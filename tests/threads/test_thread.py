@@ -41,15 +41,15 @@ def state_of(thread: holdfast.Thread) -> Any:
 
 class TestSave:
     @covers("ares/CheckpointManager.save", "ares/CheckpointManager.load_latest", "smooth/CheckpointStore.save")
-    @covers("smooth/CheckpointStore.load_latest", "smooth/Checkpoint.conversation", "smooth/python.one_slot")
+    @covers("smooth/CheckpointStore.load_latest", "smooth/Checkpoint.conversation")
     @covers("continuum/CheckpointSystemTrait.save", "continuum/CheckpointSystemTrait.load")
     @covers("continuum/test_save_and_load_checkpoint", "continuum/save creates the session")
-    @covers("cortex/CheckpointStore.load_latest", "cortex/CheckpointManager.load_latest", "cortex/test_load_latest")
+    @covers("cortex/CheckpointStore.load_latest", "cortex/CheckpointManager.load_latest")
     @covers("cortex/graph Checkpoint.state", "cortex/graph Checkpoint.next_node", "cortex/Session.messages")
     @covers("cortex/Session.new", "cortex/MemoryBackend", "cortex/MemoryBackend.save_session")
     @covers("cortex/MemoryBackend.load_session", "cortex/MemoryBackend.session_exists")
     @covers("cortex/SessionManager.create_session", "cortex/SessionManager.save_session")
-    @covers("cortex/session test_in_memory_backend_basic", "cortex/session test_session_manager_add_message")
+    @covers("cortex/session test_session_manager_add_message", "cortex/test_save_and_load_checkpoint")
     def test_a_saved_state_is_the_latest(self, hf: Holdfast) -> None:
         thread = hf.thread("research-42")
         assert thread.latest() is None
@@ -80,7 +80,7 @@ class TestSave:
     @covers("cortex/CheckpointStore.save", "cortex/CheckpointBuilder.new", "cortex/CheckpointBuilder.label")
     @covers("cortex/CheckpointBuilder.tag", "cortex/CheckpointBuilder.custom", "cortex/CheckpointBuilder.save")
     @covers("cortex/ExecutionState.metadata", "cortex/graph Checkpoint.created_at", "cortex/Session.agent_id")
-    @covers("cortex/Session.metadata")
+    @covers("cortex/Session.metadata", "cortex/session test_in_memory_backend_basic")
     def test_a_checkpoint_carries_all_that_was_said_about_it(self, hf: Holdfast) -> None:
         before = datetime.now(UTC)
         usage = Usage(input=10, output=20, cached=5, total=30, cost=0.25, currency="EUR")
@@ -114,7 +114,8 @@ class TestSave:
 
     @covers("cortex/CheckpointMetadata.parent_id", "cortex/CheckpointMetadata.with_parent")
     @covers("cortex/CheckpointManager.save", "cortex/test_save_and_load_checkpoint", "cortex/test_parent_chain")
-    @covers("cortex/CheckpointManager.rewind", "cortex/CheckpointManager.current_step")
+    @covers("cortex/CheckpointManager.rewind", "cortex/CheckpointManager.current_step", "cortex/test_load_latest")
+    @covers("cortex/test_current_step")
     def test_seq_counts_and_step_goes_on_from_the_head(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         made = [thread.save({"n": n}) for n in range(3)]
@@ -212,7 +213,7 @@ class TestSave:
 
     @covers("continuum/SessionId", "cortex/ThreadId", "cortex/Session.with_id", "cortex/Session.resume_token")
     @covers("cortex/MemoryBackend.load_by_resume_token", "cortex/SessionManager.resume_session")
-    @covers("cortex/session test_resume_token", "cortex/ExecutionId")
+    @covers("cortex/session test_resume_token", "cortex/ExecutionId", "cortex/Session.id")
     @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
     def test_any_text_is_a_name(self, hf: Holdfast, name: str) -> None:
         hf.thread("other").save({"n": 0})
@@ -382,7 +383,6 @@ class TestReading:
 
 class TestTyped:
     @covers("cortex/Checkpoint.state", "cortex/CheckpointManager.load", "cortex/CheckpointStore.load")
-    @covers("continuum/Message", "continuum/MessageRole", "continuum/ToolCall")
     def test_states_come_back_as_their_type(self, hf: Holdfast) -> None:
         thread = hf.thread("t", type=Plan)
         plan = Plan("ship", [Task("build", True), Task("test")])
