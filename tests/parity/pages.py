@@ -50,7 +50,7 @@ class System(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 class Reason(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is said about some features instead of, or in addition to, their tests."""
+    """A reason that the page shows for some features."""
 
     features: tuple[str, ...]
     reason: str

@@ -382,7 +382,7 @@ def test_what_is_deleted_during_a_listing_does_not_stop_it(hf: Holdfast) -> None
 @covers("cortex/test_step_result_states", "cortex/StepResult.step_id", "cortex/test_execution_with_failure")
 @covers("cortex/DurableError.StepFailed", "continuum/CheckpointData.tool_calls_pending", "continuum/ToolResult")
 @in_sqlite
-def test_the_journal_tells_apart_done_not_done_failed_and_begun(world: World) -> None:
+def test_the_journal_has_a_status_for_done_not_done_failed_and_begun(world: World) -> None:
     def refuse() -> None:
         raise NotDone("refused")
 
