@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
 from holdfast.aio import executor, run
+from tests.covers import covers
 
 
 @pytest.fixture
@@ -101,6 +102,7 @@ class Cancelling:
             self.task.cancel()
 
 
+@covers("A16")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, when: str

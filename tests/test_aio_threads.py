@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.aio import executor
+from tests.covers import covers
 
 BRIDGES = 40  # more than asyncio's pool has threads, or Holdfast's
 
@@ -40,6 +41,7 @@ class Noting:
         return attribute
 
 
+@covers("D6")
 def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.journal._LOOK_SECONDS", 0.0)  # so that it looks before every call
     with holdfast.open(tmp_path / "agent.db", durability="off") as opened:

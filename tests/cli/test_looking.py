@@ -14,6 +14,7 @@ from holdfast.cli.exits import Exit
 from tests.cli import looked
 from tests.cli.conftest import Folder
 from tests.cli.looked import VERBS, Say, golden
+from tests.covers import covers
 from tests.looking.test_commands import words as parted
 
 say = looked.say  # fixtures are found by where they stand
@@ -247,6 +248,7 @@ def test_waiting(say: Say) -> None:
     assert say("waiting", "nothing") == (0, "", "nothing waits for an answer\n")
 
 
+@covers("continuum/SessionRecovery.render_interrupted")
 def test_interrupted(say: Say, folder: Folder) -> None:
     assert say("interrupted") == (0, "", "nothing is interrupted\n")
     folder.write(

@@ -19,6 +19,7 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.formats import jsonl
 from holdfast.importers import Report, import_from
+from tests.covers import covers
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -85,6 +86,8 @@ def work(hf: Holdfast) -> None:
     hf.thread("rewound").rewind("@1")
 
 
+@covers("ares/serialize_state", "ares/restore_checkpoint", "smooth/Checkpoint.to_bytes", "smooth/Checkpoint.from_bytes")
+@covers("cortex/Checkpoint serialized")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", KINDS)
 def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
@@ -134,6 +137,7 @@ def test_twice_imports_once(kind: str, tmp_path: Path) -> None:
         assert new.thread("fork").head() == position
 
 
+@covers("cortex/EncryptedSessionStoreWrapper of old data")
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("other", [None, CIPHER], ids=["to plain", "to encrypted"])
 def test_encrypted_stores(cipher: Any, other: Any, tmp_path: Path) -> None:
@@ -148,6 +152,7 @@ def test_encrypted_stores(cipher: Any, other: Any, tmp_path: Path) -> None:
         assert bring(new, tmp_path, data).ok
 
 
+@covers("G8", "continuum/ChecksumUtils canonical")
 def test_digests_stay_where_nothing_names_another_thread(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf, opened("directory", tmp_path, "new") as new:
         fill(hf)
@@ -366,6 +371,7 @@ def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
             assert new.verify().ok
 
 
+@covers("ares/restore_checkpoint.empty", "ares/restore_checkpoint.invalid")
 def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
     newer = jsonl.Opening(format=jsonl.FORMAT + 1, id="x", made=0, namespace=jsonl.shown("default"))
     with opened("memory", tmp_path) as new:

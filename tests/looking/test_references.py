@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.looking.references import find, moment_of, split, state_of
+from tests.covers import covers
 from tests.runs.conftest import World
 
 
@@ -58,6 +59,7 @@ def test_an_id_in_full_and_a_moment(saved: World) -> None:
     assert find(hf, f"agent/1@{third.created_at.replace(tzinfo=None).isoformat()}").checkpoint == third
 
 
+@covers("ares/CheckpointError.display")
 @pytest.mark.parametrize(
     ("reference", "message"),
     [

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast, InvalidArgument
 from holdfast.states import Breaker, Conversation, Message, SlidingWindow, SnipResults, Summarise, ToolCall, Way
+from tests.covers import covers
 
 
 class Counted(Conversation):
@@ -33,6 +34,9 @@ def with_results(budget: int = 100) -> Counted:
     return talk
 
 
+@covers("smooth/CompactionStrategy.SlidingWindow", "smooth/Conversation.compact")
+@covers("smooth/CompactionResult.messages_removed", "smooth/CompactionResult.tokens_before")
+@covers("smooth/CompactionResult.tokens_after", "smooth/Compaction.order")
 def test_a_sliding_window_drops_the_oldest_down_to_three_fifths() -> None:
     talk = Counted(budget=20, prompt="PPPP")
     talk.push(Message.system("S"), *(Message.user(text * 3) for text in "abcdef"))
@@ -64,6 +68,7 @@ def test_a_sliding_window_leaves_what_fits() -> None:
     assert (done.removed, texts(talk)) == (0, ["abc"])
 
 
+@covers("smooth/CompactionStrategy.SnipToolResults", "smooth/Compaction.ids", "smooth/CompactionResult.tokens_after")
 def test_snipping_names_the_tool_and_how_it_went_and_keeps_the_pairs() -> None:
     talk = with_results()
     before = list(talk.messages)
@@ -76,6 +81,7 @@ def test_snipping_names_the_tool_and_how_it_went_and_keeps_the_pairs() -> None:
     assert done.tokens_after < done.tokens_before
 
 
+@covers("smooth/CompactionStrategy.SnipToolResults.recent")
 def test_snipping_leaves_the_newest_alone_and_what_is_short() -> None:
     talk = with_results()
     talk.messages[2] = Message.tool("1", "tiny")
@@ -91,6 +97,7 @@ def test_snipping_twice_is_snipping_once() -> None:
     assert talk.messages == once
 
 
+@covers("smooth/CompactionStrategy.default")
 def test_without_a_way_results_are_snipped_but_of_the_newest_ten() -> None:
     talk = with_results()
     talk.push(*(Message.user(str(n)) for n in range(8)))
@@ -98,6 +105,8 @@ def test_without_a_way_results_are_snipped_but_of_the_newest_ten() -> None:
     assert texts(talk)[:6] == ["go", "1", "[read: ok]", "2", "y" * 30, "done"]
 
 
+@covers("smooth/CompactionStrategy.Summarize", "smooth/CompactionResult.summary_injected", "smooth/Compaction.ids")
+@covers("smooth/Compaction.order")
 def test_a_summary_takes_the_place_of_what_is_older() -> None:
     talk = Counted(budget=100, prompt="P")
     talk.push(Message.system("S"), *(Message.user(text) for text in "abcd"))
@@ -178,6 +187,7 @@ def no_summary(_: list[Message]) -> None:
     return None
 
 
+@covers("smooth/CompactionStrategy.Summarize.none", "smooth/CompactionResult.summary_injected")
 @pytest.mark.parametrize("summary", [None, "", no_summary])
 def test_without_a_summary_nothing_is_done(summary: str | None) -> None:
     talk = Counted(budget=100)
@@ -196,6 +206,7 @@ def test_a_function_is_not_asked_for_a_summary_of_nothing() -> None:
     assert texts(talk) == ["S", "a"]
 
 
+@covers("smooth/CompactionStrategy.Layered")
 def test_a_further_way_is_gone_only_if_it_is_still_too_long() -> None:
     enough, more = with_results(budget=100), with_results(budget=20)
     for talk in (enough, more):
@@ -249,6 +260,9 @@ def test_how_many_to_keep_is_a_number(keep: int) -> None:
         Summarise("s", keep=keep)
 
 
+@covers("smooth/ReactiveCompaction.new", "smooth/ReactiveCompaction.record_success")
+@covers("smooth/ReactiveCompaction.record_failure", "smooth/ReactiveCompaction.is_circuit_open")
+@covers("smooth/ReactiveCompaction.stats", "smooth/CompactionStats")
 def test_a_breaker_opens_after_three_failures_in_a_row() -> None:
     breaker = Breaker()
     assert (breaker.successes, breaker.failures, breaker.in_a_row, breaker.is_open) == (0, 0, 0, False)
