@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,21 +11,13 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, Thread
+from holdfast import Conflict, Holdfast, Retention
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
-
-
-def test_every_verb_is_there_with_the_same_arguments() -> None:
-    for sync, view in ((Thread, AsyncThread), (Holdfast, AsyncHoldfast)):
-        for name, verb in inspect.getmembers(sync, inspect.isfunction):
-            if not name.startswith("_") and name not in ("run", "worker"):  # a run of one's own is sync for now
-                awaited = getattr(view, name)
-                assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
 
 
 def test_a_tour(url: str) -> None:
