@@ -81,7 +81,7 @@ class LeaseLost(HoldfastError):
 
 
 class CallFailed(HoldfastError):
-    """A call that failed before the process died, replayed. It stands in for the original error's class."""
+    """A call that failed before the process died fails again on replay. The original error's class is not loaded."""
 
 
 class CallTimedOut(HoldfastError):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 class BackedUp(msgspec.Struct, frozen=True):
-    """A copy that `hf.backup()` made: where, how many bytes, and what `verify()` says about it."""
+    """The result of `hf.backup()`: the path of the copy, its size, and the report of verifying it."""
 
     target: str
     bytes: int

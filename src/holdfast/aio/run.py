@@ -82,11 +82,15 @@ class Tasks:
 
     def require_key(self, key: str | None) -> None:
         """Refuse a call without a key outside the task that entered the block: its order could differ on a resume."""
-        if key is None and asyncio.current_task() is not self._home:
+        task = _current_task()
+        if key is not None or task is self._home:
+            return
+        if not self._home.done():
             raise InvalidArgument(
                 "a call outside the task that entered the run's block needs a key: "
                 "pass key= so that the call is recognised when the run is resumed"
             )
+        self._home = task  # in a notebook, each cell is a task: the next one takes over
 
 
 class _Entry:
