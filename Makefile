@@ -12,7 +12,7 @@ SAVERS := .venv-bench-langgraph
 READY := $(VENV)/.ready
 # Two -q print only errors. One would still print the addresses that pip uses.
 PIP := -m pip --disable-pip-version-check -qq
-SOURCES := $(wildcard src tests bench examples)
+SOURCES := $(wildcard src tests bench examples scripts)
 
 .PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean

@@ -4,5 +4,5 @@ from __future__ import annotations
 
 
 def shown(name: str) -> str:
-    """A name for a message: quoted, control and bidi characters escaped, not endless."""
+    """Quote a name for a message: control and bidirectional characters are escaped, and long names are cut."""
     return ascii(name if len(name) <= 80 else f"{name[:77]}...")

@@ -121,11 +121,11 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
         (("worker", "app:handlers", "--lease", "0"), "holdfast worker: --lease: '0': lease must be seconds, from 0.05"),
         (
             ("worker", "app:handlers", "--store", "mysql://me:secret@host/db"),
-            "holdfast worker: no store for mysql: addresses",
+            "holdfast worker: there is no store for mysql: URLs",
         ),
         (("worker", "app:handlers", "--store", "memory:"), 'holdfast worker: a store "memory:" ends with its process'),
         (("worker", "app:handlers", "--store", ""), "holdfast worker: a store is named by a path"),
-        (("worker", "app:handlers", "--namespace", ""), "holdfast worker: a namespace is a text that is not empty"),
+        (("worker", "app:handlers", "--namespace", ""), "holdfast worker: a namespace must be a non-empty string"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(folder: Folder, words: tuple[str, ...], message: str) -> None:

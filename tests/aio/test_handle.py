@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, Thread
+from holdfast import Conflict, Holdfast, Retention
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
 from tests.covers import covers
@@ -20,15 +19,6 @@ from tests.covers import covers
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
-
-
-@covers("continuum/CheckpointSystemTrait")
-def test_every_verb_is_there_with_the_same_arguments() -> None:
-    for sync, view in ((Thread, AsyncThread), (Holdfast, AsyncHoldfast)):
-        for name, verb in inspect.getmembers(sync, inspect.isfunction):
-            if not name.startswith("_") and name not in ("run", "worker"):  # a run of one's own is sync for now
-                awaited = getattr(view, name)
-                assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
 
 
 @covers("continuum/CheckpointSystemTrait", "cortex/CheckpointStore", "cortex/test_load_latest")

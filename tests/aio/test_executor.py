@@ -157,7 +157,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     meet = threading.Barrier(32)  # as many as there are: a pool that has all its threads begins no more
 
     async def fill() -> None:
-        for each in [executor.begin(lambda: meet.wait(10)) for _ in range(32)]:
+        for each in [executor.start(lambda: meet.wait(10)) for _ in range(32)]:
             (await each).given()
 
     async def work() -> None:
