@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli.main import main
 from holdfast.importers import FORMATS
 from tests.cli.conftest import Folder
-from tests.importers import ares_source, continuum_source, cortex_source
+from tests.importers import ares_source, continuum_source
 
 
 @pytest.fixture
@@ -54,8 +54,8 @@ def test_what_was_skipped_is_told_with_the_reason(
 
 
 def test_a_dry_run_leaves_no_store(tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    path = cortex_source.write(tmp_path / "export.json", cortex_source.line("thread1"))
-    assert main(["import", "cortex", str(path), "--dry-run", *store]) == 0
+    ares_source.play(tmp_path / "ares", "sess1")
+    assert main(["import", "ares", str(tmp_path / "ares"), "--dry-run", *store]) == 0
     assert capsys.readouterr().out.startswith("1 thread: 3 checkpoints and 0 writes would be imported")
     assert not (tmp_path / "agent.db").exists()
 
@@ -88,7 +88,7 @@ def test_large_files_are_skipped(tmp_path: Path, store: list[str], capsys: pytes
         (["ares", "x", "--max-file-bytes", "0"], 2, "max_file_bytes must be a whole number, 1 or more"),
         (["ares", "nowhere"], 3, "there is no folder nowhere"),
         (["continuum", "."], 2, ". holds no session of Continuum: there is no SESSION/checkpoints in it"),
-        (["cortex", "nowhere"], 3, "there is no file nowhere"),
+        (["smooth-sqlite", "nowhere"], 3, "there is no file nowhere"),
         (["aress", "x"], 2, "there is no format 'aress'; did you mean 'ares'?"),
     ],
 )

@@ -141,6 +141,7 @@ DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
     (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"9" * 5000 + b', "timestamp": 1'), "it holds a num"),
     (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"[" * 200_000 + b', "y": 1'), "it is nested too"),
     (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"[" * 300 + b"]" * 300 + b', "y": 1'), "metadata"),
+    (lambda data: data.replace(b'"step": 1', b'"step": 1, "step": 2'), "it has two members of one name"),
     (lambda _: b"[1, 2]", "it is no JSON object"),
     (lambda _: b"{}", "it has no session_id"),
     (lambda data: data.replace(b'"step": 1', b'"step": "1"'), "its step is no whole number"),

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -75,34 +74,6 @@ def read(path: str, limit: int = FILE_MAX) -> bytes:
     return data
 
 
-def lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, bytes | Unusable]]:
-    """The lines of a file that are not empty, by number; of one that is too long, why it is left out.
-
-    Holds one line in memory. Unusable if the file cannot be read.
-    """
-    for number, _, line in placed_lines(path, limit):
-        yield number, line
-
-
-def placed_lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, int, bytes | Unusable]]:
-    """As `lines`, each with the place in the file where it begins."""
-    with open(open_file(path), "rb") as file:
-        number = 0
-        try:
-            while line := file.readline(limit + 1):
-                number += 1
-                size = len(line)
-                place = file.tell() - size
-                if len(line.rstrip(b"\n")) > limit:
-                    while not line.endswith(b"\n") and (line := file.readline(limit)):
-                        size += len(line)
-                    yield number, place, Unusable(_too_large(size, limit))
-                elif line.strip():
-                    yield number, place, line
-        except OSError as error:
-            raise Unusable(f"it cannot be read ({error.strerror})") from None
-
-
 def _too_large(size: int, limit: int) -> str:
     return f"it has {size} bytes, and the limit is {limit}; raise it with max_file_bytes= or --max-file-bytes"
 
@@ -124,22 +95,17 @@ def json_of(data: bytes) -> Any:
 
 def read_json(text: str) -> Any:
     """As `json_of`, of a text."""
-    value, end = json_at(text, len(text) - len(text.lstrip()))
-    if text[end:].strip():
-        raise Unusable("it is no JSON: there is more behind its end")
-    return value
-
-
-def json_at(text: str, place: int) -> tuple[Any, int]:
-    """What JSON says at a place of a text, and where it ends."""
     try:
-        return _decoder.raw_decode(text, place)
+        value, end = _decoder.raw_decode(text, len(text) - len(text.lstrip()))
     except json.JSONDecodeError as error:
         if not text[error.pos :].strip() or error.msg.startswith("Unterminated"):
             raise Unusable("it is cut off in the middle") from None
         raise Unusable(f"it is no JSON: {error.msg}, in line {error.lineno}") from None
     except RecursionError:
         raise Unusable("it is nested too deeply") from None
+    if text[end:].strip():
+        raise Unusable("it is no JSON: there is more behind its end")
+    return value
 
 
 def object_of(data: bytes) -> dict[str, Any]:

@@ -38,12 +38,6 @@ def _continuum(source: str, hf: Holdfast | None, options: Options) -> Source:
     return open_continuum(source, hf, options)
 
 
-def _cortex(source: str, hf: Holdfast | None, options: Options) -> Source:
-    from holdfast.importers.cortex import open_cortex
-
-    return open_cortex(source, hf, options)
-
-
 def _claude_transcript(source: str, hf: Holdfast | None, options: Options) -> Source:
     from holdfast.importers.claude_transcripts import open_claude_transcripts
 
@@ -92,7 +86,6 @@ FORMATS = {
     "langgraph-postgres": Format("threads of LangGraph's PostgresSaver", "URL", _langgraph_postgres),
     "ares": Format("checkpoints of ares-server", "DIR", _ares, ("max_file_bytes",)),
     "continuum": Format("session folders of Continuum", "DIR", _continuum, ("accept_mismatch", "max_file_bytes")),
-    "cortex": Format("checkpoints of cortexai-agents, written as JSON", "FILE", _cortex, ("max_file_bytes",)),
     "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", _smooth_file, ("max_file_bytes",)),
     "smooth-sqlite": Format("those of its SqliteCheckpointStore", "FILE", _smooth_sqlite, ("max_file_bytes",)),
     "openai-agents-sqlite": Format(
