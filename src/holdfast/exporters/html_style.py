@@ -1,4 +1,4 @@
-"""How an HTML transcript looks: light and dark, on paper, and on a screen of 400 pixels."""
+"""The style sheet of HTML transcripts: light and dark, narrow screens, print."""
 
 from __future__ import annotations
 
