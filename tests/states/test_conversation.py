@@ -203,7 +203,10 @@ def test_a_conversation_is_resumable_when_every_call_is_answered() -> None:
         ([Message.user("a"), ask("1")], "message 1 has calls without results"),
         ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 has calls without results"),
         ([ask("1"), Message.user("go on")], "message 0 has calls without results"),
-        ([ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")], "message 0 has calls without results"),
+        (
+            [ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")],
+            "message 0 has calls without results",
+        ),
         ([Message.user("a"), Message.tool("1", "b")], "message 1 is a tool result without a call"),
         ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 is a tool result without a call"),
         ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 is a tool result without a call"),
