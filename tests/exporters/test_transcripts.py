@@ -67,7 +67,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag in ("meta", "br"):
             return
-        shows = tag in ("pre", "code", "h1", "li") or dict(attrs).get("class") == "said"
+        shows = tag in ("pre", "code", "h1", "li") or dict(attrs).get("class") == "text"
         self._is_shown.append(shows)
         if shows:
             self.shown.append("")

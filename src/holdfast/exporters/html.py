@@ -138,7 +138,7 @@ def _open_call(call: OpenCall) -> Iterator[str]:
 
 
 def _said(shown: Shown) -> str:
-    return _folding(shown, _SAID, f'<div class="said" dir="auto">{_text(shown)}</div>')
+    return _folding(shown, _SAID, f'<div class="text" dir="auto">{_text(shown)}</div>')
 
 
 def _pre(shown: Shown) -> str:

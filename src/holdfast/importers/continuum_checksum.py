@@ -46,7 +46,7 @@ class Checksum:
         return self._version
 
     def problem(self) -> str | None:
-        """What is wrong with the checksum; None if it matches."""
+        """The problem with the checksum; None if it matches."""
         if not isinstance(self._stored, str):
             return "it has no checksum"
         if self._stored.lower() in (self._digest(str), self._digest(_as_rust_writes)):

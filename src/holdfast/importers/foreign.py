@@ -117,7 +117,7 @@ def _tell(tally: Tally, entry: Unreadable | Remark) -> None:
 
 
 class _Stored(msgspec.Struct):
-    """What the store has of a thread: its position, and the checkpoint of each key. It is updated during the import.
+    """The stored thread: its position, and the checkpoint of each key. It is updated during the import.
 
     `compared` are the keys that were compared with the source. `closed` says why nothing may be added, or is None.
     """

@@ -85,7 +85,7 @@ class Tally:
         self._before = self._checkpoints, self._writes
 
     def taken_back(self) -> None:
-        """Undo the counts of this thread: what was stored of it was dropped again."""
+        """Undo the counts of this thread: it was dropped again."""
         self._checkpoints, self._writes = self._before
 
     def is_no_thread(self) -> None:
