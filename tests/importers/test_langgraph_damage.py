@@ -33,8 +33,8 @@ DAMAGES = {
     "bad metadata": ("metadata = '{\"step\": 1'", "its metadata is not JSON"),
     "metadata that is a list": ("metadata = '[1]'", "its metadata is not an object"),
     "metadata that is not a string": ("metadata = x'ff22'", "its metadata is not JSON"),
-    "metadata that is ours": ("metadata = '{\"$langgraph\": 1}'", "metadata has a key $langgraph"),
-    "half a surrogate pair": ('metadata = \'{"a": "\\ud800"}\'', "this text is no Unicode"),
+    "metadata that is ours": ("metadata = '{\"$langgraph\": 1}'", "metadata has the key $langgraph, which is reserved"),
+    "half a surrogate pair": ('metadata = \'{"a": "\\ud800"}\'', "this string is not valid Unicode"),
     "pickle": ("type = 'pickle'", "it has the type 'pickle' and cannot be converted without loading it"),
     "encrypted": ("type = 'msgpack+aes'", "it has the type 'msgpack+aes'"),
 }
