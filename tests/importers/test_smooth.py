@@ -174,7 +174,7 @@ FILE_DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     ),
     "messages that are none": (
         lambda data: data.replace(b'"messages": [', b'"messages": [7, '),
-        "a message of it is no",
+        "one of its messages is not",
     ),
     "no iteration": (lambda data: data.replace(b'"iteration"', b'"alteration"'), "it has no iteration"),
     "an iteration below 0": (

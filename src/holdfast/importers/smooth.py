@@ -30,7 +30,7 @@ def record(
     if type(iteration) is not int or not 0 <= iteration < 2**63:
         raise Unusable("it has no iteration" if iteration is None else "its iteration is not a whole number")
     fields = Fields(as_object(conversation, "its conversation"))
-    messages = [as_object(each, "a message of it") for each in fields.items("messages")]
+    messages = [as_object(each, "one of its messages") for each in fields.items("messages")]
     state: dict[str, Any] = {"messages": messages}
     if (conversation_id := fields.take("id")) is not None:
         state["conversation_id"] = conversation_id

@@ -133,7 +133,7 @@ class Journaled:
     async def amade(self) -> Any:
         """The same as `made`, for an async call."""
         awaited = self._awaited()
-        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - it is in the store
+        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
             await asyncio.sleep(_POLL_SECONDS)
         declared = msgspec.structs.replace(self._declared, function=self._aacting)
         while True:
