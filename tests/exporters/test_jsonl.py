@@ -197,7 +197,7 @@ def test_cut_off_anywhere_it_goes_on(kind: str, tmp_path: Path) -> None:
         for end in sorted(random.Random(7).sample(range(data.index(b"\n") + 1, len(data)), 12)):
             report = bring(new, tmp_path, data[:end])
             assert not report.ok
-            assert any("before its end" in each.reason for each in report.skipped)
+            assert any("the file is cut off" in each.reason for each in report.skipped)
         assert bring(new, tmp_path, data).ok
         assert (seen(new), runs_of(new)) == whole
         assert new.verify().ok
@@ -273,7 +273,7 @@ def test_a_run_that_somebody_holds_waits_for_a_person(tmp_path: Path) -> None:
         stored = new._session.store.run(row.position.thread)
         assert stored is not None
         assert stored.status == "halted"
-        assert "when it was exported" in (stored.reason or "")
+        assert "at the time of the export" in (stored.reason or "")
         with new.run("t") as run:
             assert run.model(lambda: 2) == 1
 
@@ -284,7 +284,7 @@ def test_another_thread_of_that_name_is_left_alone(tmp_path: Path) -> None:
         new.thread("t").save({"mine": True})
         report = bring(new, tmp_path, export(hf))
         told = {each.thread: each.reason for each in report.skipped}
-        assert "another thread of that name" in told["t"]
+        assert "a different thread with this name exists" in told["t"]
         assert "forked from a thread that was not imported" in told["fork"]
         latest = new.thread("t").latest()
         assert latest is not None
@@ -356,7 +356,7 @@ def test_a_line_that_somebody_wrote_anew_does_not_fit_the_digest(tmp_path: Path)
     lines[at] = b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
     with opened("memory", tmp_path) as new:
         told = {each.thread: each.reason for each in bring(new, tmp_path, b"".join(lines)).skipped}
-        assert "is not what was exported" in told["t"]
+        assert "does not match its digest" in told["t"]
         assert "t" not in {info.name for info in new.threads()}
         assert new.verify().ok
 
@@ -378,7 +378,7 @@ def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
         with pytest.raises(NewerFormat, match="newer Holdfast"):
             bring(new, tmp_path, jsonl.written(newer))
         for other in (b"", b"{}\n", b"\x00" * 99, b'{"crc":"00000000","t":"end"}\n'):
-            with pytest.raises(InvalidArgument, match="is no file"):
+            with pytest.raises(InvalidArgument, match="was not written by"):
                 bring(new, tmp_path, other)
         with pytest.raises(NotFound):
             import_from(new, "jsonl", str(tmp_path / "none"))

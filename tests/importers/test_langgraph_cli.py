@@ -66,7 +66,7 @@ def test_what_was_skipped_is_told_and_is_an_error(folder: Folder, small: Path) -
     assert (code, err) == (1, "")
     [skipped, *remarks, summary] = out.splitlines()
     assert skipped.startswith("skipped: thread 'chat': checkpoint ")
-    assert skipped.endswith("its bytes are no msgpack")
+    assert skipped.endswith("its bytes are not msgpack")
     assert all(line.startswith("remark: thread 'chat'") for line in remarks)
     assert summary.endswith(", 1 skipped, 0 differ")
     assert "\x1b" not in out
@@ -79,7 +79,7 @@ def test_what_differs_is_an_error(folder: Folder, small: Path) -> None:
     assert (code, err) == (1, "")
     told = json.loads(out)
     assert not told["ok"]
-    assert [each["reason"] for each in told["differing"]] == ["stored otherwise: its metadata"]
+    assert [each["reason"] for each in told["differing"]] == ["differs from the source: its metadata"]
     assert (told["threads"], told["checkpoints"], told["present"], told["skipped"]) == (3, 0, 16, [])
 
 
@@ -89,9 +89,9 @@ def test_what_differs_is_an_error(folder: Folder, small: Path) -> None:
         (["langraph-sqlite", "x"], 2, "there is no format 'langraph-sqlite'; did you mean 'langgraph-sqlite'?"),
         (["csv", "x"], 2, "there is no format 'csv'; there is "),
         (["langgraph-sqlite", "nowhere.db"], 3, "there is no file nowhere.db"),
-        (["langgraph-sqlite", "notes.txt"], 2, "notes.txt cannot be read as a database of SQLite"),
+        (["langgraph-sqlite", "notes.txt"], 2, "notes.txt cannot be read as a SQLite database"),
         (["langgraph-postgres", "postgresql://u:secret@127.0.0.1:1/x"], 1, "the database to import from cannot be"),
-        (["langgraph-postgres", "secret"], 2, "this is no address of a database"),
+        (["langgraph-postgres", "secret"], 2, "this is not a database URL"),
         (["langgraph-sqlite"], 2, "the following arguments are required: SOURCE"),
         (["langgraph-sqlite", "x", "--dry-rum"], 2, "did you mean '--dry-run'?"),
     ],

@@ -54,7 +54,7 @@ def test_a_call_never_changes() -> None:
 @pytest.mark.parametrize("end", [ToolCall("pay").done(1), ToolCall("pay").failed("no")])
 def test_what_has_ended_stays_so(end: ToolCall) -> None:
     for change in (end.begun, end.in_doubt, lambda: end.done(2), lambda: end.failed("later")):
-        with pytest.raises(InvalidArgument, match=f"a tool call that is {end.status} cannot become"):
+        with pytest.raises(InvalidArgument, match=f"a tool call with status {end.status} cannot become"):
             change()
 
 

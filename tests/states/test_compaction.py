@@ -112,7 +112,7 @@ def test_a_summary_takes_the_place_of_what_is_older() -> None:
     talk.push(Message.system("S"), *(Message.user(text) for text in "abcd"))
     kept = talk.messages[-2:]
     done = talk.compact(Summarise("two letters", keep=2))
-    assert texts(talk) == ["S", "[summary of what was said before] two letters", "c", "d"]
+    assert texts(talk) == ["S", "[summary of earlier messages] two letters", "c", "d"]
     assert talk.messages[-2:] == kept
     assert (done.removed, done.added) == (2, 1)
     assert talk.messages[1].role == "system"
@@ -164,7 +164,7 @@ def test_all_can_be_summarised() -> None:
     talk = Counted(budget=100)
     talk.push(Message.user("a"), Message.user("b"))
     talk.compact(Summarise("letters", keep=0))
-    assert texts(talk) == ["[summary of what was said before] letters"]
+    assert texts(talk) == ["[summary of earlier messages] letters"]
 
 
 def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
@@ -179,8 +179,8 @@ def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
         return "two"
 
     talk.compact(Summarise(summary, keep=1))
-    assert seen == ["[summary of what was said before] one", "c"]
-    assert texts(talk) == ["[summary of what was said before] two", "d"]
+    assert seen == ["[summary of earlier messages] one", "c"]
+    assert texts(talk) == ["[summary of earlier messages] two", "d"]
 
 
 def no_summary(_: list[Message]) -> None:
@@ -212,7 +212,7 @@ def test_a_further_way_is_gone_only_if_it_is_still_too_long() -> None:
     for talk in (enough, more):
         talk.compact(SnipResults(keep=1), Summarise("s", keep=1))
     assert texts(enough) == ["go", "1", "[read: ok]", "2", "[write: error]", "done"]
-    assert texts(more) == ["[summary of what was said before] s", "done"]
+    assert texts(more) == ["[summary of earlier messages] s", "done"]
 
 
 def test_how_short_is_short_enough_can_be_said() -> None:
@@ -235,7 +235,7 @@ def test_how_short_is_short_enough_is_a_share(to: float) -> None:
 def test_what_is_no_way_is_refused_before_anything_is_changed(way: Way) -> None:
     talk = with_results()
     before = list(talk.messages)
-    with pytest.raises(InvalidArgument, match=r"a way to make it shorter is a value such as SlidingWindow\(\)"):
+    with pytest.raises(InvalidArgument, match=r"takes instances of Way, such as SlidingWindow\(\)"):
         talk.compact(SnipResults(keep=0), way)
     assert talk.messages == before
 

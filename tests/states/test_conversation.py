@@ -213,13 +213,16 @@ def test_a_conversation_is_resumable_when_every_call_is_answered() -> None:
 @pytest.mark.parametrize(
     ("messages", "says"),
     [
-        ([Message.user("a"), ask("1")], "message 1 asks for tools that did not answer"),
-        ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 asks for tools"),
-        ([ask("1"), Message.user("go on")], "message 0 asks for tools"),
-        ([ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")], "message 0 asks"),
-        ([Message.user("a"), Message.tool("1", "b")], "message 1 answers no tool call"),
-        ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 answers no tool call"),
-        ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 answers no tool call"),
+        ([Message.user("a"), ask("1")], "message 1 has calls without results"),
+        ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 has calls without results"),
+        ([ask("1"), Message.user("go on")], "message 0 has calls without results"),
+        (
+            [ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")],
+            "message 0 has calls without results",
+        ),
+        ([Message.user("a"), Message.tool("1", "b")], "message 1 is a tool result without a call"),
+        ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 is a tool result without a call"),
+        ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 is a tool result without a call"),
     ],
 )
 def test_what_no_provider_takes_is_named_by_its_place(messages: list[Message], says: str) -> None:
@@ -258,5 +261,5 @@ def test_what_is_nearly_the_same_can_be_counted() -> None:
 @pytest.mark.parametrize("last", [0, -1, 2.5, True])
 def test_among_how_many_repeats_are_looked_for_is_a_number(last: int) -> None:
     talk = Conversation(messages=[Message.assistant("an answer that is long enough")])
-    with pytest.raises(InvalidArgument, match="last must be a whole number of answers, 1 or more"):
+    with pytest.raises(InvalidArgument, match="last must be a whole number, 1 or more"):
         talk.repeats(last=last)

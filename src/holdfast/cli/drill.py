@@ -13,7 +13,6 @@ import json
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,7 +22,6 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import write
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.testing.drill.child import place_of
-from holdfast.testing.drill.report import DrillReport
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.verbs import run_drill
 
@@ -48,14 +46,11 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("--points", metavar="N", type=_count, help="try so many points, evenly spread; by default all")
     parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long one run may take (60)")
     parser.add_argument("--json", action="store_true", help="write the report to stdout as JSON")
-    parser.add_argument("--junit", metavar="PATH", type=Path, help="write the report to a file as JUnit XML")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     report = run_drill(_drill(arguments))
-    if arguments.junit is not None:
-        _write(arguments.junit, report)
     write(f"{report.json().decode() if arguments.json else report.table()}\n")
     return Exit.OK if report.passed else Exit.ERROR
 
@@ -104,13 +99,6 @@ def _found(named: str) -> Any:
             raise
         place = place_of(traceback.TracebackException.from_exception(cause))
         raise InvalidArgument(f"{named}: {cause} (in {place})") from None
-
-
-def _write(path: Path, report: DrillReport) -> None:
-    try:
-        path.write_bytes(report.junit())
-    except OSError as error:
-        raise HoldfastError(f"cannot write {path} ({error.strerror})") from error
 
 
 def _json(text: str) -> Any:
