@@ -161,7 +161,7 @@ def test_show_a_chat(say: Say) -> None:
         "  MOMENT (1m ago), 140 B, step\n"
         "  in doubt: post, call 5; `holdfast settle` decides\n"
         "  agent clerk\n"
-        "  resume: goes on after step 1; 2 calls answered from the journal; 1 needs somebody's answer first\n"
+        "  recovery: resumes after step 1; 2 calls replayed; 1 decision needed first\n"
         "    holdfast settle shop 5 --happened RESULT\n"
         "    holdfast settle shop 5 --not-done\n"
         "    holdfast settle shop 5 --give-up\n"
@@ -260,7 +260,7 @@ def test_interrupted(say: Say, folder: Folder) -> None:
     for words in ((), ("--tools", "app:tools")):
         code, out, _ = folder.run("interrupted", "--store", "agent.db", *words)
         assert code == Exit.IN_DOUBT
-        assert "goes on after step 0; 1 needs somebody's answer first" in out
+        assert "resumes after step 0; 1 decision needed first" in out
         address = f" --store {folder.store}\n"
         assert f"holdfast settle t 1 --happened RESULT{address}" in out
         assert f"holdfast settle t 1 --not-done{address}" in out

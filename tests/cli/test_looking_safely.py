@@ -67,7 +67,7 @@ def test_nothing_that_is_stored_reaches_the_terminal_raw(say: Say, store: Path) 
         (("threads", "--older", "x"), 2, "holdfast threads: --older: 'x' is not a duration"),
         (("threads", "--status", "busy"), 2, "holdfast threads: --status: invalid choice: 'busy'"),
         (("show",), 2, "holdfast show: the following arguments are required: THREAD[@REF]"),
-        (("show", ""), 2, "holdfast show: a reference is a text like"),
+        (("show", ""), 2, "holdfast show: a reference must be a string like"),
         (("show", "notes", "--raw", "--tree"), 2, "holdfast show: --tree: not allowed with argument --raw"),
         (("watch", "notes", "--interval", "0"), 2, "holdfast watch: --interval: '0' is not a number of seconds"),
         (("threads", "--store", "no/such.db"), 3, "holdfast threads: there is no store at no/such.db"),

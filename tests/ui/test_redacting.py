@@ -94,7 +94,7 @@ def test_a_question_is_answered_by_the_form_as_it_is_shown(memory: Holdfast) -> 
 def test_commands_code_and_what_a_resume_would_do_stay_in_our_own_words(memory: Holdfast) -> None:
     page = Page(memory, redact=masked, allow_write=True)
     text = unescape(page.get("/thread", name=scene.LETTERS).text)
-    for said in ("holdfast settle", scene.LETTERS, "needs a decision", "in doubt", "somebody has to say"):
+    for said in ("holdfast settle", scene.LETTERS, "needs a decision", "in doubt", "Outcome unknown"):
         assert said in text
     assert f"with hf.run('{scene.LETTERS}')" in text
     assert "post" in text

@@ -131,6 +131,6 @@ def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterato
     if loaded.agent is not None:
         yield f"  agent {line(loaded.agent)}"
     if resume is not None and resume.standing != "completed":
-        yield f"  resume: {line(resume.summary)}"
+        yield f"  recovery: {line(resume.summary)}"
         for planned in resume.calls:
             yield from (f"    {line(each)}" for each in planned.commands)

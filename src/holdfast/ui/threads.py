@@ -25,8 +25,8 @@ _ORDERS: Final = {
     "longest": "most steps first",
 }
 _HOW: Final = {
-    "probe": "settled by its probe: it ",
-    "person": "settled by a person: it ",
+    "probe": "its probe reported that it ",
+    "person": "a person reported that it ",
     "rerun": "called again with the same key",
     "give_up": "given up; the model was shown an unknown outcome",
 }
