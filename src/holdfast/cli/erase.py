@@ -50,7 +50,7 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf:
         if arguments.thread is not None and not arguments.yes:
             existing(hf, arguments.thread)  # not with --yes, which may repeat an erase that was interrupted
-        with bar("looking"):
+        with bar("reading"):
             told = erasing.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
         if not arguments.json:
             for name in told.threads:

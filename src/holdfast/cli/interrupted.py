@@ -37,7 +37,7 @@ def declare(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
-    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf, bar("looking"):
+    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf, bar("reading"):
         plans, lost = interrupted(hf)
     if arguments.json:
         put_json(

@@ -23,7 +23,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         text = hf.mark()
     if arguments.json:
         put_json({"mark": text})

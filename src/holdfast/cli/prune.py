@@ -45,7 +45,7 @@ def run(arguments: Namespace) -> int:
         raise InvalidArgument("choose what to delete: pass --keep-last N, --older-than AGE, or both")
     retention = Retention(keep_last=arguments.keep_last, older_than=arguments.older_than)
     with open_existing(arguments) as hf:
-        with bar("looking") as show:
+        with bar("reading") as show:
             plans = _each(hf, _names(hf, arguments), retention, show, dry_run=True)
         planned = [plan for plan in plans if plan.removed]
         is_done = False
@@ -76,7 +76,7 @@ def _each(hf: Holdfast, names: list[str], retention: Retention, show: Show | Non
     found: list[Pruned] = []
     for done, name in enumerate(names):
         if show is not None:
-            show("looking" if dry_run else "pruning", done, len(names))
+            show("reading" if dry_run else "pruning", done, len(names))
         try:
             found.append(hf.thread(name).prune(retention, dry_run=dry_run))
         except (NotFound, Protected):

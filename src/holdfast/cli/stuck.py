@@ -32,7 +32,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         found, lost = stuck_for(hf, arguments.older)
     if arguments.json:
         put_json({"stuck": [data_of(each) for each in found]})

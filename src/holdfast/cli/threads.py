@@ -80,7 +80,7 @@ def run(arguments: Namespace) -> int:
         newer_than=arguments.newer,
         agent=arguments.agent,
     )
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         page = threads(hf, which, order=arguments.sort, after=arguments.after, limit=arguments.limit or 1 << 40)
     if arguments.json:
         put_json(data_of(page))

@@ -33,7 +33,7 @@ def declare(parser: ArgumentParser) -> None:
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         found, lost = waiting(hf, arguments.name)
         commands = Commands(hf)
     if arguments.json:
