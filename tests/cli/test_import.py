@@ -30,10 +30,10 @@ def test_a_source_is_imported_and_again_is_nothing_new(folder: Folder, store: li
     ares_source.play(folder.path / "ares", "sess1")
     code, out, err = folder.run("import", "ares", "ares", *store)
     assert (code, err) == (0, "")
-    assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 there already, 3 read back and compared\n"
+    assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 already present, 3 read back and compared\n"
     code, out, err = folder.run("import", "ares", "ares", *store)
     assert (code, err) == (0, "")
-    assert out == "1 thread: 0 checkpoints and 0 writes imported, 3 there already, 3 read back and compared\n"
+    assert out == "1 thread: 0 checkpoints and 0 writes imported, 3 already present, 3 read back and compared\n"
     code, out, err = folder.run("log", "sess1", *store)
     assert (code, err) == (0, "")
     assert "completed" in out
@@ -89,7 +89,7 @@ def test_large_files_are_skipped(tmp_path: Path, store: list[str], capsys: pytes
         (["ares", "nowhere"], 3, "there is no folder nowhere"),
         (["continuum", "."], 2, ". contains no Continuum session: it has no folder SESSION/checkpoints"),
         (["smooth-sqlite", "nowhere"], 3, "there is no file nowhere"),
-        (["aress", "x"], 2, "there is no format 'aress'; did you mean 'ares'?"),
+        (["aress", "x"], 2, "unknown format 'aress'; did you mean 'ares'?"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_no_store(
