@@ -8,11 +8,11 @@ VENV := .venv
 BIN := $(VENV)/bin
 PEER := .venv-bench
 SAVERS := .venv-bench-langgraph
-# The stamp is written last, so an installation that was interrupted is begun again.
+# The stamp is written last, so that an interrupted installation starts again.
 READY := $(VENV)/.ready
-# Two -q: only errors. One would still print the addresses pip looks at.
+# Two -q print only errors. One would still print the addresses that pip uses.
 PIP := -m pip --disable-pip-version-check -qq
-SOURCES := $(wildcard src tests bench examples)
+SOURCES := $(wildcard src tests bench examples scripts)
 
 .PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
@@ -27,14 +27,14 @@ define check_python
 	  echo "$(PYTHON) has no venv or no ensurepip. On Debian and Ubuntu: apt install python3-venv" >&2; exit 1; }
 endef
 
-# Where it cannot be installed, the tests that need it fail and say so; all others run.
+# If it cannot be installed, the tests that need it fail with a message; all others run.
 define install_strace
 @command -v strace >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
 	  apt-get -qq update && apt-get -qq install --yes strace >/dev/null; } || \
 	  echo 'strace was not found, and the crash lab needs it. On Debian and Ubuntu: apt-get install strace' >&2
 endef
 
-# As above. Without fonts a browser draws boxes.
+# As above. Without fonts, the browser draws boxes.
 define install_chromium
 @{ command -v chromium && command -v chromedriver && test -e /usr/share/fonts/truetype/dejavu; } >/dev/null || \
 	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
@@ -45,24 +45,24 @@ endef
 
 help:
 	@echo 'make check            ruff, mypy and pyright'
-	@echo 'make format           let ruff format the code and fix what it can'
-	@echo 'make test             every test; make test ARGS="tests/codec -x" for some'
-	@echo 'make test-stores      adapters, ciphers and runs on every kind of store; make test has them on some'
-	@echo 'make coverage         run the tests, and say which lines and branches none of them took'
+	@echo 'make format           format the code with ruff and apply its fixes'
+	@echo 'make test             run all tests; make test ARGS="tests/codec -x" runs some'
+	@echo 'make test-stores      test adapters, ciphers and runs on every kind of store; make test uses only some'
+	@echo 'make coverage         run all tests, and list the lines and branches that none of them reached'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
-	@echo 'make crash-lab        break stores in every way there is, and write docs/crash-lab.md; about an hour'
-	@echo 'make crash-lab-rest   repeat what failed there, and write the page if nothing does now'
+	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/crash-lab.md; about an hour'
+	@echo 'make crash-lab-rest   repeat the failed tests of the crash lab, and write the page if all pass'
 	@echo 'make bench-engine     measure the engine'
-	@echo 'make bench-runs       measure runs, DBOS beside them'
-	@echo 'make bench-stores     measure the directory and PostgreSQL stores, DBOS beside them'
-	@echo 'make bench-verify     measure hf.verify against a bare read and sha256'
-	@echo 'make bench-ui         measure the page: 100,000 threads, 10,000 steps; some minutes'
-	@echo 'make screens          picture each view of the page, for build/screens and docs/images'
-	@echo 'make bench-langgraph  measure the savers of LangGraph, ours and its own; about 20 minutes'
+	@echo 'make bench-runs       measure runs, and compare with DBOS'
+	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
+	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
+	@echo 'make bench-ui         measure the local page with 100,000 threads and 10,000 steps; some minutes'
+	@echo 'make screens          take screenshots of the local page, for build/screens and docs/images'
+	@echo 'make bench-langgraph  measure HoldfastSaver and the savers of LangGraph; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
-	@echo 'make lock             take the newest development tools'
-	@echo 'make clean            remove all that make made'
+	@echo 'make lock             update the development tools to their newest versions'
+	@echo 'make clean            remove everything that make created'
 
 check: $(READY)
 	$(BIN)/ruff check $(SOURCES)
@@ -74,20 +74,20 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# Three processes on two cores: tests wait for disks, servers and children as much as they compute.
-# The ci profile repeats the same examples at every run and sets no deadline per example: a busy machine must not
-# fail a build. Plain pytest looks for new examples.
+# Three processes on two cores, because tests often wait for disks, servers and child processes.
+# The ci profile uses the same examples every time and sets no deadline per example, so that a busy machine does not
+# fail a build. Plain pytest generates new examples.
 test: $(READY)
 	$(install_strace)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
-# Adapters, ciphers and runs on each kind of store; `make test` has them on some, and the stores themselves on all.
+# Adapters, ciphers and runs on each kind of store. `make test` runs these on some stores, and the store tests on all.
 test-stores: $(READY)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
 	  tests/adapters tests/crypto tests/runs tests/looking tests/parity $(ARGS)
 
-# Tracing every line makes the tests take half as long again.
+# Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
 	$(install_strace)
 	$(install_chromium)
@@ -100,7 +100,7 @@ demo: $(READY)
 kill-sweep: $(READY)
 	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
-# Every test that notes what it tried takes part. A sweep takes longer than a test may that does not hang.
+# Every test that writes to the ledger takes part. The time-out is long, because a sweep takes long without hanging.
 LAB_LEDGER := build/crash-lab.jsonl
 LAB_CACHE := build/crash-lab-cache
 define crash_lab
@@ -115,14 +115,14 @@ crash-lab: $(READY)
 	mkdir -p build && rm -rf $(LAB_LEDGER) $(LAB_CACHE)
 	$(call crash_lab)
 
-# After a mend: what had passed is in the ledger, and stays there.
+# For use after a fix. Tests that passed before stay in the ledger.
 crash-lab-rest: $(READY)
 	$(call crash_lab,--last-failed --last-failed-no-failures none)
 
 bench-engine: $(READY)
 	$(BIN)/python -m bench.engine
 
-# The peer has an environment of its own: its dependencies are none of ours.
+# DBOS has its own environment, because Holdfast does not share its dependencies.
 bench-runs: $(READY) $(PEER)/.ready
 	$(BIN)/python -m bench.runs --peer $(PEER)/bin/python
 
@@ -135,12 +135,12 @@ bench-verify: $(READY)
 bench-ui: $(READY)
 	$(BIN)/python -m bench.ui $(ARGS)
 
-# The pictures of the README are taken by the tests, too, so that they show what there is.
+# A test takes the screenshots of the README, so that they show the current page.
 screens: $(READY)
 	$(install_chromium)
 	HOLDFAST_SCREENS=docs/images $(BIN)/pytest -q tests/ui/test_screens.py
 
-# All savers run in one environment, so that they share every version: ours is there too.
+# All savers, including HoldfastSaver, run in one environment, so that they use the same versions.
 bench-langgraph: $(SAVERS)/.ready
 	$(SAVERS)/bin/python -m bench.langgraph $(ARGS)
 
@@ -168,8 +168,8 @@ $(READY): requirements-dev.lock pyproject.toml
 	$(BIN)/python $(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-# Dependency groups need a newer pip than the one that comes with Python 3.11. Names and versions only, so that the
-# lock says nothing about where a machine gets its packages.
+# Dependency groups need a newer pip than the one that comes with Python 3.11. The lock has only names and versions, not
+# where a machine gets its packages.
 lock:
 	$(check_python)
 	rm -rf $(VENV)

@@ -1,1 +1,1 @@
-"""What the engine promises in numbers, measured: `python -m bench.engine`."""
+"""Benchmarks of Holdfast. Each module with a `main` is a command, for example `python -m bench.engine`."""

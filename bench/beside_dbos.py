@@ -1,4 +1,4 @@
-"""What the benches of runs and of stores have in common: groups of numbers, DBOS as a peer, a table and its files."""
+"""Shared code of the benchmarks of runs and stores: groups of numbers, comparison with DBOS, output."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ P = TypeVar("P")
 
 
 class Bench(NamedTuple, Generic[P]):
-    """One bench. `plan` gives what its groups measure with: a folder, whether it is quick, and the Python of DBOS."""
+    """One benchmark. `plan` makes the object that its groups measure with, from a folder, `quick` and DBOS's Python."""
 
     name: str
     title: str
@@ -45,7 +45,7 @@ def run(bench: Bench[P], plan: P, groups: Sequence[str], *, quick: bool) -> Repo
         started = time.perf_counter()
         try:
             numbers += bench.groups[group](plan)
-        except Exception:  # noqa: BLE001 - whatever it is, it is shown, and the other groups are worth measuring
+        except Exception:  # noqa: BLE001 - every error is shown, and the other groups are still measured
             traceback.print_exc()
             failed.append(f"number {group}")
         print(f"number {group}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
@@ -68,16 +68,16 @@ def write(bench: Bench[P], report: Report, folder: Path) -> None:
 
 def main(bench: Bench[P], arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog=f"python -m {bench.module}", description=bench.about)
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that the bench runs, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that the benchmark works")
     parser.add_argument("--only", metavar=bench.example, help=f"some groups of {', '.join(bench.groups)}")
     parser.add_argument(
         "--peer",
         metavar="PYTHON",
         default=os.environ.get("HOLDFAST_BENCH_PEER") or sys.executable,
-        help="the Python that has DBOS installed; default: $HOLDFAST_BENCH_PEER, else this one",
+        help="the Python with DBOS installed; default: $HOLDFAST_BENCH_PEER, else this one",
     )
-    parser.add_argument("--alone", action="store_true", help="without DBOS: only what needs no comparison")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for a whole run only")
+    parser.add_argument("--alone", action="store_true", help="without DBOS, only numbers that need no comparison")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for complete results")
     options = parser.parse_args(arguments)
     wanted = [*bench.groups] if options.only is None else options.only.split(",")
     if unknown := set(wanted) - {*bench.groups}:
@@ -91,7 +91,7 @@ def main(bench: Bench[P], arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(as_text(report))
-    # Part of a run, or a quick one, must not replace what a whole one found.
+    # A partial or quick measurement must not replace complete results.
     whole = options.only is None and not options.quick and not options.alone and not report.failed
     if options.results is not None or whole:
         write(bench, report, options.results or RESULTS)

@@ -12,11 +12,11 @@ from bench.text import Writer
 from bench.timing import interleaved, ratio, spread, timed
 from bench.wal import WalMeter
 
-_TARGET = 5  # rewinds go back to this checkpoint, and to the newest again
+_TARGET = 5  # rewinds alternate between this checkpoint and the newest
 
 
 class Branching:
-    """Forks and rewinds in a store with one thread of so many checkpoints, each of which adds one short message."""
+    """Forks and rewinds in a store with one thread. Each of its checkpoints adds one short message."""
 
     def __init__(self, hf: holdfast.Holdfast, meter: WalMeter, checkpoints: int) -> None:
         self._meter = meter
@@ -43,7 +43,7 @@ class Branching:
 
 
 def measure(plan: Plan) -> list[Number]:
-    """Without syncs: their time is the same whatever the thread, and would hide a difference."""
+    """Measure without syncs: they take the same time for every thread, and would hide a difference."""
     paths: list[Path] = [plan.folder / "short.db", plan.folder / "long.db"]
     with (
         WalMeter(paths[0]) as short_meter,

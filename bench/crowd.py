@@ -19,7 +19,7 @@ _WRITERS = 4
 
 
 class Crowd:
-    """A store with many threads of ten small checkpoints each, read at random places by a handle that holds nothing."""
+    """A store with many threads of ten small checkpoints each, read at random by a handle with an empty cache."""
 
     def __init__(self, path: Path, threads: int) -> None:
         self._rng = random.Random(threads)
@@ -39,7 +39,7 @@ class Crowd:
         return timed(lambda: list(thread.history(limit=20)))
 
     def listing(self) -> float:
-        # Not among the last 50 names: a page must be full to be compared.
+        # Not among the last 50 names, because only full pages are comparable.
         after = _name(self._rng.randrange(max(1, self._threads - 50)))
         return timed(lambda: list(self._hf.threads(limit=50, after=after)))
 

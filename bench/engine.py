@@ -1,6 +1,6 @@
 """Measure the engine: `python -m bench.engine`. Prints a table; writes JSON and markdown to bench/results.
 
-Everything is compared within one run, on one machine. A bound that is missed is said, and is no error.
+Everything is compared within one execution, on one machine. A missed bound is reported and is not an error.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def run(plan: Plan, groups: Sequence[str], *, versus: bool, quick: bool) -> Repo
         started = time.perf_counter()
         try:
             found += measure(plan)
-        except Exception:  # noqa: BLE001 - whatever it is, it is shown, and the other groups are worth measuring
+        except Exception:  # noqa: BLE001 - every error is shown, and the other groups are still measured
             traceback.print_exc()
             failed.append(name)
         print(f"{name}: {time.perf_counter() - started:.1f} s", file=sys.stderr, flush=True)
@@ -74,10 +74,10 @@ def write(report: Report, folder: Path) -> None:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.engine", description="Measure the engine.")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that the bench runs, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that the benchmark works")
     parser.add_argument("--only", metavar="1,3", help=f"some groups of {', '.join(GROUPS)}, or V: versus full copies")
-    parser.add_argument("--threads", type=int, metavar="N", help="threads of the large store of number 6")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for a whole run only")
+    parser.add_argument("--threads", type=int, metavar="N", help="number of threads in the large store of number 6")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for complete results")
     options = parser.parse_args(arguments)
     wanted = [*GROUPS, "V"] if options.only is None else options.only.split(",")
     if unknown := set(wanted) - {*GROUPS, "V"}:
@@ -92,7 +92,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     print(as_text(report))
-    # Part of a run, or a quick one, must not replace what a whole one found.
+    # A partial or quick measurement must not replace complete results.
     whole = options.only is None and not options.quick and options.threads is None and not report.failed
     if options.results is not None or whole:
         write(report, options.results or RESULTS)

@@ -1,4 +1,4 @@
-"""Number 2: what a run writes and leaves on disk. And the same run with a full copy at every save."""
+"""Number 2: bytes that a long conversation writes and keeps, compared with a full copy at every save."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from bench.wal import WalMeter, total_size
 from bench.workload import Agent, State, compact
 
 _PER_CHECKPOINT = 300
-# Full copies are stored at every so many steps and counted that many times: all of them would be gigabytes.
+# A full copy is stored only at every so many steps, and counted that many times: all copies would be gigabytes.
 _SAMPLED = 10
 
 
@@ -64,7 +64,7 @@ def measure(plan: Plan) -> list[Number]:
 
 
 def versus(plan: Plan) -> list[Row]:
-    """The same run, a full copy per save. Bytes written are those of the WAL, without moving them into the database."""
+    """The same conversation with a full copy per save. Counts bytes written to the WAL, not to the database."""
     run = plan.long_run
     squeeze = zstandard.ZstdCompressor(level=3).compress
 

@@ -1,4 +1,4 @@
-"""Number 8: what `import holdfast` costs beyond the libraries it stands on."""
+"""Number 8: the time of `import holdfast` beyond that of its libraries."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def measure(plan: Plan) -> list[Number]:
 
     names = ("msgspec, ormsgpack, sqlite3", "holdfast")
     for name in names:
-        seconds(name)  # leaves the byte code
+        seconds(name)  # writes the byte code
     base, whole = interleaved(plan.sizes.imports, *(lambda name=name: seconds(name) for name in names))
     more = spread([(b - a) * 1e3 for a, b in zip(base, whole, strict=True)])
     return [

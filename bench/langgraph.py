@@ -1,8 +1,8 @@
 """Measure the LangGraph savers: `python -m bench.langgraph`. Prints tables; writes them, JSON and plots to
 bench/results.
 
-LangGraph's own savers and Holdfast's, with unchanged graphs, on one disk and one PostgreSQL server, each conversation
-in a fresh process; only what was measured within one run is compared. A bound that is missed is said, and is no error.
+It measures LangGraph's own savers and Holdfast's with unchanged graphs, on one disk and one PostgreSQL server, each
+conversation in a new process. Only numbers of one execution are compared. A missed bound is reported, not an error.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ COLOURS = {
 
 
 class Run:
-    """What one run has found so far."""
+    """The results so far."""
 
     def __init__(self, plan: Plan, sizes: Sizes) -> None:
         self._plan = plan
@@ -58,13 +58,13 @@ class Run:
             name = f"{case.side} {case.graph} {case.turns}"
             try:
                 self.found.append(self._plan.conversation(case))
-            except Exception:  # noqa: BLE001 - whatever it is, it is shown, and the other savers are worth measuring
+            except Exception:  # noqa: BLE001 - every error is shown, and the other savers are still measured
                 traceback.print_exc()
                 self.failed.append(name)
             _told(name, begin)
 
     def together(self, sides: Sequence[str]) -> None:
-        """Many threads at once. The savers take turns, so that a disturbance meets all of them."""
+        """Many threads at once. The savers take turns, so that a disturbance affects all of them."""
         for number in range(self._sizes.rounds):
             for side in [*sides[number % len(sides) :], *sides[: number % len(sides)]]:
                 begin = time.perf_counter()
@@ -83,7 +83,7 @@ def _told(name: str, begin: float) -> None:
 
 
 def pictures(found: Sequence[Found], sizes: Sizes) -> dict[str, str]:
-    """The plots by file name. A saver with a long conversation is shown with that one."""
+    """The plots by file name, with the longest conversation of each saver."""
     longest: dict[tuple[str, str], Found] = {}
     for one in found:
         known = longest.get((one.side, one.graph))
@@ -107,9 +107,9 @@ def page(report: Report, run: Run, sizes: Sizes) -> str:
     peers = ", ".join(f"{name} {version}" for name, version in versions().items())
     legend = (
         'Every turn is one `invoke` that adds 600 and 2,000 characters, with `durability="sync"`; '
-        "`create_react_agent` adds a tool's 600 too. *Saver per superstep*: beyond the same graph without one, after "
-        f"{sizes.early} turns → at the end. *get_state*, *list*: with the saver that wrote (with one just opened). "
-        f"*History*: all of `get_state_history`, with a saver just opened. {peers}."
+        "`create_react_agent` also adds a tool result of 600. *Saver per superstep*: the time beyond the same graph "
+        f"without a saver, after {sizes.early} turns → at the end. *get_state*, *list*: with the saver that wrote (in "
+        f"parentheses: with a new one). *History*: all of `get_state_history`, with a new saver. {peers}."
     )
     parts = [
         as_markdown(report, title="The LangGraph savers in numbers", module="bench.langgraph"),
@@ -135,13 +135,13 @@ def write(report: Report, run: Run, sizes: Sizes, folder: Path) -> None:
     data = msgspec.json.format(msgspec.json.encode(plain), indent=2) + b"\n"
     (folder / "langgraph.json").write_bytes(data)
     (folder / "langgraph.md").write_text(page(report, run, sizes), encoding="utf-8")
-    # `--only crowd` has nothing to plot.
+    # With `--only crowd` there is nothing to plot.
     for name, picture in pictures(run.found, sizes).items() if run.found else ():
         (folder / name).write_text(picture, encoding="utf-8")
 
 
 def _rounded(one: Found) -> dict[str, Any]:
-    """As it goes into the JSON: microseconds are enough, and times of single turns are left to the plots."""
+    """The form in the JSON file: rounded to microseconds, without the times of single turns."""
     plain: dict[str, Any] = msgspec.to_builtins(one)
     for name in ("invokes", "bare", "state", "listed", "fresh_state", "fresh_listed"):
         plain[name] = [round(value, 3) for value in plain[name]]
@@ -151,9 +151,9 @@ def _rounded(one: Found) -> dict[str, Any]:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.langgraph", description="Measure the LangGraph savers.")
-    parser.add_argument("--quick", action="store_true", help="tiny sizes: shows that the bench runs, measures nothing")
+    parser.add_argument("--quick", action="store_true", help="tiny sizes, to check that the benchmark works")
     parser.add_argument("--only", metavar="sqlite,memory", help=f"some savers of {', '.join(TITLES)}; crowd")
-    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for a whole run only")
+    parser.add_argument("--results", type=Path, metavar="FOLDER", help="default: bench/results, for complete results")
     options = parser.parse_args(arguments)
     wanted = [*TITLES, "crowd"] if options.only is None else options.only.split(",")
     if unknown := set(wanted) - {*TITLES, "crowd"}:
@@ -183,7 +183,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if report.numbers:
         print(as_text(report))
     print(savers_table(run.found, sizes))
-    # Part of a run, or a quick one, must not replace what a whole one found.
+    # A partial or quick measurement must not replace complete results.
     whole = options.only is None and not options.quick and not report.failed
     if options.results is not None or whole:
         write(report, run, sizes, options.results or RESULTS)

@@ -1,4 +1,4 @@
-"""What is measured of the LangGraph savers, how much of it, and what comes back. Nothing here needs LangGraph."""
+"""Cases and results of the benchmark of LangGraph savers. This module does not need LangGraph."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TITLES = {
     "holdfast-postgres": "Holdfast, PostgreSQL",
     "holdfast-postgres-async": "Holdfast, PostgreSQL, async",
 }
-# In one event loop many threads share a saver: these, and the graph without one.
+# Savers that many threads share in one event loop, and the graph without a saver.
 CROWDS = {
     "bare": "no saver",
     "postgres-async": "AsyncPostgresSaver, one connection",
@@ -27,7 +27,7 @@ CROWDS = {
     "holdfast-postgres-async": "Holdfast, PostgreSQL",
 }
 GRAPHS = {"plain": "add_messages", "delta": "DeltaChannel", "react": "create_react_agent"}
-# Upstream's savers hold gigabytes after a long conversation: one of each kind is enough to see how it grows.
+# LangGraph's savers hold gigabytes after a long conversation, so one of each kind is measured.
 LONG = [
     ("sqlite", "plain"),
     ("sqlite", "delta"),
@@ -38,15 +38,15 @@ REACT = ["sqlite", "postgres", "holdfast-sqlite", "holdfast-postgres"]
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """How much to measure."""
 
     short: int  # turns of a conversation
-    long: int  # turns of a long one
+    long: int  # turns of a long conversation
     react: int  # turns of the prebuilt agent
-    early: int  # turns after which the time is compared with that at the end
-    window: int  # turns over which a time is taken
-    reads: int  # with the saver that wrote
-    fresh: int  # with one that was opened for it
+    early: int  # turns after which a time is compared with the time at the end
+    window: int  # number of turns that a time is the median of
+    reads: int  # reads with the saver that wrote
+    fresh: int  # reads with a newly opened saver
     threads: int  # at once
     turns_each: int
     rounds: int
@@ -64,15 +64,15 @@ class Case(msgspec.Struct, frozen=True):
     turns: int
     folder: str = ""
     url: str = ""
-    samples: list[int] = []  # turns after which the size is taken
-    bare: bool = True  # the same graph without a saver beside it
+    samples: list[int] = []  # turns after which the size is measured
+    bare: bool = True  # also measure the same graph without a saver
     history: bool = True
     reads: int = 1
     fresh: int = 1
 
 
 class Found(msgspec.Struct):
-    """What was measured. Times are in milliseconds, one per turn or per read; the whole history is in seconds."""
+    """Results. Times are in milliseconds, one per turn or per read; the time of the whole history is in seconds."""
 
     side: str
     graph: str
@@ -94,7 +94,7 @@ class Found(msgspec.Struct):
 
     @property
     def total(self) -> float:
-        """Seconds of all invokes: the graph and the saver."""
+        """Seconds of all invokes, with the graph and the saver."""
         return sum(self.invokes) / 1e3
 
     @property
@@ -103,7 +103,7 @@ class Found(msgspec.Struct):
         return (sum(self.invokes) - sum(self.bare)) / 1e3
 
     def per_superstep(self, turn: int, window: int) -> list[float]:
-        """Milliseconds of the saver per superstep, of each turn of the window around a turn."""
+        """Milliseconds of the saver per superstep, for each turn in the window around a turn."""
         times = [(invoke - bare) / self.supersteps for invoke, bare in zip(self.invokes, self.bare, strict=True)]
         return around(times, turn, window)
 
@@ -130,19 +130,19 @@ class CrowdFound(msgspec.Struct, frozen=True):
 
 
 def around(values: Sequence[float], turn: int, window: int) -> list[float]:
-    """The values of a window around a turn, which counts from 1; moved inwards where it would reach past an end."""
+    """Values of the window around a turn (the first is 1). The window is shifted if it would pass an end."""
     begin = max(0, min(turn - window // 2, len(values) - window))
     return list(values[begin : begin + window])
 
 
 def samples(turns: int) -> list[int]:
-    """The turns at which sizes and times are shown: about a dozen, close together where a conversation is young."""
+    """The turns at which sizes and times are shown: about a dozen, with short distances at the start."""
     early = {turns * share // 100 for share in (2, 5)}
     return sorted((early | {turns * tenth // 10 for tenth in range(1, 11)}) - {0})
 
 
 def cases(sizes: Sizes, sides: Sequence[str]) -> list[Case]:
-    """Every conversation of a run, for the savers that are wanted."""
+    """All conversations to measure for these savers."""
     common: dict[str, Any] = {"reads": sizes.reads, "fresh": sizes.fresh}
     short = [
         Case(side, graph, sizes.short, samples=samples(sizes.short), **common)

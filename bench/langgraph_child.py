@@ -1,7 +1,7 @@
-"""One measurement of one saver, in a process of its own: a case comes as JSON, what was found is printed as JSON.
+"""One measurement of one saver in a separate process. Takes a case as JSON and prints the results as JSON.
 
-Every turn is one invoke with the saver and then one of the same graph without, given the same messages: the difference
-is the saver's.
+Every turn is one invoke with the saver and one of the same graph without it, with the same messages. The difference is
+the time of the saver.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from bench.langgraph_savers import Place, opened, size, size_at_rest, works_in_a
 
 LISTED = 20
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "thread"}}
-# As LangGraph itself lists: without a namespace SqliteSaver sorts every state that the thread ever had.
+# As LangGraph itself does: without a namespace, SqliteSaver sorts every state that the thread ever had.
 ROOT: dict[str, Any] = {"configurable": {"thread_id": "thread", "checkpoint_ns": ""}}
 NOBODY: dict[str, Any] = {"configurable": {"thread_id": "nobody", "checkpoint_ns": ""}}
 
 
 class Calls:
-    """What is asked of a graph and of its saver, the same for both colours."""
+    """Calls of a graph and its saver, with one interface for sync and async."""
 
     def __init__(self, runner: asyncio.Runner, *, in_loop: bool) -> None:
         self._runner = runner
@@ -54,7 +54,7 @@ class Calls:
         return self._all(compiled.aget_state_history if self._in_loop else compiled.get_state_history, CONFIG)
 
     def touch(self, compiled: Any) -> None:
-        """Let a newly opened saver connect and look at its tables, and see nothing of the thread."""
+        """Make a newly opened saver connect and read its tables, without reading the thread."""
         saver = compiled.checkpointer
         _ = self._runner.run(saver.aget_tuple(NOBODY)) if self._in_loop else saver.get_tuple(NOBODY)
 
@@ -69,7 +69,7 @@ class Calls:
 
 
 def measure(case: Case) -> Found:
-    """A conversation of one thread, and then what can be read of it."""
+    """Measure a conversation in one thread, then reads of it."""
     place = Place(Path(case.folder), case.url)
     in_loop = works_in_a_loop(case.side)
     turns = conversation(case.turns)
@@ -87,7 +87,7 @@ def measure(case: Case) -> Found:
                 _read_again(case, calls, compiled, found)
                 return found
         for number in range(case.fresh):
-            # Another saver for each: what the one before has read is not there any more.
+            # A new saver each time, so that nothing is cached.
             for times, call in ((found.fresh_state, calls.state), (found.fresh_listed, calls.listed)):
                 with opened(case.side, place, runner) as saver:
                     compiled = graph(case.graph, turns, saver, in_loop=in_loop)
@@ -115,13 +115,13 @@ def _converse(case: Case, calls: Calls, place: Place, turns: list[Turn], compile
             found.sizes.append((number, size(case.side, place, compiled.checkpointer)))
     state = calls.state(compiled)
     assert [message.text for message in state.values["messages"]] == [message.text for message in messages]
-    assert len(messages) >= 2 * case.turns, "something that was said is lost"
-    found.supersteps = (state.metadata["step"] + 2) / case.turns  # the first has the number -1
+    assert len(messages) >= 2 * case.turns, "a message is missing"
+    found.supersteps = (state.metadata["step"] + 2) / case.turns  # the first step is -1
     return found
 
 
 def _read_again(case: Case, calls: Calls, compiled: Any, found: Found) -> None:
-    """The whole history, once: it takes long, and nobody keeps it."""
+    """Read the whole history, once, because it takes long."""
     if not case.history:
         return
     calls.touch(compiled)
@@ -132,7 +132,7 @@ def _read_again(case: Case, calls: Calls, compiled: Any, found: Found) -> None:
 
 
 def crowd(case: Crowd) -> CrowdFound:
-    """Turns per second of many threads at once in one event loop, on one saver."""
+    """Turns per second of many concurrent threads in one event loop, with one saver."""
     place = Place(Path(case.folder), case.url)
     told = [conversation(case.turns, seed) for seed in range(case.threads + 1)]
     with asyncio.Runner() as runner:
@@ -154,9 +154,9 @@ async def _crowd(case: Crowd, told: list[list[Turn]], saver: Any) -> float:
                 messages = (await compiled.ainvoke({"messages": messages + asked}))["messages"]
             else:
                 messages = (await compiled.ainvoke({"messages": asked}, config, durability="sync"))["messages"]
-        assert len(messages) == 2 * len(turns), "something that was said is lost"
+        assert len(messages) == 2 * len(turns), "a message is missing"
 
-    await talk(case.threads)  # the first of all loads code and opens connections
+    await talk(case.threads)  # a warm-up: it loads code and opens connections
     begin = time.perf_counter()
     await asyncio.gather(*(talk(number) for number in range(case.threads)))
     return case.threads * case.turns / (time.perf_counter() - begin)

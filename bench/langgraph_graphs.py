@@ -1,5 +1,5 @@
-"""The graphs that are measured: one node that answers, with plain `add_messages` and on a DeltaChannel, and the
-prebuilt agent that calls a tool every turn. Models are scripted: what they say was written before the clock runs.
+"""The measured graphs: one node that answers, with plain `add_messages` and with a DeltaChannel, and the prebuilt agent
+that calls a tool every turn. Models follow a script that is generated before the measurement.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from langgraph.channels.delta import DeltaChannel
 from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.graph import START, StateGraph
 
-# The reducer that LangGraph itself gives for messages on a DeltaChannel; it has no public name yet.
+# LangGraph's reducer for messages on a DeltaChannel; it has no public name yet.
 from langgraph.graph.message import _messages_delta_reducer, add_messages
 from langgraph.prebuilt import create_react_agent
 
 from bench.text import Writer
 
-ASKED = 600  # characters of what a user says
-FOUND = 600  # of what a tool returns
-SAID = 2_000  # of what a model replies
+ASKED = 600  # characters of a user's message
+FOUND = 600  # characters of a tool result
+SAID = 2_000  # characters of a reply
 
 
 class Turn(NamedTuple):
-    """What is said in one turn."""
+    """The texts of one turn."""
 
     asked: str
     found: str
@@ -36,19 +36,19 @@ class Turn(NamedTuple):
 
 
 class Plain(TypedDict):
-    """The state that every tutorial has."""
+    """The state of LangGraph's tutorials."""
 
     messages: Annotated[list[AnyMessage], add_messages]
 
 
 class Delta(TypedDict):
-    """The same, changed as LangGraph asks for. The frequency of its snapshots is the default one."""
+    """The same with a DeltaChannel, as LangGraph recommends, with the default snapshot frequency."""
 
     messages: Annotated[list[AnyMessage], DeltaChannel(_messages_delta_reducer)]
 
 
 class Script(BaseChatModel):
-    """A model that calls the tool when a user has asked, and replies when the tool has answered."""
+    """A model that calls the tool after a user's message, and replies after the tool's result."""
 
     turns: list[Turn]
 
@@ -72,7 +72,7 @@ class Script(BaseChatModel):
 
 
 def conversation(turns: int, seed: int = 1) -> list[Turn]:
-    """What is said in each turn; the same at every run. It compresses as real text does."""
+    """The texts of all turns. They are always the same, and compress like real text."""
     writer = Writer(seed)
     said: list[Turn] = []
     for _ in range(turns):
@@ -82,9 +82,9 @@ def conversation(turns: int, seed: int = 1) -> list[Turn]:
 
 
 def graph(kind: str, turns: list[Turn], saver: BaseCheckpointSaver[Any] | None, *, in_loop: bool = False) -> Any:
-    """A compiled graph: `plain`, `delta` or `react`; without a checkpointer where there is no saver.
+    """A compiled graph: `plain`, `delta` or `react`, with a checkpointer if there is a saver.
 
-    In an event loop the node is a coroutine, as it would be there: a plain function would be sent to a thread.
+    In an event loop the node is a coroutine, because LangGraph would call a plain function in a thread.
     """
     if kind == "react":
         return _react(turns, saver)
@@ -108,5 +108,5 @@ def _react(turns: list[Turn], saver: BaseCheckpointSaver[Any] | None) -> Any:
         return turns[number].found
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # it is deprecated, and it is what is in use
+        warnings.simplefilter("ignore")  # deprecated, but still widely used
         return create_react_agent(Script(turns=turns), [look_up], checkpointer=saver)

@@ -1,4 +1,4 @@
-"""From what was found of each saver to the numbers that were promised: Holdfast against SqliteSaver and the others."""
+"""The numbers with bounds, computed from the results of each saver: Holdfast compared with LangGraph's savers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OWN_SERVER = "holdfast-postgres"
 
 
 class Numbers:
-    """Makes the numbers. One whose savers were not both measured is left out."""
+    """Computes the numbers. A number is left out unless both of its savers were measured."""
 
     def __init__(self, found: Sequence[Found], crowds: Sequence[CrowdFound], sizes: Sizes) -> None:
         self._found = {(one.side, one.graph, one.turns): one for one in found}
@@ -42,7 +42,7 @@ class Numbers:
         self._compare("1++", "size", _bytes, ("plain", long), ("sqlite", "plain", long))
 
     def _growth(self) -> None:
-        """How the saver's time per superstep grows with the conversation."""
+        """Growth of the saver's time per superstep with the conversation."""
         long, early, window = self._sizes.long, self._sizes.early, self._sizes.window
         for number, side, most in (("2", OWN, 1.5), ("2+", "sqlite", None), ("2++", OWN_SERVER, None)):
             one = self._found.get((side, "plain", long))
@@ -85,7 +85,7 @@ class Numbers:
         self._compare("7", "size", _bytes, ("react", turns), ("sqlite", "react", turns), most=0.02)
 
     def _server(self) -> None:
-        """The same on PostgreSQL: nothing was promised there but the next number."""
+        """The same on PostgreSQL, without a bound; only the next number has one there."""
         short = self._sizes.short
         ways: list[tuple[str, Callable[[Found], float | list[float] | None], str]] = [
             ("size", _bytes, ""),
@@ -122,7 +122,7 @@ class Numbers:
         )
 
     def rates(self) -> Mapping[str, list[float]]:
-        """Turns per second, round by round, of each that was measured."""
+        """Turns per second of each measured saver, round by round."""
         rates: dict[str, list[float]] = {}
         for one in self._crowds:
             rates.setdefault(one.side, []).append(one.rate)
@@ -167,7 +167,7 @@ class Numbers:
 
 
 def savers_table(found: Sequence[Found], sizes: Sizes) -> str:
-    """Every conversation that was measured, as a markdown table."""
+    """All measured conversations as a markdown table."""
     head = ("saver", "graph", "turns", "size", "all invokes", "saver per superstep", "get_state", "list(20)", "history")
     rows = [head, *(_cells(one, sizes) for one in found)]
     lines = [f"| {' | '.join(row)} |" for row in rows]

@@ -1,4 +1,4 @@
-"""Runs the measurements of the LangGraph savers, each in a fresh process, in a folder and a database of its own."""
+"""Starts the measurements of the LangGraph savers, each in a new process with its own folder and database."""
 
 from __future__ import annotations
 
@@ -25,11 +25,11 @@ C = TypeVar("C", Case, Crowd)
 
 
 class Plan:
-    """One run of the bench. `folder` is on the disk that is measured."""
+    """One execution of the benchmark. `folder` is on the measured disk."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        # Nothing is sent anywhere while it is measured.
+        # No traces are sent during the measurement.
         tracing = {"LANGSMITH_TRACING": "false", "LANGCHAIN_TRACING_V2": "false"}
         self._environment = {**child_environment(folder), **tracing}
         self._places = itertools.count(1)
@@ -70,9 +70,9 @@ class Plan:
 
     @property
     def _address(self) -> str:
-        """A server with PostgreSQL's own settings: commits are synced, for every saver."""
+        """A server with PostgreSQL's default settings: commits are synced, for every saver."""
         if self._server is None:
-            self.folder.chmod(0o755)  # PostgreSQL does not run as root, and must get at its data
+            self.folder.chmod(0o755)  # PostgreSQL does not run as root, and needs access to its data
             self._server = Server(self.folder / "server")
             self._server.create()
             self._server.start()
@@ -89,5 +89,5 @@ class Plan:
 
 
 def settled() -> None:
-    """Write out what the case before left in memory: the next one must not pay for it."""
+    """Flush what the previous case left in memory, so that it does not slow down the next one."""
     os.sync()

@@ -1,4 +1,4 @@
-"""Plots as SVG: lines over turns, with a logarithmic scale upwards, a legend, and colours for light and dark pages."""
+"""Line plots as SVG: turns to the right, a logarithmic scale upwards, a legend, colours for light and dark pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape
 WIDTH, HEIGHT = 1040, 560
 LEFT, RIGHT, TOP, BOTTOM = 80, 350, 56, 60
 
-# It brings its own background, so that it is readable wherever it is put.
+# With its own background, so that it is readable on any page.
 _STYLE = """
 text { font: 13px system-ui, sans-serif; fill: #24292f }
 .title { font-size: 16px; font-weight: 600 }
@@ -32,13 +32,13 @@ class Line(NamedTuple):
 
     title: str
     colour: str
-    dashes: str  # as SVG has them; empty for a solid line
+    dashes: str  # in SVG's form; empty for a solid line
     strong: bool
     points: Sequence[tuple[float, float]]
 
 
 def plot(title: str, upwards: str, lines: Sequence[Line], shown: Callable[[float], str]) -> str:
-    """A plot. `upwards` names what the values are; `shown` writes one beside the axis."""
+    """Draw a plot. `upwards` is the title of the value axis; `shown` formats its labels."""
     drawn = [line for line in lines if line.points]
     if not drawn:
         raise ValueError("there is nothing to plot")
@@ -81,7 +81,7 @@ def plot(title: str, upwards: str, lines: Sequence[Line], shown: Callable[[float
     for line in drawn:
         way = " ".join(f"{across(x):.1f},{up(y):.1f}" for x, y in line.points)
         parts.append(f'<polyline class="line" {_stroke(line)} points="{way}"/>')
-    # In the order in which they end, so that a line is found where the eye arrives.
+    # In the order of the last values, so that the legend matches the ends of the lines.
     for number, line in enumerate(sorted(drawn, key=lambda line: -line.points[-1][1])):
         y = TOP + 10 + 22 * number
         parts += [
@@ -104,7 +104,7 @@ def _decades(low: float, high: float) -> tuple[float, float]:
 
 
 def _marks(low: float, high: float) -> list[float]:
-    """Where the axis upwards has lines: at powers of ten, and between them where there are few."""
+    """Grid lines of the value axis: powers of ten, and values between them if there are few."""
     first, count = round(math.log10(low)), round(math.log10(high / low))
     between = (1, 2, 5) if count <= 3 else (1,)
     return [step * 10.0 ** (first + i) for i in range(count) for step in between] + [high]

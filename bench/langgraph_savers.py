@@ -1,4 +1,4 @@
-"""The savers that are measured, each opened as its documentation says, and how large each has grown."""
+"""The measured savers, each opened as in its documentation, and their sizes."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ from psycopg_pool import AsyncConnectionPool
 
 from holdfast.adapters.langgraph import HoldfastSaver
 
-POOL = 20  # connections, where a saver can use several
+POOL = 20  # connections, if a saver can use several
 
-# A database that is in use is looked at by another process: a second descriptor in the same one would drop its locks.
+# Another process reads the size of an open database: a second descriptor in this process would drop its locks.
 _PAGES = """
 import sqlite3, sys
 with sqlite3.connect(sys.argv[1]) as connection:
@@ -34,7 +34,7 @@ print(pages * page)
 
 
 class Place(NamedTuple):
-    """Where a saver keeps its data: a folder of its own, and a database of its own on the server, if it needs one."""
+    """The data of a saver: its own folder, and its own database on the server if it needs one."""
 
     folder: Path
     url: str
@@ -46,7 +46,7 @@ class Place(NamedTuple):
 
 @contextmanager
 def opened(side: str, place: Place, runner: asyncio.Runner) -> Iterator[Any]:
-    """A saver. One that works in an event loop belongs to the runner's."""
+    """Open a saver. An async saver belongs to the event loop of the runner."""
     saver: Any
     match side:
         case "memory":
@@ -102,7 +102,7 @@ def works_in_a_loop(side: str) -> bool:
 
 
 def size(side: str, place: Place, saver: Any) -> int:
-    """Bytes while the saver is open: the database with what is still in its log; the payload where it is in memory."""
+    """Bytes while the saver is open: the database with its log, or the payload of a saver in memory."""
     if side == "memory":
         return _in_memory(saver)
     if "postgres" in side:
@@ -114,7 +114,7 @@ def size(side: str, place: Place, saver: Any) -> int:
 
 
 def size_at_rest(side: str, place: Place) -> int:
-    """Bytes after the saver was closed: every file, once SQLite has emptied its log; every table with its indexes."""
+    """Bytes after the saver was closed: all files, after SQLite emptied its log, or all tables with their indexes."""
     if "postgres" in side:
         return _in_tables(place.url)
     connection = sqlite3.connect(place.file)

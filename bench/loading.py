@@ -1,4 +1,4 @@
-"""Number 4: reading a long conversation with a handle that holds nothing of it."""
+"""Number 4: reading a long conversation with a handle that has nothing of it cached."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _loader(path: Path, opening: list[float]) -> Callable[[], float]:
 
 
 def _load(path: Path, opening: list[float], check: Any = None) -> float:
-    """Seconds of latest(); those with opening the store go to `opening`."""
+    """Seconds of latest(). Seconds that include opening the store are appended to `opening`."""
     begin = time.perf_counter()
     hf = holdfast.open(path)
     try:
@@ -73,7 +73,7 @@ def _load(path: Path, opening: list[float], check: Any = None) -> float:
         end = time.perf_counter()
         opening.append(end - begin)
         assert checkpoint is not None
-        assert check is None or checkpoint.state == check, "what was loaded is not what was saved"
+        assert check is None or checkpoint.state == check, "the loaded state differs from the saved one"
         return end - opened
     finally:
         hf.close()

@@ -1,4 +1,4 @@
-"""One agent at work for 1,500 steps, saved at each of them: what it writes and what it leaves on disk."""
+"""An agent of 1,500 steps that saves each step: the bytes that it writes and keeps on disk."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from bench.wal import WalMeter, total_size
 from bench.workload import Agent, State, compact
 
 THREAD = "conversation"
-_WINDOW = 100  # steps over which growth is averaged: it comes in pages
+_WINDOW = 100  # steps over which growth is averaged, because a file grows by pages
 
 
 class LongRun(msgspec.Struct, frozen=True, kw_only=True):
-    """What a long run left: the store as it is, a copy that was optimized, and what was counted meanwhile."""
+    """Results of a long run: the store, an optimized copy, and counts taken during the run."""
 
     plain: Path
     optimized: Path
     state: State
     steps: int
     changed: int
-    squeezed: int  # bytes of the changes, each compressed alone
+    squeezed: int  # bytes of the changes, each compressed separately
     json: int
     growth: list[float]
     wal: int
@@ -34,7 +34,7 @@ class LongRun(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def long_run(folder: Path, messages: int) -> LongRun:
-    """Run it. The WAL and the files are the same at every durability, so it runs without syncs."""
+    """Execute the run without syncs: the WAL and the files are the same at every durability."""
     plain, optimized = folder / "plain.db", folder / "optimized.db"
     agent = Agent()
     steps = messages // 2

@@ -1,6 +1,6 @@
-"""What a handle holds in memory, counted by tracemalloc in sizes of the encoded state.
+"""The memory of a handle, counted by tracemalloc in multiples of the encoded state.
 
-SQLite's page cache and the buffers of zstd are not Python's and are not counted; both are small and fixed.
+SQLite's page cache and zstd's buffers are outside Python and are not counted; both are small and fixed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from bench.plan import Plan
 from bench.report import Number
 from bench.workload import Agent
 
-# Besides the bytes of a state a handle keeps objects around them, and digests to find them by.
+# A handle keeps the bytes of a state, the objects around them, and digests to find them by.
 _AROUND = 0.25
 
 
@@ -42,7 +42,7 @@ def measure(plan: Plan) -> list[Number]:
 
 
 def _loading(plan: Plan) -> list[Number]:
-    """A state that is loaded is the caller's copy; the handle's is beside it."""
+    """Measure `latest()`. The loaded state is the caller's copy; the handle keeps its own."""
     run = plan.long_run
     data = ormsgpack.packb(run.state)
     with _counting():
@@ -93,7 +93,7 @@ def _saving(plan: Plan) -> list[Number]:
         for _ in range(5):
             made = _held()
             agent.step()
-            before += _held() - made  # the new messages are the caller's
+            before += _held() - made  # the new messages belong to the caller
             tracemalloc.reset_peak()
             size = thread.save(agent.state).size
             peak = max(peak, tracemalloc.get_traced_memory()[1] - before)
@@ -124,7 +124,7 @@ def _saving(plan: Plan) -> list[Number]:
 
 
 def _bounded(plan: Plan) -> Number:
-    """Bases of more threads than fit: what is counted must stay under the bound, and be what is really held."""
+    """Save more threads than fit: the counted memory must stay under the bound and match the real one."""
     bound = 1 << 20
     agents = [Agent(seed, 20) for seed in range(max(40, plan.sizes.rounds // 2))]
     with _counting(), holdfast.open("memory:", base_bytes=bound) as hf:

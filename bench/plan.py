@@ -15,17 +15,17 @@ ROOT = Path(__file__).resolve().parent.parent
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """How much to measure."""
 
-    messages: int  # in a long conversation
-    rounds: int  # of quick things
-    loads: int  # of loading a long conversation
+    messages: int  # messages in a long conversation
+    rounds: int  # rounds of quick measurements
+    loads: int  # rounds of loading a long conversation
     short: int  # checkpoints of a short thread
     long: int  # checkpoints of a long thread
     few: int  # threads of a small store
     many: int  # threads of a large store
     writers: int
-    seconds: float  # of one round of writing side by side
+    seconds: float  # of one round of concurrent writing
     writer_rounds: int
     imports: int
 
@@ -35,7 +35,7 @@ QUICK = Sizes(60, 8, 2, 10, 40, 10, 40, 8, 0.3, 1, 2)
 
 
 class Plan:
-    """One run of the bench. `folder` is on the disk that is measured, and is removed at the end."""
+    """One execution of the benchmark. `folder` is on the measured disk, and is removed at the end."""
 
     def __init__(self, folder: Path, sizes: Sizes) -> None:
         self.folder = folder
@@ -43,14 +43,14 @@ class Plan:
 
     @cached_property
     def long_run(self) -> LongRun:
-        """A long conversation, saved at every step. Several numbers are about what it leaves."""
+        """A long conversation, saved at every step. Several numbers use its results."""
         folder = self.folder / "long"
         folder.mkdir()
         return long_run(folder, self.sizes.messages)
 
 
 def child_environment(folder: Path) -> dict[str, str]:
-    """Children find the same code, and its byte code: without that an import would measure the compiler."""
+    """Let child processes use the same code and byte code. Without byte code, an import would include compiling."""
     places = [str(ROOT), str(Path(holdfast.__file__).resolve().parent.parent), os.environ.get("PYTHONPATH", "")]
     kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
     return {

@@ -1,4 +1,4 @@
-"""What was measured, against what was promised: records, and the ways to show them."""
+"""Records of measured numbers and their bounds, and their output as text, markdown and JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import msgspec
 
 
 class Number(msgspec.Struct, frozen=True, kw_only=True):
-    """One number. `low` and `high` are the quartiles of the rounds it was taken from, where there were rounds."""
+    """One number. `low` and `high` are the quartiles of its rounds, if it has rounds."""
 
     number: str
     what: str
@@ -37,7 +37,7 @@ class Number(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def verdict(self) -> Literal["ok", "MISSED", ""]:
-        """Empty where nothing was promised: the number is there to explain others."""
+        """The verdict; empty if there is no bound, because the number only explains others."""
         if not self.bound:
             return ""
         low_enough = self.at_most is None or self.measured <= self.at_most
@@ -62,7 +62,7 @@ class Row(msgspec.Struct, frozen=True):
 
 
 class Machine(msgspec.Struct, frozen=True):
-    """Where it was measured, in general terms."""
+    """The machine, in general terms."""
 
     cores: int
     system: str
@@ -71,7 +71,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """A whole run."""
+    """The results of one execution."""
 
     machine: Machine
     quick: bool
@@ -86,7 +86,7 @@ def machine() -> Machine:
 
 
 def figure(value: float) -> str:
-    """Three digits that mean something, without an exponent."""
+    """Format a number with three significant digits, without an exponent."""
     size = abs(value)
     if size >= 1000:
         return f"{value:,.0f}"
@@ -110,7 +110,7 @@ def as_text(report: Report) -> str:
 
 
 def as_markdown(report: Report, *, title: str = "The engine in numbers", module: str = "bench.engine") -> str:
-    """The same as a page."""
+    """The same as a markdown page."""
     parts = [f"# {title}", f"Written by `python -m {module}`.", _table([_HEAD, *_cells(report)])]
     notes = [f"* {number.number}: {number.note}" for number in report.numbers if number.note]
     if notes:

@@ -1,7 +1,7 @@
 """Measure runs: `python -m bench.runs`. Prints a table; writes JSON and markdown to bench/results.
 
-DBOS runs beside Holdfast, on the same disk and in turn with it; only what was measured within one run is compared.
-A bound that is missed is said, and is no error.
+DBOS and Holdfast use the same disk and take turns. Only numbers of one execution are compared. A missed bound is
+reported and is not an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def planned(folder: Path, quick: bool, peer: str | None) -> Iterator[Plan]:
 BENCH = beside_dbos.Bench(
     name="runs",
     title="Runs in numbers",
-    about="Measure runs, with DBOS beside them.",
+    about="Measure runs, and compare with DBOS.",
     example="1,3",
     groups={
         "1": runs_versus.measure_one,

@@ -1,7 +1,7 @@
-"""DBOS's side of the comparison, a process per measurement: prints what it measured as JSON.
+"""The measurements of DBOS, one process each. Prints the results as JSON.
 
-It needs DBOS and nothing of Holdfast, so that any Python can run it. DBOS keeps its state in SQLite with its own
-settings; only its log is turned down, and its version of the application is fixed, which spares it hashing the code.
+It needs DBOS and not Holdfast, so that any Python can run it. DBOS keeps its state in SQLite with its default settings,
+except for less logging and a fixed application version, so that it need not hash the code.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ WARM_UP = 50
 
 
 def launch(folder: Path, function: Callable[[int], int]) -> tuple[Any, Any]:
-    """DBOS, and a workflow of as many steps as it is told."""
-    # Imported by name: a type checker need not have it.
+    """Start DBOS, with a workflow of a given number of steps."""
+    # Imported by name, so that type checkers do not need DBOS.
     dbos = importlib.import_module("dbos").DBOS
     dbos(
         config={
@@ -61,10 +61,9 @@ def one(folder: Path, steps: int) -> dict[str, Any]:
 
 
 def many(folder: Path, runs: int, steps: int) -> dict[str, Any]:
-    """Steps of runs side by side, and seconds from before the first starts until the last is complete.
+    """Steps of concurrent runs, and the seconds from the start of the first to the end of the last.
 
-    A run may fail here: those that wait for one of the connections in DBOS's pool do so for 30 seconds at most. The
-    steps it made count all the same.
+    A run may fail, because it waits at most 30 seconds for a connection of DBOS's pool. Its steps still count.
     """
     made: list[int] = []
     ended: list[float] = []
@@ -92,7 +91,7 @@ def many(folder: Path, runs: int, steps: int) -> dict[str, Any]:
 
 
 def killed(folder: Path, steps: int) -> dict[str, Any]:
-    """Do half of a run and die in the next step."""
+    """Execute half of a run and die in the next step."""
 
     def step_or_die(i: int) -> int:
         if i > steps // 2:
@@ -105,7 +104,7 @@ def killed(folder: Path, steps: int) -> dict[str, Any]:
 
 
 def restarted(folder: Path, started: float, steps: int) -> dict[str, Any]:
-    """Let DBOS recover that run: seconds from the start of the process to the first step that was not recorded."""
+    """Let DBOS recover that run. Returns the seconds from process start to the first unrecorded step."""
     first = threading.Event()
     calls: list[tuple[int, float]] = []
 
@@ -117,7 +116,7 @@ def restarted(folder: Path, started: float, steps: int) -> dict[str, Any]:
     launch(folder, step_and_look)
     if not first.wait(120):
         raise AssertionError("DBOS did not resume the run")
-    assert calls[0][0] == steps // 2 + 1, "a recorded step was done again"
+    assert calls[0][0] == steps // 2 + 1, "a recorded step was repeated"
     return {"seconds": calls[0][1]}
 
 
@@ -136,7 +135,7 @@ def main(arguments: list[str]) -> None:
         case _:
             raise ValueError(what)
     print(json.dumps(found), flush=True)
-    # The rest of a resumed run is not awaited, and the threads of DBOS would keep the process alive for it.
+    # Exit at once: the threads of DBOS would keep the process alive until the resumed run ends.
     os._exit(0)
 
 

@@ -1,6 +1,6 @@
-"""Holdfast's side of the comparison, a process per measurement: prints what it measured as JSON.
+"""The measurements of Holdfast's runs, one process each. Prints the results as JSON.
 
-Every step is one journaled result, which is one durable commit, and no checkpoint is written before the end.
+Every step is one journaled result, which is one durable commit. No checkpoint is written before the end.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def trivial(i: int) -> int:
 
 
 def work(hf: holdfast.Holdfast, name: str, steps: int) -> None:
-    """One run from its start to its end."""
+    """Execute one run from start to end."""
     with hf.run(name, start={}, policy=holdfast.Never()) as run:
         for step in run.steps():
             if step > steps:
@@ -44,7 +44,7 @@ def one(folder: Path, steps: int) -> dict[str, float]:
 
 
 def many(folder: Path, runs: int, steps: int) -> dict[str, float]:
-    """Steps of runs side by side, and seconds from before the first starts until the last is complete."""
+    """Steps of concurrent runs, and the seconds from the start of the first to the end of the last."""
     with holdfast.open(folder / "runs.db") as hf:
         work(hf, "warm-up", WARM_UP)
         threads = [threading.Thread(target=work, args=(hf, f"run-{i}", steps)) for i in range(runs)]
@@ -60,7 +60,7 @@ def many(folder: Path, runs: int, steps: int) -> dict[str, float]:
 
 
 def killed(folder: Path, steps: int) -> dict[str, float]:
-    """Do half of a run and die in the next step."""
+    """Execute half of a run and die in the next step."""
 
     def step_or_die(i: int) -> int:
         if i > steps // 2:
@@ -74,7 +74,7 @@ def killed(folder: Path, steps: int) -> dict[str, float]:
 
 
 def restarted(folder: Path, started: float, steps: int) -> dict[str, float]:
-    """Resume that run: seconds from the start of the process to the first step that was not recorded."""
+    """Resume that run. Returns the seconds from process start to the first unrecorded step."""
     calls: list[int] = []
     seconds = 0.0
 
@@ -90,7 +90,7 @@ def restarted(folder: Path, started: float, steps: int) -> dict[str, float]:
             run.model(step_and_look, step)
             if calls:
                 break
-    assert calls == [steps // 2 + 1], "a recorded step was done again"
+    assert calls == [steps // 2 + 1], "a recorded step was repeated"
     return {"seconds": seconds}
 
 

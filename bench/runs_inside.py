@@ -1,4 +1,4 @@
-"""Numbers 4 and 5: what a read-only tool adds, what a step writes, what a journal costs a resume."""
+"""Numbers 4 and 5: the cost of a read-only tool, the bytes of a step, the cost of a journal at resume."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def trivial(i: int) -> int:
 
 
 def measure_reads(plan: Plan) -> list[Number]:
-    """Number 4: a read-only tool against calling its function."""
+    """Number 4: a read-only tool compared with a call of its function."""
     calls = plan.sizes.reads
-    # Without syncs: a read has no commit of its own, and those of the others would drown what it adds to them.
+    # Without syncs: a read has no commit of its own, and the syncs of other commits would hide its cost.
     with (
         holdfast.open(plan.place() / "reads.db", durability="off", tools=[look_up]) as hf,
         hf.run("reads", start={}, policy=holdfast.EveryN(1)) as run,
@@ -41,7 +41,7 @@ def measure_reads(plan: Plan) -> list[Number]:
                 look_up(word="holdfast")
 
         def seconds(call: Callable[[], None], *, commit: bool) -> float:
-            next(steps)  # what waits for a commit from before is not counted here
+            next(steps)  # commits earlier entries, which must not be counted here
             begin = time.perf_counter()
             call()
             if commit:
@@ -81,7 +81,7 @@ def measure_reads(plan: Plan) -> list[Number]:
 
 
 def measure_wal(plan: Plan) -> list[Number]:
-    """What a journaled step writes."""
+    """Bytes that a journaled step writes."""
     database = plan.place() / "wal.db"
     sizes: list[float] = []
     with (
@@ -106,7 +106,7 @@ def measure_wal(plan: Plan) -> list[Number]:
 
 
 def measure_journal(plan: Plan) -> list[Number]:
-    """Number 5: what the journal costs a resume, if no checkpoint closed it and if one did."""
+    """Number 5: the cost of the journal at resume, with and without a checkpoint that closed it."""
     short, long = plan.sizes.journals
     return [
         _opened(plan, "5a", short, closed=False),
@@ -121,7 +121,7 @@ def _opened(plan: Plan, number: str, entries: int, *, closed: bool) -> Number:
         holdfast.open(database, durability="off", tools=[look_up]) as hf,
         hf.run("journal", start={}, policy=holdfast.Never()) as run,
     ):
-        # Reads wait for the next commit, which makes them the quickest way to a long journal.
+        # Reads are the fastest way to make a long journal, because they share the next commit.
         for _ in itertools.islice(run.steps(), entries - 1):
             run.tool("look_up", {"word": "holdfast"})
         run.model(trivial, 0)

@@ -1,4 +1,4 @@
-"""How much to measure of runs, where, and how each side is started."""
+"""Sizes and places of the measurements of runs, and how each side is started."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ DBOS = "bench.runs_dbos"
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """How much to measure."""
 
-    steps: int  # of one run
+    steps: int  # steps of one run
     rounds: int
-    runs: int  # side by side
-    steps_each: int  # of each of those
+    runs: int  # concurrent runs
+    steps_each: int  # steps of each concurrent run
     crowd_rounds: int
     long: int  # steps of the run that is killed half-way
     restarts: int
     reads: int  # calls of a read-only tool in one round
     read_rounds: int
     journals: tuple[int, int]  # entries of a short journal and of a long one
-    opens: int  # of each journal
+    opens: int  # rounds per journal
 
 
 FULL = Sizes(1_000, 5, 32, 100, 3, 2_000, 7, 200, 60, (2_000, 100_000), 5)
@@ -39,12 +39,12 @@ QUICK = Sizes(20, 1, 4, 5, 1, 20, 1, 10, 4, (20, 60), 1)
 
 
 class Plan:
-    """One run of the bench. `folder` is on the disk that is measured; `peer` is the Python that has DBOS, if any."""
+    """One execution of the benchmark. `folder` is on the measured disk; `peer` is the Python with DBOS, if any."""
 
     def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
         self.folder = folder
         self.sizes = sizes
-        self.peer = None if peer is None else str(Path(peer).absolute())  # children run elsewhere
+        self.peer = None if peer is None else str(Path(peer).absolute())  # child processes have another working folder
         self._environment = child_environment(folder)
         self._made = 0
 
@@ -61,7 +61,7 @@ class Plan:
         return place
 
     def child(self, side: str, *arguments: str | int | Path) -> dict[str, Any]:
-        """What one side prints as JSON. It gets the moment it was started at: both read the machine's own clock."""
+        """Execute one side and return its JSON. It gets its start time; both use the machine's clock."""
         done = self._run(side, arguments)
         if done.returncode:
             raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}:\n{done.stderr}")
@@ -69,7 +69,7 @@ class Plan:
         return found
 
     def killed_child(self, side: str, *arguments: str | int | Path) -> None:
-        """Let one side run until it kills itself."""
+        """Execute one side until it kills itself."""
         done = self._run(side, arguments)
         if done.returncode != -signal.SIGKILL:
             raise RuntimeError(f"{side} {arguments[0]} ended with {done.returncode}, not killed:\n{done.stderr}")

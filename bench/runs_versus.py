@@ -1,4 +1,4 @@
-"""Numbers 1 to 3: a run beside the same run in DBOS, each in a process of its own, in turn."""
+"""Numbers 1 to 3: a run compared with the same run in DBOS. The two take turns, each in its own process."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def measure_one(plan: Plan) -> list[Number]:
 
 
 def measure_many(plan: Plan) -> list[Number]:
-    """Number 2: steps per second of runs side by side."""
+    """Number 2: steps per second of concurrent runs."""
     runs, steps = plan.sizes.runs, plan.sizes.steps_each
 
     failed = 0
@@ -52,12 +52,12 @@ def measure_restart(plan: Plan) -> list[Number]:
 
     def seconds(side: str) -> float:
         place = plan.place()
-        # What the killed process left behind; a resume changes it, so each has its own.
+        # A store left by a killed process. Each round has its own, because a resume changes it.
         shutil.copytree(left[side], place, dirs_exist_ok=True)
         return float(plan.child(side, "restarted", place, steps)["seconds"])
 
     for side in plan.sides:
-        seconds(side)  # leaves the byte code
+        seconds(side)  # writes the byte code
     own, *others = _rounds(plan, plan.sizes.restarts, seconds)
     what = f"a run of {steps:,} steps, killed half-way, from process start to its first new step"
     numbers = []

@@ -1,4 +1,4 @@
-"""Numbers 1 and 3: what a save costs, against the length of the conversation and against a bare insert."""
+"""Numbers 1 and 3: the cost of a save, by length of the conversation and compared with a plain insert."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from holdfast.stores.sqlite.connection import PAGE_SIZE
 
 Durability = Literal["full", "off"]
 
-# A short conversation is saved from 10 messages to 30, then another begins: 20 on average.
+# A short conversation grows from 10 to 30 messages, then the next starts: 20 on average.
 _SHORTEST, _LONGEST = 10, 30
 SHORT = (_SHORTEST + _LONGEST) // 2
 
 
 class Short:
-    """Saves of short conversations, each one step on from the one before it."""
+    """Saves of short conversations, each one step after the previous save."""
 
     def __init__(self, hf: holdfast.Holdfast) -> None:
         self._hf = hf
@@ -30,7 +30,7 @@ class Short:
         self.changed = b""
 
     def prepare(self) -> tuple[holdfast.Thread, State]:
-        """The next save, and what it adds in `changed`."""
+        """Prepare the next save; `changed` has what it adds."""
         return next(self._saves)
 
     def save(self) -> float:
@@ -51,7 +51,7 @@ class Short:
 
 
 def measure_length(plan: Plan) -> list[Number]:
-    """Number 1: what each message that is already stored adds to a save."""
+    """Number 1: the time that each stored message adds to a save."""
     store = plan.folder / "length.db"
     return [
         _slope(plan, "1a", "each stored message adds to a save (SQLite, no syncs)", store),
@@ -89,7 +89,7 @@ def _slope(plan: Plan, number: str, what: str, store: Path | str) -> Number:
 
 
 class Bare:
-    """The least that SQLite can do for the same promise: one row, one transaction, the settings of the store."""
+    """The minimum for the same guarantee in SQLite: one row, one transaction, the settings of the store."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
         self._connection = sqlite3.connect(path, isolation_level=None)
@@ -112,7 +112,7 @@ class Bare:
 
 
 def measure_durable(plan: Plan) -> list[Number]:
-    """Number 3: a durable save of a short conversation against a bare durable insert of what changed."""
+    """Number 3: a durable save of a short conversation compared with a plain durable insert of the change."""
     durable, bare, save = _against_bare(plan, "full")
     work, bare_work, save_work = _against_bare(plan, "off")
     return [

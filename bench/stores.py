@@ -1,7 +1,7 @@
 """Measure the stores: `python -m bench.stores`. Prints a table; writes JSON and markdown to bench/results.
 
-A folder of text beside a bare file; PostgreSQL beside bare inserts and beside DBOS, on one server. Each is compared
-with what was measured in turn with it, within one run. A bound that is missed is said, and is no error.
+It compares the directory store with a plain file, and PostgreSQL with plain inserts and with DBOS on the same server.
+The sides of a comparison take turns within one execution. A missed bound is reported and is not an error.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ def planned(folder: Path, quick: bool, peer: str | None) -> Iterator[Plan]:
 BENCH = beside_dbos.Bench(
     name="stores",
     title="The stores in numbers",
-    about="Measure the stores, DBOS beside them.",
+    about="Measure the stores, and compare with DBOS.",
     example="D1,P2",
     groups={
         "D1": stores_directory.measure_save,

@@ -1,7 +1,7 @@
-"""DBOS's side of the comparison on PostgreSQL, a process per measurement: prints what it measured as JSON.
+"""The measurements of DBOS on PostgreSQL, one process each. Prints the results as JSON.
 
-It needs DBOS and nothing of Holdfast. DBOS has its own settings; only its log is turned down, and its version of the
-application is fixed, which spares it hashing the code.
+It needs DBOS and not Holdfast. DBOS has its default settings, except for less logging and a fixed application version,
+so that it need not hash the code.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ WARM_UP = 50
 
 
 def launch(url: str) -> tuple[Any, Callable[[int], int]]:
-    """DBOS, and a workflow of as many steps as it is told."""
-    # Imported by name: a type checker need not have it.
+    """Start DBOS, with a workflow of a given number of steps."""
+    # Imported by name, so that type checkers do not need DBOS.
     dbos = importlib.import_module("dbos").DBOS
     dbos(
         config={
@@ -49,7 +49,7 @@ def launch(url: str) -> tuple[Any, Callable[[int], int]]:
 
 
 def measure(url: str, workflows: int, steps: int) -> dict[str, Any]:
-    """Seconds from before the first of some workflows starts until the last is complete."""
+    """Seconds from the start of the first workflow to the end of the last."""
     dbos, workflow = launch(url)
     ended: list[int] = []
     threads = [threading.Thread(target=lambda: ended.append(workflow(steps))) for _ in range(workflows)]

@@ -1,4 +1,4 @@
-"""Numbers D1 to D3: what a folder of text costs beyond the text."""
+"""Numbers D1 to D3: the cost of the directory store compared with plain files."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ THREAD = "conversation"
 
 
 class Bare:
-    """The least that a file can do for the same promise: one append, one sync."""
+    """The minimum for the same guarantee in a file: one append, one sync."""
 
     def __init__(self, path: Path, durability: Durability) -> None:
         self._descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o600)
@@ -38,7 +38,7 @@ class Bare:
 
 
 def measure_save(plan: Plan) -> list[Number]:
-    """Number D1: a save of a short conversation against a bare append of what changed."""
+    """Number D1: a save of a short conversation compared with a plain append of the change."""
     durable, bare, save = _against_bare(plan, "full")
     work, bare_work, save_work = _against_bare(plan, "off")
     return [
@@ -80,7 +80,7 @@ def _against_bare(plan: Plan, durability: Durability) -> tuple[Spread, Spread, S
 
 
 def save_beside(short: Short, bare: Callable[[bytes], None], rounds: int) -> tuple[list[float], list[float]]:
-    """Seconds of saves, and of doing the least with the same bytes, in turn."""
+    """Seconds of saves, and of plain appends of the same bytes, in turn."""
     saves: list[float] = []
     bares: list[float] = []
     for i in range(2 * rounds):
@@ -94,7 +94,7 @@ def save_beside(short: Short, bare: Callable[[bytes], None], rounds: int) -> tup
 
 
 def measure_log(plan: Plan) -> list[Number]:
-    """Numbers D2 and D3: reading a long conversation that was saved at every step, and its bytes."""
+    """Numbers D2 and D3: reading a long conversation that was saved at every step, and its size."""
     folder = plan.place()
     store, page = folder / "store", folder / "state.json"
     agent = Agent()
@@ -158,5 +158,5 @@ def _load(path: Path, check: State | None = None) -> float:
         checkpoint = thread.latest()
         seconds = time.perf_counter() - begin
         assert checkpoint is not None
-        assert check is None or checkpoint.state == check, "what was loaded is not what was saved"
+        assert check is None or checkpoint.state == check, "the loaded state differs from the saved one"
         return seconds

@@ -1,4 +1,4 @@
-"""How much to measure of the stores, where, and the PostgreSQL server that both sides use."""
+"""Sizes and places of the measurements of stores, and the PostgreSQL server that both sides use."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ DBOS = "bench.stores_dbos"
 
 
 class Sizes(NamedTuple):
-    """How much of everything."""
+    """How much to measure."""
 
     saves: int
-    messages: int  # in a long conversation
+    messages: int  # messages in a long conversation
     loads: int
-    steps: int  # of one run
+    steps: int  # steps of one run
     rounds: int
-    writers: int  # beside each other
-    workflows: int  # beside each other, in DBOS
-    steps_each: int  # of each of those
-    waiting: int  # runs in the queue, and as many again that wait for an answer
+    writers: int  # concurrent writers
+    workflows: int  # concurrent workflows in DBOS
+    steps_each: int  # steps of each writer and workflow
+    waiting: int  # queued runs, and as many again that wait for an answer
     claims: int
 
 
@@ -40,12 +40,12 @@ QUICK = Sizes(8, 60, 2, 20, 1, 4, 2, 5, 20, 4)
 
 
 class Plan:
-    """One run of the bench. `folder` is on the disk that is measured; `peer` is the Python that has DBOS, if any."""
+    """One execution of the benchmark. `folder` is on the measured disk; `peer` is the Python with DBOS, if any."""
 
     def __init__(self, folder: Path, sizes: Sizes, peer: str | None) -> None:
         self.folder = folder
         self.sizes = sizes
-        self.peer = None if peer is None else str(Path(peer).absolute())  # children run elsewhere
+        self.peer = None if peer is None else str(Path(peer).absolute())  # child processes have another working folder
         self._environment = child_environment(folder)
         self._places = itertools.count(1)
         self._server: Server | None = None
@@ -63,8 +63,8 @@ class Plan:
 
     @cached_property
     def server(self) -> str:
-        """The address of a server with PostgreSQL's own settings: commits are synced, for both sides."""
-        self.folder.chmod(0o755)  # PostgreSQL does not run as root, and must get at its data
+        """The address of a server with PostgreSQL's default settings: commits are synced, for both sides."""
+        self.folder.chmod(0o755)  # PostgreSQL does not run as root, and needs access to its data
         self._server = Server(self.folder / "server")
         self._server.create()
         self._server.start()
@@ -82,7 +82,7 @@ class Plan:
             self._server.stop()
 
     def child(self, side: str, *arguments: str | int) -> dict[str, Any]:
-        """What one side prints as JSON."""
+        """Execute one side and return its JSON."""
         python = self.peer if side == DBOS and self.peer is not None else sys.executable
         done = subprocess.run(
             [python, "-m", side, *map(str, arguments)],

@@ -1,4 +1,4 @@
-"""Numbers P1 to P4: the same server for both sides, with syncs; a database of its own for every measurement."""
+"""Numbers P1 to P4: both sides use the same server, with syncs. Every measurement has its own database."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ from holdfast.urls import open_store
 
 _HANDLER = "work"
 _FILLERS = 8
-_PAGE = 50  # as many as a worker looks at
+_PAGE = 50  # as many as a worker reads
 
 
 class Bare:
-    """The least that PostgreSQL can do for the same promise: one row, committed by itself."""
+    """The minimum for the same guarantee in PostgreSQL: one row in its own transaction."""
 
     def __init__(self, url: str) -> None:
         self._connection = psycopg.connect(url, autocommit=True)
@@ -37,7 +37,7 @@ class Bare:
 
 
 def measure_save(plan: Plan) -> list[Number]:
-    """Number P1: saves per second of one writer against bare inserts of what changed."""
+    """Number P1: saves per second of one writer compared with plain inserts of the change."""
     return [
         _against_bare(plan, "P1", "", 0.6),
         _against_bare(plan, "P1+", "?prepare=yes", None),
@@ -52,7 +52,7 @@ def _against_bare(plan: Plan, number: str, options: str, least: float | None) ->
             saves, inserts = save_beside(Short(hf), bare.insert, plan.sizes.saves)
     finally:
         bare.close()
-    low, middle, high = ratio(inserts, saves)  # of times: the ratio of the rates is the other way round
+    low, middle, high = ratio(inserts, saves)  # of times, so the ratio of rates is its inverse
     return Number(
         number=number,
         what=f"PostgreSQL{f' with {options}' if options else ''}: durable saves/s at {SHORT} messages "
@@ -73,9 +73,9 @@ def measure_one(plan: Plan) -> list[Number]:
 
 
 def measure_many(plan: Plan) -> list[Number]:
-    """Number P3: steps per second of writers beside each other."""
+    """Number P3: steps per second of concurrent writers."""
     sizes = plan.sizes
-    what = f"{sizes.writers} writers beside each other (DBOS: {sizes.workflows} workflows)"
+    what = f"{sizes.writers} concurrent writers (DBOS: {sizes.workflows} workflows)"
     return _versus(plan, "P3", what, 5, (sizes.writers, sizes.workflows), sizes.steps_each)
 
 
@@ -113,14 +113,14 @@ def _versus(plan: Plan, number: str, what: str, least: float, counts: tuple[int,
 
 
 def measure_claims(plan: Plan) -> list[Number]:
-    """Number P4: claims beside many runs that wait, in the queue and for an answer."""
+    """Number P4: claims while many runs are queued or wait for an answer."""
     url = plan.database()
     waiting, claims = plan.sizes.waiting, plan.sizes.claims
-    _fill(url, waiting, 2 * claims + 1)  # a worker's first has no end of another before it
+    _fill(url, waiting, 2 * claims + 1)  # a worker's first run follows no other
     beside = f"{waiting:,} runs queued and {waiting:,} waiting for an answer"
     return [
         _slowest("P4", f"to find the oldest run and claim it, {beside}", _claims(url, claims), 20),
-        _slowest("P4+", "from the end of a worker's run to the beginning of its next", _turns(url, claims), None),
+        _slowest("P4+", "from the end of a worker's run to the start of its next", _turns(url, claims), None),
     ]
 
 
@@ -137,7 +137,7 @@ def _slowest(number: str, what: str, times: list[float], most: float | None) -> 
 
 
 def _claims(url: str, claims: int) -> list[float]:
-    """Milliseconds of the two verbs, without what a run does then."""
+    """Milliseconds of the two operations, without the run itself."""
     times: list[float] = []
     store = open_store(url, namespace="default", durability="full")
     try:
@@ -152,7 +152,7 @@ def _claims(url: str, claims: int) -> list[float]:
 
 
 def _turns(url: str, claims: int) -> list[float]:
-    """Milliseconds to leave a run whose result is stored, look for what is due, claim the oldest and load its state."""
+    """Milliseconds to leave a finished run, find the runs that are due, claim the oldest and load its state."""
     times: list[float] = []
     with holdfast.open(url) as hf:
         ended: float | None = None
@@ -174,7 +174,7 @@ def _turns(url: str, claims: int) -> list[float]:
 
 
 def _fill(url: str, waiting: int, more: int) -> None:
-    """Runs in the queue, and runs that wait. Not measured, so not synced."""
+    """Create queued and waiting runs. This is not measured, so it is not synced."""
     with holdfast.open(url, durability="off") as hf, ThreadPoolExecutor(_FILLERS) as pool:
 
         def ask(i: int) -> None:

@@ -1,6 +1,6 @@
-"""Holdfast's side of the comparison on PostgreSQL, a process per measurement: prints what it measured as JSON.
+"""The measurements of Holdfast on PostgreSQL, one process each. Prints the results as JSON.
 
-Every step is one journaled result, which is one durable commit, and no checkpoint is written before the end.
+Every step is one journaled result, which is one durable commit. No checkpoint is written before the end.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from bench.runs_holdfast import WARM_UP, work
 
 
 def measure(url: str, runs: int, steps: int) -> dict[str, float]:
-    """Seconds from before the first of some runs starts until the last is complete."""
+    """Seconds from the start of the first run to the end of the last."""
     with holdfast.open(url) as hf:
         work(hf, "warm-up", WARM_UP)
         threads = [threading.Thread(target=work, args=(hf, f"run-{i}", steps)) for i in range(runs)]

@@ -1,8 +1,8 @@
-"""Text that looks like what agents read and write: prose, code, logs, JSON results. The same at every run.
+"""Generated text like that of agents: prose, code, logs, JSON results. It is always the same.
 
-It has to compress like the real thing, or every size and half of the times would be wrong. So words follow a Zipf-like
-distribution, each has its favourite successors, and a text keeps coming back to the words of its topic, as in English;
-a log has few kinds of lines; numbers, moments and ids do not repeat.
+It has to compress like real text, or sizes and times would be wrong. So words follow a Zipf-like distribution, each
+word has its usual successors, and a text repeats the words of its topic, as in English. A log has few kinds of lines.
+Numbers, times and ids do not repeat.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 
 
 def _words() -> dict[str, list[str]]:
-    """The word lists by kind: a paragraph each, headed by its kind."""
+    """The word lists by kind. Each is a paragraph of the file, with its kind as the heading."""
     text = Path(__file__).with_name("words.txt").read_text("utf-8")
     parts = (paragraph.split(":") for paragraph in text.split("\n\n"))
     return {kind: words.split() for kind, words in parts}
@@ -40,7 +40,7 @@ def _plural(noun: str) -> str:
 
 
 def _vocabulary(rng: random.Random) -> list[str]:
-    """Several thousand words, most frequent first: the small words of English, then the rest in a fixed shuffle."""
+    """Several thousand words, most frequent first: the short words of English, then the others in a fixed order."""
     rest: list[str] = []
     for noun in _NOUNS:
         rest += (noun, _plural(noun))
@@ -56,13 +56,13 @@ def _vocabulary(rng: random.Random) -> list[str]:
 
 
 class Writer:
-    """Writes text of about a wanted length. Two writers with the same seed write the same."""
+    """Generates text of about a given length. Two writers with the same seed generate the same text."""
 
     def __init__(self, seed: int = 1) -> None:
         self._rng = random.Random(seed)
         fixed = random.Random(20)
         self._words = _vocabulary(fixed)
-        # Zipf with Mandelbrot's shift, which keeps the first few words from taking over.
+        # Zipf with Mandelbrot's shift, so that the first few words do not dominate.
         self._weights = list(accumulate(1 / (rank + 2.7) for rank in range(1, len(self._words) + 1)))
         self._successors = {word: fixed.choices(self._words, cum_weights=self._weights, k=12) for word in self._words}
         self._favourite = list(accumulate(1 / rank for rank in range(1, 13)))
@@ -71,7 +71,7 @@ class Writer:
         self.turn()
 
     def turn(self) -> None:
-        """Turn to another topic."""
+        """Change the topic."""
         self._topic = self._rng.sample(self._content, 40)
 
     def hex(self, length: int) -> str:
@@ -111,7 +111,7 @@ class Writer:
         return "_".join(rng.choice((_NOUNS, _VERBS, _NOUNS, _ADJECTIVES)[i % 4]) for i in range(rng.randint(1, 3)))
 
     def code(self, length: int) -> str:
-        """Functions of one file: they use each other's names."""
+        """Functions of one file, which call each other."""
         rng = self._rng
         known = [self.identifier() for _ in range(14)]
         blocks: list[str] = []
@@ -135,7 +135,7 @@ class Writer:
         return "\n".join(blocks)
 
     def records(self, length: int) -> str:
-        """A JSON result, as a search or a query gives it."""
+        """A JSON result like that of a search or a query."""
         rng = self._rng
         folders, owners = [self.identifier() for _ in range(3)], [f"user-{self.hex(4)}" for _ in range(4)]
         rows: list[dict[str, object]] = []
@@ -175,12 +175,12 @@ class Writer:
         return (_EPOCH + timedelta(seconds=rng.randrange(31_000_000))).isoformat() + "Z"
 
     def reply(self, length: int) -> str:
-        """What a model says: prose, half of the time with a piece of code."""
+        """A reply of a model: prose, half of the time with some code."""
         if self._rng.random() < 0.5:
             return self.prose(length)
         return f"{self.prose(length // 2)}\n\n```python\n{self.code(length // 2)}```"
 
     def output(self, length: int) -> str:
-        """What a tool says."""
+        """A result of a tool."""
         ways = (self.code, self.records, self.log, self.prose)
         return self._rng.choices(ways, (3, 3, 2, 2))[0](length)

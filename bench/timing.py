@@ -1,4 +1,4 @@
-"""Comparing times on a machine that does other things too: side by side, many times, by medians."""
+"""Comparison of times on a busy machine: alternating, many times, by medians."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def spread(values: Sequence[float]) -> Spread:
 
 
 def interleaved(rounds: int, *actions: Callable[[], float]) -> list[list[float]]:
-    """What each action returns, `rounds` times. The actions take turns, and each round begins with another.
+    """The results of each action, `rounds` times. The actions take turns, and each round starts with another.
 
-    A disturbance then meets all of them alike, and none always runs on what the same other left in the caches.
+    So a disturbance affects all of them, and no action always follows the same other one in the caches.
     """
     results: list[list[float]] = [[] for _ in actions]
     for i in range(rounds):
@@ -39,7 +39,7 @@ def interleaved(rounds: int, *actions: Callable[[], float]) -> list[list[float]]
 
 
 def timed(action: Callable[..., Any], *args: Any) -> float:
-    """Seconds of one call. What it returns is freed outside the time."""
+    """Seconds of one call, without the time to free its result."""
     begin = time.perf_counter()
     result = action(*args)
     seconds = time.perf_counter() - begin
@@ -48,6 +48,6 @@ def timed(action: Callable[..., Any], *args: Any) -> float:
 
 
 def ratio(over: Sequence[float], under: Sequence[float]) -> Spread:
-    """The ratio of the medians, between the quartiles of the ratios of each round."""
+    """The ratio of the medians, with the quartiles of the ratios of each round."""
     rounds = spread([a / b for a, b in zip(over, under, strict=True)])
     return Spread(rounds.low, statistics.median(over) / statistics.median(under), rounds.high)

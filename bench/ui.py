@@ -1,8 +1,8 @@
-"""How quick the page is where there is much to show: 100,000 threads, a thread of 10,000 steps, and in how much memory.
+"""Speed and memory of the local page with 100,000 threads and a thread of 10,000 steps.
 
     python -m bench.ui [--threads N] [--steps N] [--rounds N]
 
-Prints a table and ends with 1 if something takes longer, or more, than the page promises.
+Prints a table, and exits with 1 if a time or the memory is over its limit.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from holdfast import Holdfast
 
 
 class Limit(NamedTuple):
-    """What is promised, in milliseconds of the median, or MB."""
+    """A limit, in milliseconds of the median."""
 
     path: str
     most: float | None
@@ -73,7 +73,7 @@ def look(page: int) -> str:
 
 
 def _run(hf: Holdfast, name: str, steps: int) -> None:
-    """A run with a checkpoint for each step, and a model call and a tool call in each: bars, plots and a journal."""
+    """A run with a checkpoint, a model call and a tool call per step, to fill bars, plots and a journal."""
     reply = {"content": "words " * 20, "usage": {"input_tokens": 210, "output_tokens": 40}}
     with hf.run(name, start={"messages": []}, tools=[look], policy=holdfast.EveryN(1)) as run:
         for step in run.steps():
@@ -113,7 +113,7 @@ def _measure(store: Path, rounds: int) -> int:
 
 
 def _first_byte(host: str, path: str, cookie: dict[str, str]) -> float:
-    """Milliseconds until the first byte of an answer is there; a redirect is followed."""
+    """Milliseconds until the first byte of a response; a redirect is followed."""
     connection = http.client.HTTPConnection(host, timeout=60)
     try:
         began = time.perf_counter()
@@ -132,7 +132,7 @@ def _first_byte(host: str, path: str, cookie: dict[str, str]) -> float:
 
 
 def _memory(pid: int) -> float:
-    """The most that a process had in memory, in MB."""
+    """The peak memory of a process, in MB."""
     status = Path(f"/proc/{pid}/status").read_text("utf-8")
     peak = next(line for line in status.splitlines() if line.startswith("VmHWM"))
     return int(peak.split()[1]) / 1000

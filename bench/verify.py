@@ -1,7 +1,7 @@
-"""Measure `hf.verify()`: `python -m bench.verify`. A bare read and sha256 of the same file is beside it.
+"""Measure `hf.verify()`: `python -m bench.verify`. It is compared with a plain read and sha256 of the same file.
 
-Three stores, as what a store holds decides: an agent's small saves, pages that tools fetched, and images. What is
-compared is processor time, with the clock beside it: on a busy machine only the first says something.
+The speed depends on the contents, so there are three stores: small saves of an agent, pages fetched by tools, and
+images. Processor time is compared, because wall-clock time means little on a busy machine; both are printed.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from bench.workload import Agent
 
 _STEPS = 300  # saves per thread
 _BLOCK = 1 << 20
-_WANTED = 300.0  # MB/s, or half of the bare read
+_WANTED = 300.0  # MB/s, or half the speed of the plain read
 
 
 class Measured(NamedTuple):
-    """One store: its bytes and checkpoints, and seconds (processor, clock) of each way to look at it."""
+    """One store: its bytes and checkpoints, and seconds (processor, clock) of each way to read it."""
 
     bytes: int
     checkpoints: int
@@ -39,7 +39,7 @@ class Measured(NamedTuple):
 
 @cache
 def _messages() -> list[dict[str, Any]]:
-    """Those of one run: to make them up takes longer than to store them many times."""
+    """The messages of one run. They are reused, because generating them takes longer than storing them."""
     messages: list[dict[str, Any]] = Agent(seed=1, messages=2 * _STEPS).state["messages"]
     return messages
 
@@ -55,7 +55,7 @@ def _agent(number: int) -> Iterator[Any]:
 
 
 def _pages(number: int) -> Iterator[Any]:
-    """A page of 40 kB per save, which no other has."""
+    """A different page of 40 kB per save."""
     page = " ".join(message["content"] for message in _messages()[:120])[:40_000]
     state: dict[str, Any] = {"messages": []}
     for step in range(_STEPS):
@@ -64,7 +64,7 @@ def _pages(number: int) -> Iterator[Any]:
 
 
 def _images(number: int) -> Iterator[Any]:
-    """256 kB per save that nothing makes smaller."""
+    """256 kB per save that cannot be compressed."""
     source = random.Random(number)
     state: dict[str, Any] = {"messages": []}
     for _ in range(_STEPS // 10):
@@ -97,7 +97,7 @@ def measure(path: Path) -> Measured:
 def _sound(hf: holdfast.Holdfast, *, deep: bool) -> None:
     report = hf.verify(deep=deep)
     if not report.ok:
-        raise SystemExit(f"the store is not sound: {report.problems[:3]}")
+        raise SystemExit(f"the store has problems: {report.problems[:3]}")
 
 
 def _read(path: Path) -> None:
@@ -109,7 +109,7 @@ def _read(path: Path) -> None:
 
 
 def _timed(work: Callable[[], None], rounds: int = 3) -> tuple[float, float]:
-    """The best of some rounds: seconds of the processor, and of the clock."""
+    """The best of some rounds: processor seconds and wall-clock seconds."""
     taken: list[tuple[float, float]] = []
     for _ in range(rounds):
         begin = time.process_time(), time.perf_counter()
@@ -145,7 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             build(path, SHAPES[name], given.megabytes * 1_000_000)
             write(f"{shown(name, measure(path))}\n")
             sys.stdout.flush()
-    write(f"\nBound: deep at {_WANTED:g} MB/s or more, or at least half as fast as the bare read and sha256.\n")
+    write(f"\nBound: deep at {_WANTED:g} MB/s or more, or at least half as fast as the plain read and sha256.\n")
     return 0
 
 

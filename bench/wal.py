@@ -14,9 +14,10 @@ _FRAME_HEADER = 24
 class WalMeter:
     """Counts the frames appended to a WAL, from the header of its index (SQLite's file format, "WAL-index header").
 
-    The size of the WAL file would not do: it is overwritten from its start after a checkpoint. Look after every
-    commit: frames written and overwritten between two looks are missed. Make it before the store and `start` it once
-    that is open, so that it is closed last: closing any descriptor of a file drops the locks a process holds on it.
+    The size of the WAL file is not enough: the file is overwritten from its start after a checkpoint. Call `look` after
+    every commit, because frames that were overwritten between two calls are missed. Create the meter before the store,
+    and `start` it when the store is open. It is then closed last: closing any descriptor of a file drops the locks that
+    the process holds on it.
     """
 
     def __init__(self, database: Path) -> None:
@@ -39,7 +40,7 @@ class WalMeter:
         self._salts, self._frames = self._header()
 
     def look(self) -> int:
-        """Bytes appended since the last look."""
+        """Bytes appended since the last call."""
         salts, frames = self._header()
         new = frames - self._frames if salts == self._salts else frames
         self._salts, self._frames = salts, frames
@@ -48,12 +49,12 @@ class WalMeter:
         return size
 
     def database_size(self) -> int:
-        """Size of the database, as if the WAL had been moved into it."""
+        """Size of the database with the contents of the WAL."""
         (count,) = struct.unpack_from("=I", os.pread(self._descriptor, 48, 0), 20)
         return int(count) * self._page_size()
 
     def _page_size(self) -> int:
-        # Not known before the first frame: a store that was just opened has none.
+        # Unknown before the first frame, which a newly opened store does not have.
         (size,) = struct.unpack_from("=H", os.pread(self._descriptor, 48, 0), 14)
         return int(size)
 
@@ -65,5 +66,5 @@ class WalMeter:
 
 
 def total_size(database: Path) -> int:
-    """Bytes of a store on disk: the database and all that lies beside it under its name."""
+    """Bytes of a store on disk: the database and the files next to it that start with its name."""
     return sum(path.stat().st_size for path in database.parent.glob(f"{database.name}*"))

@@ -13,12 +13,12 @@ _TOOLS = ("read_file", "search", "run_tests", "query", "fetch_page", "edit_file"
 
 
 def compact(value: Any) -> bytes:
-    """Compact JSON: what everything stored is measured against."""
+    """Compact JSON, the reference for all sizes."""
     return json.dumps(value, separators=(",", ":"), ensure_ascii=False).encode()
 
 
 class Agent:
-    """Makes the states of one agent, step by step; two with the same seed make the same.
+    """Generates the states of one agent, step by step. Two agents with the same seed generate the same states.
 
     `state` is changed in place, as agents do. `changed` is the compact JSON of what the last step added and changed.
     """

@@ -1,4 +1,4 @@
-"""Number 7: many writers on one handle, and two processes on one file. Run as a module, it is one such process."""
+"""Number 7: many writers on one handle, and two processes on one file. As a command, it is one such process."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from bench.report import Number
 from bench.timing import interleaved, ratio
 from bench.workload import Agent
 
-_DELAY = 1e-3  # seconds added to every sync: a disk that keeps its promise, whatever this one does
-# Delays every sync of a process it is preloaded into. strace could inject the same, but under strace 64 threads take
-# turns several times slower even with nothing injected: it would measure itself.
+_DELAY = 1e-3  # seconds added to every sync, like a disk that really writes, whatever this disk does
+# A library to preload that delays every sync of a process. strace could do the same, but it slows down 64 threads
+# several times even without a delay.
 _SHIM = r"""
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -52,7 +52,7 @@ _SHORTEST, _LONGEST = 10, 30
 
 
 class Tally(msgspec.Struct, frozen=True):
-    """What one process did: saves, in how long, and how long the slowest took."""
+    """The saves of one process, their total time, and the time of the slowest."""
 
     saves: int
     seconds: float
@@ -63,7 +63,7 @@ class Tally(msgspec.Struct, frozen=True):
 
 
 class SlowConnection(sqlite3.Connection):
-    """Adds the delay to each commit that wrote something, for want of a way to add it to the sync itself."""
+    """Adds the delay to each commit that wrote something. Used if the syncs themselves cannot be delayed."""
 
     _before = 0
 
@@ -75,7 +75,7 @@ class SlowConnection(sqlite3.Connection):
 
 
 def _write(hf: holdfast.Holdfast, name: str, state: dict[str, Any], deadline: float, tallies: list[Tally]) -> None:
-    """Save conversations of 10 to 30 messages, 20 on average, one after the other."""
+    """Save conversations of 10 to 30 messages, 20 on average, in sequence."""
     messages = state["messages"]
     saves, longest = 0, 0.0
     begin = now = time.perf_counter()
@@ -119,7 +119,9 @@ def main() -> None:
     parser.add_argument("path")
     parser.add_argument("writers", type=int)
     parser.add_argument("seconds", type=float)
-    parser.add_argument("--slow", action="store_true", help="delay commits here, not their syncs from outside")
+    parser.add_argument(
+        "--slow", action="store_true", help="delay commits here, instead of syncs by a preloaded library"
+    )
     options = parser.parse_args()
     with contextlib.ExitStack() as stack:
         if options.slow:
@@ -133,7 +135,7 @@ def main() -> None:
 
 
 class Child:
-    """One writing process, from its start to its tally."""
+    """One writing process, from its start to its results."""
 
     def __init__(self, plan: Plan, path: Path, writers: int, seconds: float, *, slow: Path | bool = False) -> None:
         command = [sys.executable, "-m", "bench.writers", str(path), str(writers), str(seconds)]
@@ -175,7 +177,7 @@ def _given(stream: IO[str] | None) -> IO[str]:
 
 
 def build_shim(folder: Path) -> Path | None:
-    """The library that delays syncs; None where there is no compiler for it, or where it does not work."""
+    """The library that delays syncs; None if there is no compiler, or if it does not work."""
     compiler = shutil.which("cc")
     if compiler is None:
         return None
@@ -194,7 +196,7 @@ def build_shim(folder: Path) -> Path | None:
         capture_output=True,
         check=False,
     )
-    # Nothing was written, so that without the delay the syncs would have taken next to no time.
+    # Nothing was written, so without the delay the syncs would take almost no time.
     return library if tried.returncode == 0 and float(tried.stdout) >= 10 * _DELAY else None
 
 
@@ -225,7 +227,8 @@ def _group(plan: Plan) -> Number:
         at_least=4,
         low=gain.low,
         high=gain.high,
-        note=f"saves/s: {rates}" + ("" if shim else "; commits were delayed, for want of a compiler to delay syncs"),
+        note=f"saves/s: {rates}"
+        + ("" if shim else "; commits were delayed: no compiler for the library that delays syncs"),
     )
 
 

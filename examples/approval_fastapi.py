@@ -1,14 +1,15 @@
-"""Approvals in a web app: an agent asks a person before it does what cannot be undone, and nothing waits meanwhile.
+"""Approvals in a web app: an agent asks a person before an irreversible action, and no process waits meanwhile.
 
     HOLDFAST_STORE=refunds.db uvicorn examples.approval_fastapi:app      # or any other ASGI server
 
     POST /requests          {"id": "r-1", "customer": "ada", "text": "Refund order 7, it came broken."}
-    GET  /waiting           who waits for whom, and what for
+    GET  /waiting           open questions
     POST /answers/ada       {"request": "r-1", "approve": true, "by": "grace"}
 
-Every request may be repeated, after a time-out or a crash of either side: `turn=` makes a request with the same id the
-same piece of work, and the first answer holds. Between question and answer the run is a record in the store. Restart
-the server, or ask another one over the same store. Refunds are written to refunds.csv, which stands for a bank.
+Every request may be repeated, after a time-out or a crash of either side: with `turn=`, requests with the same id are
+the same piece of work, and the first answer counts. Between question and answer the run is only a record in the store.
+You may restart the server, or use another server on the same store. Refunds are written to refunds.csv, in place of a
+bank.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ REFUNDS = Path("refunds.csv")
 
 
 def was_paid(order: str, amount: int, idempotency_key: str) -> Happened | NotDone:
-    """Asked after a crash in the middle of a refund, when nobody knows whether it was paid."""
+    """The probe: after a crash during a refund, look whether it was paid."""
     paid = REFUNDS.exists() and idempotency_key in REFUNDS.read_text("utf-8")
     return Happened({"order": order, "refunded": amount}) if paid else NotDone()
 
@@ -44,14 +45,14 @@ def refund(order: str, amount: int, idempotency_key: str) -> dict[str, Any]:
 
 
 async def plan(text: str) -> dict[str, Any]:
-    """Stands for a model that reads what a customer wrote."""
+    """A fake model that reads the customer's text."""
     found = re.search(r"order (\d+)", text)
     order = found[1] if found else None
     return {"order": order, "amount": PRICES.get(order or "")}
 
 
 def question(request_id: str) -> str:
-    # Each request has a question of its own: an answer that comes twice, or late, answers no other.
+    # Each request has its own question, so that a repeated or late answer cannot answer another one.
     return f"approve {request_id}"
 
 
@@ -61,7 +62,7 @@ async def agent(run: AsyncRun) -> None:
         planned = await run.model(plan, asked["text"])
         if planned["amount"] is None:
             await run.finish("Which order is it about?")
-        # The block ends here until there is an answer; then all above is answered from the journal.
+        # The block ends here until there is an answer. Then the calls above are answered from the journal.
         elif await run.wait(question(asked["id"]), {"request": asked["id"], **planned}):
             paid = await run.tool("refund", planned, key="refund")
             await run.finish(f"{paid['refunded']} are on their way.")
@@ -103,13 +104,13 @@ def told(run: AsyncRun) -> dict[str, Any]:
 
 @app.post("/requests")
 async def ask(asked: Asked, request: Request) -> dict[str, Any]:
-    """Begin a request, go on with it, or say what came of it: whichever it is."""
+    """Start a request, resume it, or return its result."""
     start: dict[str, Any] = {"asked": []}
-    # One thread per customer, one turn per request. Two of the same at once: the second waits for the first.
+    # One thread per customer, one turn per request. Of two concurrent requests, the second waits for the first.
     async with handle(request).aio.run(asked.customer, start=start, turn=asked.id, wait=10) as run:
         if run.fresh:
             run.state["asked"].append({"id": asked.id, "text": asked.text})
-            await run.save()  # whoever goes on after the answer does not have this request
+            await run.save()  # the process that handles the answer does not have this request
         await agent(run)
     return told(run)
 
@@ -125,7 +126,7 @@ async def waiting(request: Request) -> list[dict[str, Any]]:
 
 @app.post("/answers/{thread}")
 async def answer(thread: str, given: Answer, request: Request) -> dict[str, Any]:
-    """Answer, then go on. Should the server die in between, say it again: the answer is kept."""
+    """Answer, then resume. If the server dies in between, send the answer again: it was kept."""
     hf = handle(request).aio
     await hf.answer(thread, question(given.request), given.approve, by=given.by)
     async with hf.run(thread, wait=10) as run:
@@ -135,7 +136,7 @@ async def answer(thread: str, given: Answer, request: Request) -> dict[str, Any]
 
 @app.exception_handler(Conflict)
 async def conflict(_request: Request, error: Conflict) -> JSONResponse:
-    """Answered otherwise already, nothing was asked, or the customer has another request under way."""
+    """409: there is another answer, there is no such question, or the customer has another request in progress."""
     return JSONResponse({"detail": str(error)}, 409)
 
 
@@ -146,5 +147,5 @@ async def not_found(_request: Request, error: NotFound) -> JSONResponse:
 
 @app.exception_handler(LeaseHeld)
 async def held(_request: Request, error: LeaseHeld) -> JSONResponse:
-    """Another server works on it. It goes on there, or here once that one is known to be dead."""
+    """503: another server works on the request. Try again: the request continues there, or here if that server died."""
     return JSONResponse({"detail": str(error)}, 503, {"Retry-After": "5"})

@@ -2,8 +2,8 @@
 
     python examples/clerk.py FOLDER PORT [SECONDS]
 
-It works on what is queued in FOLDER/agent.db until SIGTERM. FOLDER holds the invoices, the delivery notes and the
-ledger; the model listens on PORT; a service takes SECONDS to answer. What the process does, call by call, it notes in
+It works on the queued runs in FOLDER/agent.db until SIGTERM. FOLDER has the invoices, the delivery notes and the
+ledger. The model listens on PORT. A service takes SECONDS to answer. The process writes each call to
 FOLDER/events.jsonl, for the demo to show.
 """
 
@@ -23,7 +23,7 @@ from holdfast import Happened, NotDone, Run
 
 
 class Desk:
-    """Where the agent works. `calls` counts the calls that this process made itself, not from the journal."""
+    """The agent's folder and services. `calls` counts the calls that this process made, without replayed ones."""
 
     folder = Path()
     port = 0
@@ -31,7 +31,7 @@ class Desk:
     calls = 0
 
 
-# -- tools: each says what calling it does to the world, and what to do if nobody knows whether it did -----------------
+# -- tools: each declares its effect on the world, and what to do if its outcome is unknown ----------------------------
 
 
 @holdfast.tool(effect="read")
@@ -48,7 +48,7 @@ def read_delivery(invoice: str) -> Any:
 
 @holdfast.tool(effect="idempotent")
 def reserve(invoice: str, amount: int, idempotency_key: str) -> dict[str, Any]:
-    """Set money aside. The budget office ignores a key that it knows, so asking again does no harm."""
+    """Reserve money. The budget office ignores a key that it knows, so a repeated call does no harm."""
     Desk.calls += 1
     if not any(line.endswith(idempotency_key) for line in lines("budget.csv")):
         act("budget.csv", f"{invoice},{amount},{idempotency_key}")
@@ -56,7 +56,7 @@ def reserve(invoice: str, amount: int, idempotency_key: str) -> dict[str, Any]:
 
 
 def was_paid(invoice: str, amount: int, to: str) -> Happened | NotDone:
-    """A bank can be asked whether a payment was made."""
+    """The probe: ask the bank whether a payment was made."""
     happened = f"pay,{invoice},{amount},{to}" in lines("ledger.csv")
     note("probe", call=f"pay {invoice}", happened=happened)
     return Happened({"invoice": invoice, "paid": amount}) if happened else NotDone()
@@ -64,7 +64,7 @@ def was_paid(invoice: str, amount: int, to: str) -> Happened | NotDone:
 
 @holdfast.tool(effect="irreversible", probe=was_paid)
 def pay(invoice: str, amount: int, to: str) -> dict[str, Any]:
-    """Send money. Twice is twice."""
+    """Send money. A repeated call would pay twice."""
     Desk.calls += 1
     act("ledger.csv", f"pay,{invoice},{amount},{to}")
     return {"invoice": invoice, "paid": amount}
@@ -72,13 +72,13 @@ def pay(invoice: str, amount: int, to: str) -> dict[str, Any]:
 
 @holdfast.tool(effect="irreversible", in_doubt="ask")
 def dispute(invoice: str, reason: str) -> dict[str, Any]:
-    """Post a letter. A letter box cannot be asked anything: if in doubt, a person decides."""
+    """Post a letter. There is no way to check whether it was posted, so in doubt a person decides."""
     Desk.calls += 1
     act("ledger.csv", f"dispute,{invoice},{reason}")
     return {"invoice": invoice, "disputed": reason}
 
 
-# -- the model and the loop: nothing in it knows of crashes ------------------------------------------------------------
+# -- the model and the loop: this code does not handle crashes ---------------------------------------------------------
 
 
 def ask_model(*, messages: list[dict[str, Any]]) -> Any:
@@ -108,11 +108,11 @@ def work(run: Run) -> Any:
         note("leave")
 
 
-# -- papers ------------------------------------------------------------------------------------------------------------
+# -- files -------------------------------------------------------------------------------------------------------------
 
 
 class Noted:
-    """Notes a call before it is made, and how it was answered."""
+    """Writes a call to the log before it is made, and its result after."""
 
     def __init__(self, kind: str, step: int, call: str = "the model") -> None:
         self._kind = kind
@@ -133,11 +133,11 @@ def note(event: str, **details: Any) -> None:
 
 def act(paper: str, line: str) -> None:
     append(paper, line)
-    time.sleep(Desk.seconds)  # it is done, and the answer is on its way
+    time.sleep(Desk.seconds)  # the effect has happened, the answer is on its way
 
 
 def append(paper: str, line: str) -> None:
-    """In one write, so that a line is there whole or not at all."""
+    """Append a line in one write, so that a kill leaves a whole line or nothing."""
     file = os.open(Desk.folder / paper, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
     try:
         os.write(file, line.encode() + b"\n")

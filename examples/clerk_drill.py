@@ -1,9 +1,9 @@
-"""The drill of the clerk: killed before and after every write and every call, and resumed each time.
+"""The crash drill of the clerk: it is killed before and after every write and every call, and resumed each time.
 
     holdfast drill examples.clerk_drill:drill
 
-Its services are files in the current folder, which is a new one in each run, so its own tools can be called. The model
-is the script itself, without a server.
+Its services are files in the current folder, which is new in each run, so its own tools can be called. The model is the
+script itself, without a server.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def ask_model(*, messages: list[dict[str, Any]]) -> Any:
 
 
 def write_papers() -> None:
-    """Two invoices: all of the first was delivered, of the second not all."""
+    """Write two invoices: the first was delivered completely, the second in part."""
     for folder in ("invoices", "deliveries"):
         Path(folder).mkdir()
     for name, delivered in DELIVERED.items():
@@ -35,7 +35,7 @@ def write_papers() -> None:
 
 
 def reserved() -> list[str]:
-    """What the budget office knows. Each run has idempotency keys of its own, so they are left out."""
+    """The reservations of the budget office, without idempotency keys, which differ in each run."""
     return [line.rpartition(",")[0] for line in clerk.lines("budget.csv")]
 
 

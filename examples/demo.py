@@ -2,11 +2,11 @@
 
     python examples/demo.py [--seed N] [--invoices N] [--kills N] [--plain] [--keep FOLDER]
 
-`clerk.py` is the agent, `scripted_model.py` its model. Two clerks are always up; the one that holds the run is killed
-with SIGKILL, which no program can catch, at a random moment; the other goes on. What happened is judged from the ledger
-and from the model server's own count of requests, never from Holdfast's journal. The seed fixes the invoices and how
-long each clerk lives; where exactly a kill strikes is up to the machine. At the end `holdfast drill` leaves nothing to
-chance: it kills a clerk at every point of a smaller job.
+`clerk.py` is the agent, `scripted_model.py` its model. Two clerks are always running. The one that holds the run is
+killed with SIGKILL, which no program can catch, at a random moment; the other resumes the run. The outcome is judged by
+the ledger and by the model server's own count of requests, never by Holdfast's journal. The seed determines the
+invoices and how long each clerk lives; the exact point of a kill depends on the machine. At the end `holdfast drill`
+kills a clerk at every point of a smaller job.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class Papers:
 
     def lines(self, name: str) -> list[str]:
         path = self.folder / name
-        # A line without its end is still being written.
+        # A line without a newline is still being written.
         return path.read_text("utf-8").split("\n")[:-1] if path.exists() else []
 
     def records(self, name: str) -> list[dict[str, Any]]:
@@ -110,14 +110,14 @@ class Play:
         return self.hf.thread(THREAD).load("@-1").state
 
     def send_home(self) -> list[int]:
-        """SIGTERM: a worker ends what it does and goes. The exit codes."""
+        """Send SIGTERM: each worker ends its step and exits. Returns the exit codes."""
         for clerk in self.clerks:
             clerk.send_signal(signal.SIGTERM)
         return [clerk.wait(DEADLINE) for clerk in self.clerks]
 
 
 class Killer:
-    """Kills whoever holds the run, and answers when the run asks."""
+    """Kills the clerk that holds the run, and answers the questions of the run."""
 
     def __init__(self, play: Play, seed: int, most: int) -> None:
         self._play = play
@@ -145,7 +145,7 @@ class Killer:
             self._kill(self._holder)
 
     def _is_time(self) -> bool:
-        """At a random moment; until one such call was settled, also when a letter is posted and not yet reported."""
+        """Kill at a random moment, and, until one such call was settled, when a letter is posted but not recorded."""
         disputes = sum(line.startswith("dispute") for line in self._play.papers.lines("ledger.csv"))
         posted, self._disputes = disputes > self._disputes, disputes
         return time.monotonic() > self._dies_at or (posted and not self._had_happened)
@@ -167,7 +167,7 @@ class Killer:
         self.news = f"clerk {pid} was KILLED {_when(during)}"
 
     def _settle(self) -> None:
-        """Do what a person does who is asked about a call: look whether it happened, and say so."""
+        """Settle a call in doubt like a person: check whether it happened."""
         papers = self._play.papers
         for effect in self._play.hf.effects(THREAD):
             if effect.status != "in_doubt" or effect.name != "dispute":
@@ -178,7 +178,7 @@ class Killer:
             try:
                 self._play.hf.settle(THREAD, effect, holdfast.Happened(result) if happened else holdfast.NotDone())
             except holdfast.Conflict:
-                return  # whoever asked has not let go of the run yet
+                return  # the clerk that asked has not released the run yet
             papers.record("settled.jsonl", call=f"dispute {call['invoice']}", happened=happened)
             self._had_happened = self._had_happened or happened
             self.news = f"dispute {call['invoice']} was in doubt: {'it happened' if happened else 'it did not happen'}"
@@ -188,7 +188,7 @@ class Killer:
 
 
 class Screen:
-    """A live display where there is a terminal and `rich`; plain lines elsewhere."""
+    """A live display if there is a terminal and `rich`, else plain lines."""
 
     def __init__(self, *, plain: bool) -> None:
         self._rich = None if plain or not sys.stdout.isatty() else _rich()
@@ -229,7 +229,7 @@ class Screen:
 
 
 def _rich() -> Any:
-    """Gives modules of rich by name; None without it. It is a nicety, not a dependency."""
+    """Import a module of rich by name; None if rich is not installed. It is optional."""
     try:
         importlib.import_module("rich")
     except ImportError:
@@ -246,20 +246,20 @@ def timeline(papers: Papers) -> list[tuple[str, str]]:
         call = event.get("call", "")
         match event["event"]:
             case "claim":
-                rows.append((event["at"], f"{who} {'resumes' if claims else 'begins'} in step {event['step']}"))
+                rows.append((event["at"], f"{who} {'resumes' if claims else 'starts'} in step {event['step']}"))
                 claims += 1
             case "begin":
                 begun[event["pid"]] = call
             case "probe":
                 rows.append((event["at"], f"{who} asks the bank about {call}: {_outcome(event)}"))
             case "model" | "tool" if event["recorded"]:
-                known = f"{who} need not repeat "
+                known = f"{who} does not repeat "
                 if rows[-1][1].startswith(known):
                     rows[-1] = (rows[-1][0], f"{rows[-1][1]}, {call}")
                 else:
                     rows.append((event["at"], known + call))
             case "leave" if begun.get(event["pid"], "").startswith("dispute"):
-                rows.append((event["at"], f"{who} parks the run: {begun[event['pid']]} is in doubt"))
+                rows.append((event["at"], f"{who} suspends the run: {begun[event['pid']]} is in doubt"))
     kills, settled = papers.records("kills.jsonl"), papers.records("settled.jsonl")
     rows += [(kill["at"], f"clerk {kill['pid']} KILLED {_when(kill['during'])}") for kill in kills]
     rows += [(said["at"], f"a person settles {said['call']}: {_outcome(said)}") for said in settled]
@@ -286,12 +286,12 @@ def figures(papers: Papers, calm: Papers) -> list[tuple[str, str]]:
     return [
         ("kills (SIGKILL)", str(len(papers.lines("kills.jsonl")))),
         ("resumes", str(claims - 1)),
-        ("model requests, counted by the server", f"{requests}; a run that nobody kills makes {needed}"),
+        ("model requests, counted by the server", f"{requests}; a run without kills makes {needed}"),
         ("model calls answered from the journal", str(answered["model", True])),
         ("tool calls made", str(answered["tool", False])),
         ("tool calls answered without a call", f"{answered['tool', True]}, from the journal, the bank or a person"),
         ("ledger", f"{kinds['pay']} payments, {kinds['dispute']} disputes"),
-        ("in doubt, settled by asking the bank", f"{len(probes)}; of these had happened: {sum(probes)}"),
+        ("in doubt, settled by asking the bank", f"{len(probes)}; {sum(probes)} of these had happened"),
         ("in doubt, settled by a person", "; ".join(settled)),
         ("checkpoints", str(sum(info.count for info in _threads(papers)))),
     ]
@@ -306,7 +306,7 @@ def _threads(papers: Papers) -> list[holdfast.ThreadInfo]:
 
 
 def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
-    """What must hold, each with whether it does."""
+    """The checks, each with its outcome."""
     papers = play.papers
     ledger, budget = papers.lines("ledger.csv"), papers.lines("budget.csv")
     kills, settled = len(papers.lines("kills.jsonl")), papers.records("settled.jsonl")
@@ -323,13 +323,13 @@ def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
         ("a call was in doubt, and a person settled it", any(record["happened"] for record in settled)),
         ("the final state is exactly that of the run nobody killed", play.state == calm.state),
         ("verify: every stored byte is what was written", play.hf.verify().ok),
-        # One that was hired a moment ago knows nothing of SIGTERM yet, and dies of it.
+        # A clerk that has just started does not handle SIGTERM yet, and dies of it.
         ("no clerk ended by itself: all were killed or sent home", set(codes) <= {0, -signal.SIGTERM}),
     ]
 
 
 def drill() -> bool:
-    """Kill the clerk once more, in a smaller job, and this time at every point there is; whether nothing was found."""
+    """Kill a clerk at every point of a smaller job. Returns whether the drill passed."""
     print("\nDrill: holdfast drill examples.clerk_drill:drill", flush=True)
     command = [sys.executable, "-m", "holdfast", "drill", "examples.clerk_drill:drill"]
     return subprocess.run(command, cwd=HERE.parent, check=False).returncode == 0
@@ -337,18 +337,16 @@ def drill() -> bool:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="demo.py", description="An agent that is killed again and again.")
-    parser.add_argument(
-        "--seed", type=int, default=7, help="what the invoices and the moments of the kills follow from"
-    )
-    parser.add_argument("--invoices", type=int, default=20, help="how many, from 4 to 40")
-    parser.add_argument("--kills", type=int, default=MOST_KILLS, help="how many at most")
+    parser.add_argument("--seed", type=int, default=7, help="seed of the invoices and of the times of the kills")
+    parser.add_argument("--invoices", type=int, default=20, help="number of invoices, from 4 to 40")
+    parser.add_argument("--kills", type=int, default=MOST_KILLS, help="largest number of kills")
     parser.add_argument("--plain", action="store_true", help="no live display")
-    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="leave all that was written there, to be looked at")
+    parser.add_argument("--keep", metavar="FOLDER", type=Path, help="keep all files in this folder")
     options = parser.parse_args()
     if not 4 <= options.invoices <= 40:
         parser.error("--invoices must be from 4 to 40")
     if options.keep is not None and options.keep.exists():
-        parser.error(f"there is something at {options.keep} already")
+        parser.error(f"{options.keep} already exists")
     screen = Screen(plain=options.plain)
     with _folder(options.keep) as name, contextlib.ExitStack() as processes:
         papers, undisturbed = (Papers(Path(name) / kind, options.invoices, options.seed) for kind in ("killed", "calm"))
@@ -387,7 +385,7 @@ def _folder(keep: Path | None) -> contextlib.AbstractContextManager[str]:
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """Leave no process behind."""
+    """End all remaining processes."""
     with process:
         process.kill()
 

@@ -1,11 +1,11 @@
-"""A LangGraph agent is killed in its tools, three times. The next process goes on, and nothing is done twice.
+"""A LangGraph agent is killed in its tools, three times. The next process resumes it, and nothing is done twice.
 
     python examples/langgraph_crash.py [--plain]
 
-The agent is one of LangChain's (`create_agent`) with a scripted model, its checkpoints are in a SQLite file, and its
-tools have a journal (`HoldfastTools`). Each process but the last is killed with SIGKILL inside of a tool. What happened
-is judged from a file that stands for the world, to which each tool writes what it does, never from the journal. With
---plain the tools have no journal: LangGraph calls the tool that was cut off again, whatever it does.
+The agent is made by LangChain's `create_agent`, with a scripted model. Its checkpoints are in a SQLite file, and its
+tools have a journal (`HoldfastTools`). Each process except the last is killed with SIGKILL inside a tool. The outcome
+is judged by a file that represents the world, to which each tool writes its effects, never by the journal. With --plain
+the tools have no journal, and LangGraph calls the interrupted tool again.
 """
 
 from __future__ import annotations
@@ -41,13 +41,13 @@ SCRIPT = [
     ("Now a room.", "reserve_room", {"hotel": "Fjord"}),
     ("And a letter.", "send_letter", {"to": "the host"}),
 ]
-DEATHS = ["book_flight", "reserve_room", "send_letter"]  # in which tool each process is killed
-# A tool takes the key from the journal; the model is not asked for it.
+DEATHS = ["book_flight", "reserve_room", "send_letter"]  # the tools in which processes are killed
+# The tool gets the key from the journal, not from the model.
 Key = Annotated[str, InjectedToolArg]
 
 
 class World:
-    """A file in which everybody writes what they do."""
+    """A file to which the model and all tools write their calls."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -63,7 +63,7 @@ class World:
 
 
 class Scripted(BaseChatModel):
-    """A model that costs money: each time it is asked is noted."""
+    """A paid model: each call is written to the file."""
 
     world: Any
 
@@ -79,7 +79,7 @@ class Scripted(BaseChatModel):
         self.world.note("model", str(turn))
         if turn < len(SCRIPT):
             text, name, given = SCRIPT[turn]
-            # The ids of its calls begin anew with each message, as those of some models do.
+            # Call ids start again with each message, as with some models.
             reply = AIMessage(text, tool_calls=[{"name": name, "args": given, "id": "call_0", "type": "tool_call"}])
         else:
             reply = AIMessage("You fly on Friday.")
@@ -92,7 +92,7 @@ def tools_in(world: World, die_in: str | None) -> list[BaseTool]:
             os.kill(os.getpid(), signal.SIGKILL)
 
     def was_booked(flight: str, idempotency_key: str) -> Happened | NotDone:
-        """The airline tells, if it is asked with the key."""
+        """Ask the airline whether it has a booking with this key."""
         is_booked = ["book_flight", flight, idempotency_key] in world.seen()
         return Happened(f"{flight} is booked") if is_booked else NotDone()
 
@@ -114,7 +114,7 @@ def tools_in(world: World, die_in: str | None) -> list[BaseTool]:
     @tool
     @holdfast.tool(effect="idempotent")
     def reserve_room(hotel: str, idempotency_key: Key = "") -> str:
-        """Reserve a room. The hotel knows the key, and makes one reservation of each."""
+        """Reserve a room. The hotel makes one reservation per key."""
         world.note("reserve_room", hotel, idempotency_key)
         die("reserve_room")
         return f"a room at the {hotel}"
@@ -122,7 +122,7 @@ def tools_in(world: World, die_in: str | None) -> list[BaseTool]:
     @tool
     @holdfast.tool(effect="irreversible")
     def send_letter(to: str) -> str:
-        """Send a letter. Nobody but a person can find out whether one was sent."""
+        """Send a letter. Only a person can find out whether it was sent."""
         world.note("send_letter", to)
         die("send_letter")
         return "sent"
@@ -131,7 +131,7 @@ def tools_in(world: World, die_in: str | None) -> list[BaseTool]:
 
 
 def work(folder: Path, die_in: str | None, is_plain: bool) -> None:
-    """One process of the agent: begin, or go on where the last one was killed."""
+    """One process of the agent: start, or resume where the last process was killed."""
     world = World(folder / "world.csv")
     with HoldfastSaver(folder / "trip.db") as saver:
         middleware = [] if is_plain else [HoldfastTools(saver)]
@@ -141,16 +141,16 @@ def work(folder: Path, die_in: str | None, is_plain: bool) -> None:
         state = agent.invoke(None if is_begun else TASK, TRIP)
         for question in state.get("__interrupt__", ()):
             asked = question.value
-            print(f"  somebody is asked: {asked['tool']} {asked['arguments']}: what became of it?")
-            print("  somebody looks into the mailbox, and answers: it happened")
-            answer = {"effect": asked["effect"], "outcome": "happened", "result": "sent, as somebody saw"}
+            print(f"  a person is asked: {asked['tool']} {asked['arguments']}: did it happen?")
+            print("  the person checks the mailbox and answers: it happened")
+            answer = {"effect": asked["effect"], "outcome": "happened", "result": "sent, a person checked"}
             state = agent.invoke(Command(resume=answer), TRIP)
         print(f"  the agent says: {state['messages'][-1].content}")
 
 
 def in_a_process(what: Callable[..., None], *args: Any) -> int:
-    """Do something in a process of its own; how that ended."""
-    # Forked, as importing LangChain takes longer than all of this.
+    """Call a function in a new process; returns the exit code."""
+    # Forked, because importing LangChain takes long.
     process = multiprocessing.get_context("fork").Process(target=what, args=args)
     sys.stdout.flush()
     process.start()
@@ -167,7 +167,7 @@ def main(is_plain: bool) -> int:
             if code != (-signal.SIGKILL if die_in else 0):
                 return 1
             if die_in:
-                print(f"  killed in {die_in}, when that had been done and nobody had heard of it")
+                print(f"  killed in {die_in}, after it acted and before its result was recorded")
         return report(folder, is_plain)
 
 
@@ -176,17 +176,17 @@ def report(folder: Path, is_plain: bool) -> int:
     called = Counter(line[0] for line in seen)
     keys = {line[2] for line in seen if line[0] == "reserve_room"}
     told = {
-        "find_flight": "it was finished",
-        "book_flight": "the airline was asked, and had it",
+        "find_flight": "its result was recorded",
+        "book_flight": "the airline confirmed the booking",
         "reserve_room": f"with {len(keys)} key, so the hotel has one reservation",
-        "send_letter": "somebody was asked",
+        "send_letter": "a person was asked",
     }
-    print(f"\nwhat the world saw\n  {called['model']} model calls, for {len(SCRIPT) + 1} turns")
+    print(f"\nin the world\n  {called['model']} model calls, for {len(SCRIPT) + 1} turns")
     for name, why in told.items():
         print(f"  {name} called {called[name]}x" + ("" if is_plain else f": {why}"))
     if is_plain:
         return 0
-    print("\nwhat the journal says")
+    print("\nin the journal")
     with holdfast.open(folder / "trip.db") as hf:
         for effect in hf.effects(tools_thread("trip")):
             print(f"  {effect.name} {effect.arguments or ''}: {effect.status}")

@@ -1,9 +1,9 @@
-"""An agent with a bug that no test of it shows, and the drill that does.
+"""An agent with a bug that ordinary tests do not find, and the crash drill that finds it.
 
     holdfast drill examples.leaky_agent:drill
 
-It orders what it is told to. Its model function also writes the bill, a line for each request: an effect that nobody
-declared. A model call that was in flight when its process died is made again, and then the bill has a line too many.
+The agent orders items. Its model function also writes a bill, one line per request: an undeclared effect. A model call
+that was in progress when its process died is made again, and then the bill has one line too many.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ BILL = Path("bill.txt")
 
 @holdfast.tool(effect="irreversible", in_doubt="ask")
 def order(item: str) -> dict[str, Any]:
-    raise NotImplementedError("the shop is not to be called in a drill")
+    raise NotImplementedError("a drill must not call the shop")
 
 
 def fake_order(item: str) -> dict[str, Any]:

@@ -1,9 +1,9 @@
-"""An agent on a real provider. Kill it whenever you like and start it again: it goes on, and orders nothing twice.
+"""An agent with a real provider. Kill it at any time and start it again: it resumes, and orders nothing twice.
 
     python examples/plain_loop.py openai|anthropic ADDRESS STORE
 
-ADDRESS is https://api.openai.com or https://api.anthropic.com, with the key where their clients look for it, or what
-scripted_server.py prints, without a key. Orders are written to orders.csv, which stands for a shop.
+ADDRESS is https://api.openai.com or https://api.anthropic.com, with the key where their clients look for it. Or it is
+the address that scripted_server.py prints; that needs no key. Orders are written to orders.csv, in place of a shop.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def look_up(item: str) -> dict[str, Any]:
 
 
 def was_ordered(item: str, amount: int, idempotency_key: str) -> Happened | NotDone:
-    """Asked after a crash in the middle of an order, when nobody knows whether it was placed."""
+    """The probe: after a crash during an order, look whether it was placed."""
     placed = ORDERS.exists() and idempotency_key in ORDERS.read_text("utf-8")
     return Happened({"item": item, "ordered": amount}) if placed else NotDone()
 

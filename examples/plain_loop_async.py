@@ -1,10 +1,10 @@
-"""The plain loop, async and streaming: what the model says is shown as it comes. Kill it whenever you like.
+"""The plain loop, async and streaming: the model's text is printed as it arrives. Kill it at any time.
 
     python examples/plain_loop_async.py openai|anthropic ADDRESS STORE
 
-ADDRESS is https://api.openai.com or https://api.anthropic.com, with the key where their clients look for it, or what
-scripted_server.py prints, without a key. Orders are written to orders.csv, which stands for a shop. A reply that was
-streamed to its end is recorded; one that was cut short is asked for again.
+ADDRESS is https://api.openai.com or https://api.anthropic.com, with the key where their clients look for it. Or it is
+the address that scripted_server.py prints; that needs no key. Orders are written to orders.csv, in place of a shop. A
+reply that was streamed to its end is recorded; an incomplete one is requested again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def look_up(item: str) -> dict[str, Any]:
 
 
 def was_ordered(item: str, amount: int, idempotency_key: str) -> Happened | NotDone:
-    """Asked after a crash in the middle of an order, when nobody knows whether it was placed."""
+    """The probe: after a crash during an order, look whether it was placed."""
     placed = ORDERS.exists() and idempotency_key in ORDERS.read_text("utf-8")
     return Happened({"item": item, "ordered": amount}) if placed else NotDone()
 

@@ -1,9 +1,9 @@
-"""Prints the messages of a thread's newest checkpoint from a directory store, with the standard library alone.
+"""Print the messages of a thread's head from a directory store, with only the standard library.
 
     python read_directory.py STORE/NAMESPACE THREAD
 
-docs/format.md says what it relies on. It checks every byte it uses, and needs neither Holdfast nor a lock. What JSON
-cannot say is printed as that page shows it, and shared values that are no texts as their digests.
+docs/format.md describes the format. This program checks every byte it uses, and needs neither Holdfast nor a lock.
+Values that JSON lacks are printed in the form of that page, and shared values that are not text as their digests.
 """
 
 import json
@@ -26,12 +26,12 @@ def first(log: Path) -> Any:
 
 @cache
 def read(log: Path) -> tuple[int, dict[Any, Any]]:
-    """The head of a thread, and its checkpoints and cells: what the whole groups of its log say, in order."""
+    """The head of a thread, its checkpoints and its cells, read from the complete groups of its log, in order."""
     head, number, known, group = 0, 0, dict[Any, Any](), list[Any]()
     for n, line in enumerate(log.read_bytes().split(b"\n")[:-1], 1):
         group.append(parse(line))
         if not group[-1] or group[-1].get("group", number + 1) <= number:
-            raise SystemExit(f"{log}: line {n} is damaged, or there twice")
+            raise SystemExit(f"{log}: line {n} is damaged or duplicated")
         if group[-1]["t"] == "end":
             known |= {(one["log"], one["at"]) if one["t"] == "cell" else one.get("seq"): one for one in group}
             head, number, group = group[-1].get("at", {}).get("head", head), group[-1]["group"], []
@@ -44,7 +44,7 @@ def state(space: Path, thread: str) -> Any:
             head, known = read(log)
             body = known[head]["skeleton"][4]
             return resolve(body.get("$packed", body), references(known[head]), log)
-    raise SystemExit("there is no such thread")
+    raise SystemExit("the thread does not exist")
 
 
 def references(record: Any) -> Any:
@@ -52,7 +52,7 @@ def references(record: Any) -> Any:
 
 
 def find(span: list[int], log: Path) -> list[tuple[Any, Path]]:
-    """The cells of a span, and the log they are in: that of the record that names them, or of the thread's number."""
+    """The cells of a span, and their log: that of the record that refers to them, or of the thread's number."""
     if span[0]:
         [log] = [other for other in log.parents[2].glob("*/*/log.jsonl") if first(other).get("number") == span[0]]
     return [(read(log)[1][span[1], at], log) for at in range(span[2], span[2] + span[3])]
@@ -68,7 +68,7 @@ def resolve(shown: Any, refs: Any, log: Path) -> Any:
         return cells(next(refs["spans"]), log)[0]
     if tag == "$series":
         spans = [(next(refs["spans"]), log) for _ in range(held[2])]
-        for _ in range(held[1]):  # tables: cells that only name other cells
+        for _ in range(held[1]):  # tables: cells that only refer to other cells
             spans = [(inner, at) for span in spans for cell, at in find(*span) for inner in cell["refs"]["spans"]]
         items = [item for span in spans for item in cells(*span)]
         return items if held[0] < 2 else dict(item["$items"] for item in items)
@@ -78,7 +78,7 @@ def resolve(shown: Any, refs: Any, log: Path) -> Any:
         if sha256(data).hexdigest() != digest:
             raise SystemExit(f"the shared value {digest} is damaged")
         return data.decode() if tag == "$text" else {tag: digest}
-    if isinstance(shown, dict):  # $object is a dict of the user's that has one key, which begins with $
+    if isinstance(shown, dict):  # $object is a user's dict with a single key that starts with $
         return {key: resolve(item, refs, log) for key, item in (held if tag == "$object" else shown).items()}
     return [resolve(item, refs, log) for item in shown] if isinstance(shown, list) else shown
 

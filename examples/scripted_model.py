@@ -1,9 +1,9 @@
-"""A model that follows a script, behind HTTP on loopback, and counts its requests in a file.
+"""A scripted model as an HTTP server on loopback. It counts its requests in a file.
 
     python examples/scripted_model.py FOLDER [SECONDS]
 
-It stands for a paid model: whoever asks twice is answered twice and charged twice. It prints its port. Every request is
-in FOLDER/requests.jsonl before it is answered, SECONDS later.
+It replaces a paid model: a client that asks twice gets two answers and is charged twice. It prints its port. Every
+request is written to FOLDER/requests.jsonl, and answered SECONDS later.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 
 
 def reply_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What a bookkeeper would do next: read an invoice and its delivery note, then pay it or dispute it."""
+    """The next action of a bookkeeper: read an invoice and its delivery note, then pay it or dispute it."""
     seen: dict[str, dict[str, Any]] = {}
     for message in messages:
         content = message["content"]
@@ -43,7 +43,7 @@ def reply_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def calls(text: str, *wanted: tuple[str, dict[str, Any]]) -> dict[str, Any]:
-    """A reply that calls tools. The ids begin anew in each reply, as those of some models do."""
+    """A reply that calls tools. The ids start again in each reply, as with some models."""
     tools = [{"id": f"call_{number}", "name": name, "args": args} for number, (name, args) in enumerate(wanted)]
     return {"role": "assistant", "content": text, "calls": tools}
 
@@ -62,10 +62,10 @@ def handler_of(log: Path, seconds: float) -> type[BaseHTTPRequestHandler]:
                 self.end_headers()
                 self.wfile.write(body)
             except (BrokenPipeError, ConnectionResetError):
-                pass  # who asked was killed; the request counts all the same
+                pass  # the client was killed; the request still counts
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing: the file has it."""
+            """Log nothing: the request is in the file."""
 
     return Handler
 

@@ -1,14 +1,14 @@
-"""A provider that follows a script, behind HTTP on loopback, and counts its requests in a file.
+"""A scripted provider as an HTTP server on loopback. It counts its requests in a file.
 
     python examples/scripted_server.py FOLDER [SECONDS]
 
-It speaks OpenAI's chat completions and Anthropic's messages, streamed or not, and stands for a paid model: whoever asks
-twice is answered twice and charged twice. It prints its address. Every request is in FOLDER/requests.jsonl before it is
-answered, SECONDS later. Like the real ones it refuses a conversation with a tool call that has no result, and,
-knowing its script, one in which it said something else.
+It implements OpenAI's chat completions and Anthropic's messages, streamed or not, and replaces a paid model: a client
+that asks twice gets two answers and is charged twice. It prints its address. Every request is written to
+FOLDER/requests.jsonl, and answered SECONDS later. Like the real providers, it refuses a conversation with a tool call
+that has no result. It also refuses replies that differ from its script.
 
-While there is a file FOLDER/hold-N, request number N is counted and not answered, or not beyond as many chunks as the
-file says. So there is time to kill whoever asked.
+While a file FOLDER/hold-N exists, request number N is counted but not answered, or only up to the number of chunks in
+that file. This leaves time to kill the client.
 """
 
 from __future__ import annotations
@@ -36,14 +36,14 @@ class Call:
 
 @dataclass(frozen=True)
 class Turn:
-    """What the model says in one reply."""
+    """One reply of the model."""
 
     text: str
     calls: tuple[Call, ...] = ()
 
 
 def script(turn: int, results: list[Json]) -> Turn:
-    """What a shopper would do next: look the prices up, order one thing after the other, add it up."""
+    """The next action of a shopper: look up the prices, order the items in turn, add up."""
     wanted: list[tuple[str, list[tuple[str, Json]]]] = [
         ("Let me see what they cost.", [("look_up", {"item": "paper"}), ("look_up", {"item": "ink"})]),
         ("The paper first.", [("order", {"item": "paper", "amount": 3})]),
@@ -68,7 +68,7 @@ def reply_to(turns: list[tuple[Turn, dict[str, str]]]) -> tuple[int, Turn]:
     results: list[Json] = []
     for number, (said, given) in enumerate(turns):
         if said != script(number, results):
-            raise Refused(f"turn {number} is not what the model said")
+            raise Refused(f"turn {number} differs from the model's reply")
         if list(given) != [call.id for call in said.calls]:
             raise Refused(f"turn {number} has calls without a result, or results without a call")
         results += map(json.loads, given.values())
@@ -76,7 +76,7 @@ def reply_to(turns: list[tuple[Turn, dict[str, str]]]) -> tuple[int, Turn]:
 
 
 def pieces(text: str) -> list[str]:
-    """A text as a stream brings it."""
+    """The chunks of a text."""
     return [text[start : start + 12] for start in range(0, len(text), 12)]
 
 
@@ -135,7 +135,7 @@ class OpenAI:
         return "tool_calls" if turn.calls else "stop"
 
     def _usage(self, number: int) -> Json:
-        """Each turn reads 100 tokens that are new, and what was read before from a cache, which counts in."""
+        """Each turn reads 100 new tokens, and all earlier ones from a cache; the sum includes these."""
         read = 100 * (number + 1)
         details = {"cached_tokens": 100 * number}
         return {
@@ -204,7 +204,7 @@ class Anthropic:
         return "tool_use" if turn.calls else "end_turn"
 
     def _usage(self, number: int) -> Json:
-        """As above; what was read from a cache is counted beside the rest."""
+        """As above, with cached tokens counted separately."""
         return {"input_tokens": 100, "cache_read_input_tokens": 100 * number, "cache_creation_input_tokens": 0}
 
 
@@ -214,7 +214,7 @@ PROVIDERS: dict[str, OpenAI | Anthropic] = {provider.path: provider for provider
 
 
 class Desk:
-    """Counts requests, and keeps those waiting that are to be held."""
+    """Counts requests, and delays those that are to be held."""
 
     def __init__(self, folder: Path, seconds: float) -> None:
         self._folder = folder
@@ -266,7 +266,7 @@ def handler_of(desk: Desk) -> type[BaseHTTPRequestHandler]:
                     desk.hold(number, 0)
                     self._send(200, "application/json", json.dumps(provider.reply(turn, said)))
             except (BrokenPipeError, ConnectionResetError):
-                pass  # who asked was killed; the request counts all the same
+                pass  # the client was killed; the request still counts
 
         def _send(self, status: int, kind: str, text: str | None = None) -> None:
             self.send_response(status)
@@ -277,7 +277,7 @@ def handler_of(desk: Desk) -> type[BaseHTTPRequestHandler]:
             self.wfile.write((text or "").encode())
 
         def log_message(self, *_: Any) -> None:
-            """Say nothing: the file has it."""
+            """Log nothing: the request is in the file."""
 
     return Handler
 

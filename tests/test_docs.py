@@ -22,6 +22,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from tests.covers import covers
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -100,6 +101,7 @@ def headings(text: str) -> set[str]:
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
 
 
+@covers("E14")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
 def test_every_block_runs(path: Path, tmp_path: Path) -> None:
     # A process of its own: a document forks, and the one that runs the tests has threads.

@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import Closed, Holdfast, InvalidArgument, Retention, StoreError
 from tests.conftest import OpenHandle
+from tests.covers import covers
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -26,6 +27,8 @@ def wait_until(condition: Callable[[], bool]) -> None:
 
 
 class TestOpen:
+    @covers("continuum/CheckpointWriter.new", "continuum/test_checkpoint_writer_creation")
+    @covers("smooth/SqliteCheckpointStore.open")
     def test_ways_to_name_a_store(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(tmp_path)
         for url in ("a.db", tmp_path / "b.db", "sqlite:///c.db", f"sqlite:///{tmp_path}/d.db"):
@@ -33,6 +36,7 @@ class TestOpen:
                 hf.thread("t").save({"n": 1})
         assert {"a.db", "b.db", "c.db", "d.db"} <= {path.name for path in tmp_path.iterdir()}
 
+    @covers("C10", "ares/CheckpointManager.default_dir")
     def test_without_a_name_the_environment_or_the_data_folder_decides(
         self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -50,6 +54,7 @@ class TestOpen:
         assert stat.S_IMODE(found[0].stat().st_mode) == 0o600
         assert stat.S_IMODE(found[0].parent.stat().st_mode) == 0o700
 
+    @covers("continuum/ErrorCategory.Configuration")
     @pytest.mark.parametrize(
         "url", ["", ":memory:", "redis://x", "sqlite://x", "sqlite:x", "sqlite:///", "http://a/b", 5, b"a.db", "a\0b"]
     )
@@ -57,6 +62,7 @@ class TestOpen:
         with pytest.raises(InvalidArgument):
             holdfast.open(url)
 
+    @covers("continuum/ErrorCategory.Configuration")
     @pytest.mark.parametrize(
         "options",
         [
@@ -74,11 +80,13 @@ class TestOpen:
         with pytest.raises(InvalidArgument):
             holdfast.open(tmp_path / "a.db", **options)
 
+    @covers("A18", "smooth/SqliteCheckpointStore.open.parents", "cortex/CheckpointError.Storage")
     def test_a_folder_that_does_not_exist_is_named(self, tmp_path: Path) -> None:
         with pytest.raises(StoreError, match="nowhere"):
             holdfast.open(tmp_path / "nowhere" / "a.db")
         assert not (tmp_path / "nowhere").exists()
 
+    @covers("C9")
     def test_namespaces_do_not_see_each_other(self, open_file: OpenHandle) -> None:
         one, two = open_file(namespace="one"), open_file(namespace="two")
         saved = one.thread("t").save({"secret": "x" * 20_000})
@@ -120,6 +128,7 @@ class TestClose:
             with pytest.raises(Closed):
                 call()
 
+    @covers("cortex/SledBackend", "cortex/session test_sled_backend_basic")
     def test_everything_is_there_after_reopening(self, open_file: OpenHandle) -> None:
         first = open_file()
         state = {"messages": [{"n": n, "text": "t" * 100} for n in range(500)]}
@@ -131,6 +140,10 @@ class TestClose:
 
 
 class TestThreads:
+    @covers("F9", "G1", "ares/checkpoint_key", "continuum/SessionMeta", "cortex/CheckpointStore.list_threads")
+    @covers("cortex/CheckpointManager.list_threads", "cortex/test_list_threads", "cortex/MemoryBackend.list_sessions")
+    @covers("cortex/MemoryBackend.list_session_ids", "cortex/SessionManager.list_sessions")
+    @covers("cortex/session test_list_sessions", "cortex/ExecutionStore", "cortex/DurableStats")
     def test_they_are_listed_by_name_in_pages(self, hf: Holdfast) -> None:
         for n in range(450):
             hf.thread(f"t{n:03}").save({"n": n}, status="completed" if n % 100 == 0 else "running", agent="a")
@@ -150,6 +163,7 @@ class TestThreads:
 
 
 class TestSharing:
+    @covers("D5", "smooth/CheckpointStore.sync", "cortex/MemoryCheckpointStore", "smooth/python.one_slot")
     def test_many_threads_write_through_one_handle(self, hf: Holdfast) -> None:
         failures: list[BaseException] = []
 
@@ -228,6 +242,9 @@ class TestBases:
 
 
 class TestRetention:
+    @covers("F6", "smooth/CheckpointStore.prune", "continuum/CheckpointWriter.with_max_backups", "ares/cleanup_expired")
+    @covers("cortex/CheckpointConfig", "cortex/CheckpointConfig.max_checkpoints_per_thread")
+    @covers("cortex/CheckpointManager.with_config", "cortex/test_max_checkpoints_cleanup")
     def test_a_handle_opened_with_one_applies_it(self, url: str) -> None:
         with holdfast.open(url, durability="off", retention=Retention(keep_last=3)) as hf:
             thread = hf.thread("t")
@@ -236,6 +253,7 @@ class TestRetention:
             hf.maintain()
             assert [c.seq for c in thread.history()] == [10, 9, 8, 1]
 
+    @covers("F6")
     def test_it_is_applied_soon_without_being_asked(self, url: str) -> None:
         with holdfast.open(url, durability="off", retention=Retention(keep_last=1)) as hf:
             thread = hf.thread("t")
@@ -251,6 +269,8 @@ class TestRetention:
         hf.close()
         assert open_file().thread("t").count() == 2
 
+    @covers("F4", "ares/is_expired.without_ttl", "continuum/CheckpointWriter.with_max_backups")
+    @covers("cortex/CheckpointConfig.default")
     def test_nothing_is_deleted_by_default(self, hf: Holdfast) -> None:
         for n in range(30):
             hf.thread("t").save({"n": n})
@@ -258,6 +278,7 @@ class TestRetention:
         hf.optimize()
         assert hf.thread("t").count() == 30
 
+    @covers("A14")
     def test_a_failure_in_the_background_is_raised_by_the_next_call(self, monkeypatch: pytest.MonkeyPatch) -> None:
         hf = holdfast.open("memory:", retention=Retention(keep_last=1))
         failed = threading.Event()

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast import policy as policy_module
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.policy import AfterModel, AfterToolCall, AnyOf, Event, EveryN, EverySeconds, Never, Policy
+from tests.covers import covers
 
 EVENTS: tuple[Event, ...] = ("model", "tool", "step")
 
@@ -33,6 +34,9 @@ def test_examples_in_docstrings() -> None:
     assert result.failed == 0
 
 
+@covers("E9", "smooth/CheckpointStrategy.AfterToolCall", "smooth/CheckpointStrategy.AfterLlmResponse")
+@covers("smooth/CheckpointStrategy.Never", "smooth/CheckpointEvent.ToolCallComplete")
+@covers("smooth/CheckpointEvent.LlmResponse", "smooth/CheckpointStrategy.should_checkpoint")
 @pytest.mark.parametrize(
     ("policy", "events"), [(AfterToolCall(), {"tool"}), (AfterModel(), {"model"}), (Never(), set[str]())]
 )
@@ -50,11 +54,14 @@ def saved_by(policy: Policy, first: int, last: int, saved: int) -> list[tuple[in
     return saves
 
 
+@covers("E9", "smooth/CheckpointStrategy.EveryN", "smooth/CheckpointEvent.Iteration")
+@covers("smooth/CheckpointStrategy.should_checkpoint")
 def test_every_n_saves_a_step_once_at_its_end() -> None:
     assert saved_by(EveryN(3), 1, 10, saved=0) == [(3, "step"), (6, "step"), (9, "step")]
     assert saved_by(EveryN(1), 1, 3, saved=0) == [(1, "step"), (2, "step"), (3, "step")]
 
 
+@covers("E12")
 def test_every_n_is_not_shifted_by_a_crash() -> None:
     # The run died in step 5; what it saved last is step 3, and steps 4 and 5 are run again.
     assert saved_by(EveryN(3), 4, 9, saved=3) == [(6, "step"), (9, "step")]
@@ -72,6 +79,7 @@ def test_every_seconds_answers_at_any_event(event: Event) -> None:
     assert policy.should_save(event, 9, seconds=1e6)
 
 
+@covers("E9")
 @pytest.mark.parametrize("n", [0, -1, True, False, 1.0, "3", None, math.nan])
 def test_every_n_refuses(n: Any) -> None:
     with pytest.raises(InvalidArgument):
@@ -98,6 +106,7 @@ def test_unknown_events_are_refused(policy: Policy, event: Any) -> None:
         policy.should_save(event, 1)
 
 
+@covers("E9")
 def test_union_saves_when_a_member_does() -> None:
     policy = AfterToolCall() | EveryN(2)
     assert saved_by(policy, 1, 4, saved=0) == [(1, "tool"), (2, "tool"), (3, "tool"), (4, "tool")]

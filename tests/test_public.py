@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import get_type_hints
 
 import holdfast
+from tests.covers import covers
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -99,6 +100,7 @@ def test_the_fields_of_a_checkpoint() -> None:
     assert set(get_type_hints(holdfast.Usage)) == {"input", "output", "cached", "total", "cost", "currency"}
 
 
+@covers("G7", "continuum/Layer2Error", "cortex/CheckpointError")
 def test_every_error_is_a_holdfast_error_and_says_something() -> None:
     for name in holdfast.__all__:
         found = getattr(holdfast, name)

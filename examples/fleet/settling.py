@@ -1,4 +1,4 @@
-"""The person who is asked: looks into the ledger whether a call in doubt happened, and says so."""
+"""The person who settles calls in doubt: looks in the ledger whether a call happened, and answers."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast import Happened, Holdfast, NotDone
 
 
 class Person:
-    """Answers every question, once a call that is still on its way must have arrived."""
+    """Answers every question, after a delay in which a call in transit must have arrived."""
 
     def __init__(self, hf: Holdfast, ledger: Ledger) -> None:
         self._hf = hf
@@ -22,7 +22,7 @@ class Person:
     def look(self) -> None:
         for question in list(self._hf.waiting()):
             asked = (question.thread, question.effect)
-            # The worker that made the call may only be presumed dead: what it has sent may not be there yet.
+            # The worker may only be presumed dead, and its call may not have arrived yet.
             if time.monotonic() - self._seen.setdefault(asked, time.monotonic()) < TIMEOUT:
                 continue
             call = Call("post", question.payload["what"]).name
@@ -31,4 +31,4 @@ class Person:
             try:
                 self._hf.settle(question.thread, question.effect, Happened("posted") if happened else NotDone())
             except holdfast.Conflict:
-                continue  # it was settled meanwhile, or is being run again: asked anew if there is still a doubt
+                continue  # settled meanwhile, or running again; it asks again if still in doubt

@@ -10,7 +10,7 @@ CLASSES: dict[str, str] = {"model": "recorded", **dict(TOOLS.items())}
 
 
 def table(verdict: Verdict, *, runs: int, ended: int, is_own_server: bool) -> str:
-    """What was found, as text. `ended` is how many workers ended by themselves."""
+    """The results as text. `ended` is the number of workers that ended by themselves."""
     calls: list[tuple[str, ...]] = [
         ("call", "effect", "needed", "exactly once", "never", "called again", "looked up", "given up")
     ]
@@ -20,7 +20,7 @@ def table(verdict: Verdict, *, runs: int, ended: int, is_own_server: bool) -> st
     crashes: list[tuple[str, ...]] = [("crash", "times", "runs struck", "time lost: median", "longest")]
     for loss in verdict.losses:
         if loss.kind == RESTARTED and not is_own_server:
-            crashes.append((loss.kind, "left out: the store is not ours", "", "", ""))
+            crashes.append((loss.kind, "left out: the server is not our own", "", "", ""))
             continue
         lost = (f"{loss.middle:.2f} s", f"{loss.longest:.2f} s") if loss.seconds else ("", "")
         crashes.append((loss.kind, f"{loss.crashes}", f"{len(loss.seconds)}", *lost))

@@ -1,4 +1,4 @@
-"""The worker processes: started, killed, stopped, sent home. Every one of them is gone when the fleet is closed."""
+"""The worker processes: started, killed, paused and stopped. All of them have ended when the fleet is closed."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ PATIENCE: Final = 30.0  # seconds for a worker to end
 
 
 class Fleet:
-    """So many workers on one store. One that ends is replaced, as systemd or Kubernetes would."""
+    """A number of workers on one store. A worker that ends is replaced, as by systemd or Kubernetes."""
 
     def __init__(self, command: list[str], environment: dict[str, str], log: Path, *, size: int) -> None:
-        """`command` is what follows `holdfast worker`; what workers say goes to `log`."""
+        """`command` is the arguments of `holdfast worker`; the output of workers goes to `log`."""
         self._command = [sys.executable, "-m", "holdfast", "worker", *command]
         self._environment = {**os.environ, **environment}
         self._log = log
@@ -29,10 +29,10 @@ class Fleet:
         self._paused: list[tuple[float, subprocess.Popen[bytes]]] = []
         self._timers: list[threading.Timer] = []
         self.workers: list[subprocess.Popen[bytes]] = []
-        self.ended: list[int] = []  # exit codes of workers that nobody ended
+        self.ended: list[int] = []  # exit codes of workers that ended by themselves
 
     def look_after(self) -> None:
-        """Replace the dead, and do what the time has come for with those that were stopped."""
+        """Replace dead workers, and continue or kill stopped ones whose time has come."""
         for worker in [worker for worker in self.workers if worker.poll() is not None]:
             self.workers.remove(worker)
             self.ended.append(worker.returncode)
@@ -43,31 +43,31 @@ class Fleet:
             self.workers.append(self._started())
 
     def kill(self, worker: subprocess.Popen[bytes]) -> None:
-        """SIGKILL. On this machine everybody can see that it is dead."""
+        """Send SIGKILL. Other processes on this machine can see that the worker is dead."""
         self.workers.remove(worker)
         _end(worker)
 
     def vanish(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
-        """Let it stop in the middle of whatever it does, and never go on: like a machine whose network is gone.
+        """Stop a worker at any point, for ever, like a machine that lost its network.
 
-        For so many seconds it cannot be proven dead. Then it is killed.
+        For the given seconds it cannot be proven dead. Then it is killed.
         """
         self.workers.remove(worker)
         worker.send_signal(signal.SIGSTOP)
         self._vanished.append((time.monotonic() + seconds, worker))
 
     def pause(self, worker: subprocess.Popen[bytes], seconds: float) -> None:
-        """Let it stop, and go on after so many seconds as if nothing had been: like a virtual machine that is moved."""
+        """Stop a worker and continue it after the given seconds, like a virtual machine that is moved."""
         self.workers.remove(worker)
         worker.send_signal(signal.SIGSTOP)
-        # By a thread of its own: whoever looks after the fleet may be busy with the server when the time has come.
+        # In a separate thread, because the main thread may be busy with the server at that time.
         timer = threading.Timer(seconds, worker.send_signal, [signal.SIGCONT])
         self._timers.append(timer)
         timer.start()
         self._paused.append((time.monotonic() + seconds, worker))
 
     def send_home(self) -> None:
-        """SIGTERM: a worker ends the step it is in, and goes."""
+        """Send SIGTERM: each worker ends its step and exits."""
         for timer in self._timers:
             timer.join()
         self.workers += [worker for _, worker in self._paused]
@@ -76,7 +76,7 @@ class Fleet:
             worker.send_signal(signal.SIGTERM)
         for worker in self.workers:
             code = worker.wait(PATIENCE)
-            # One that was started a moment ago knows nothing of SIGTERM yet, and dies of it.
+            # A worker that has just started does not handle SIGTERM yet, and dies of it.
             if code not in (0, -signal.SIGTERM):
                 self.ended.append(code)
         self.workers.clear()
@@ -100,7 +100,7 @@ class Fleet:
 
 
 def _due(stopped: list[tuple[float, subprocess.Popen[bytes]]]) -> list[subprocess.Popen[bytes]]:
-    """Those whose time has come, taken from the list."""
+    """Remove and return the stopped workers whose time has come."""
     due = [each for each in stopped if each[0] <= time.monotonic()]
     for each in due:
         stopped.remove(each)

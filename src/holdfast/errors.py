@@ -1,4 +1,4 @@
-"""Every error Holdfast raises: one tree, so `except HoldfastError` catches all of it and nothing else."""
+"""All errors that Holdfast raises. `HoldfastError` is the base class of every one of them."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ if TYPE_CHECKING:
 
 
 class HoldfastError(Exception):
-    """Something Holdfast was asked to do could not be done."""
+    """Base class of all errors of Holdfast."""
 
 
 class InvalidArgument(HoldfastError, ValueError):
-    """An argument is of the wrong kind or out of range; nothing was read or written."""
+    """An argument has the wrong type or is out of range; nothing was read or written."""
 
 
 class Unsupported(InvalidArgument):
-    """A state holds a value that would not come back equal; nothing was stored.
+    """A state contains a value that could not be restored exactly; nothing was stored.
 
     `path` says where (`$.messages[3].args.when`).
     """
@@ -34,60 +34,60 @@ class Unsupported(InvalidArgument):
 
 
 class TooLarge(InvalidArgument):
-    """A state is over the size limit of this handle; nothing was stored."""
+    """A state exceeds the size limit of this handle; nothing was stored."""
 
 
 class NotFound(HoldfastError, LookupError):
-    """No thread or checkpoint of that name; nothing was changed."""
+    """There is no thread or checkpoint with that name; nothing was changed."""
 
 
 class Ambiguous(NotFound):
-    """A short id matches more than one checkpoint; give more of it."""
+    """A short id matches more than one checkpoint. Give more characters of it."""
 
 
 class Conflict(HoldfastError):
-    """The thread is not where the caller expected it to be; nothing was stored.
+    """The thread was changed by another writer; nothing was stored.
 
-    Somebody else saved or rewound it. Call `latest()` to see where it is now, then decide.
+    Call `latest()` to get its present state, then decide whether to save again.
     """
 
 
 class AlreadyExists(Conflict):
-    """A thread of that name exists; nothing was changed."""
+    """A thread or store with that name exists; nothing was changed."""
 
 
 class Protected(Conflict):
-    """The checkpoint must stay: it is the head of its thread."""
+    """The checkpoint is the head of its thread and cannot be deleted."""
 
 
 class EffectsAhead(Conflict):
-    """A rewind would go back past something that cannot be undone; nothing was changed."""
+    """A rewind would pass an effect that cannot be undone; nothing was changed."""
 
 
 class NotRecorded(HoldfastError):
-    """A run with `effects="recorded"` called a tool that acts, and there is no recorded result; nothing was done."""
+    """A run with `effects="recorded"` called an acting tool without a recorded result; the tool was not called."""
 
 
 class Incompatible(HoldfastError):
-    """What is stored is of a version that this program cannot go on with; nothing was changed."""
+    """The stored run or state has a version that this program cannot continue; nothing was changed."""
 
 
 class LeaseHeld(HoldfastError):
-    """Another worker holds the thread; nothing was changed. It is free when that run ends, or its lease does."""
+    """Another worker holds the thread; nothing was changed. Wait until its run or its lease ends."""
 
 
 class LeaseLost(HoldfastError):
-    """This worker no longer holds the thread: its lease ended and another worker has it. Nothing was changed."""
+    """This worker's lease ended and another worker holds the thread. This write was not made."""
 
 
 class CallFailed(HoldfastError):
-    """A call failed before the process died, and the run went on from there. The class of its error is not loaded."""
+    """A call that failed before the process died fails again on replay. The original error's class is not loaded."""
 
 
 class CallTimedOut(HoldfastError):
-    """A tool took longer than its `timeout`. It cannot be stopped: it may still happen while `is_running` says so.
+    """A tool took longer than its `timeout`. It cannot be stopped, and may still act while `is_running()` is true.
 
-    Not a TimeoutError: if a tool raises one of its own, `not_done=` may say that nothing happened. Of this nobody can.
+    Not a `TimeoutError`: a tool may raise that itself, and `not_done=` may then say that nothing happened.
     """
 
     def __init__(self, message: str, is_running: Callable[[], bool] | None = None) -> None:
@@ -99,21 +99,21 @@ class CallTimedOut(HoldfastError):
 
 
 class Cancelled(HoldfastError):
-    """Somebody cancelled the run with `hf.cancel`; it is halted. `hf.run` goes on with it where it stopped."""
+    """The run was cancelled with `hf.cancel` and is halted. `hf.run` resumes it."""
 
 
 class Halted(HoldfastError):
-    """A guard stopped the run before its next call; it is halted. `hf.run` with other guards goes on with it."""
+    """A guard halted the run before its next call. `hf.run` with other guards resumes it."""
 
 
 class WaitTimedOut(HoldfastError, TimeoutError):
-    """Nobody answered `run.wait` in time."""
+    """`run.wait` was not answered in time."""
 
 
 class Unfinished(Conflict):
-    """The thread is busy with another turn, which has to be finished first: run it again with its own `turn=`.
+    """The thread has an unfinished turn. Run it again with its own `turn=` first.
 
-    `turn` is its id, None if it was begun without.
+    `turn` is the id of that turn; None if it was started without one.
     """
 
     def __init__(self, message: str, turn: str | None) -> None:
@@ -125,7 +125,7 @@ class Unfinished(Conflict):
 
 
 class AskedByChild(Conflict):
-    """The question is a child's: answer `thread`, which asks it. Nothing was stored."""
+    """The question was asked by a child run; nothing was stored. Answer `thread` instead."""
 
     def __init__(self, message: str, thread: str) -> None:
         super().__init__(message)
@@ -136,7 +136,7 @@ class AskedByChild(Conflict):
 
 
 class NotInstalled(HoldfastError, ImportError):
-    """Something needs a package that is not installed. The message says which extra of Holdfast brings it."""
+    """A package is not installed. The message names the extra of Holdfast that includes it."""
 
 
 class Closed(HoldfastError):
@@ -144,66 +144,66 @@ class Closed(HoldfastError):
 
 
 class StoreError(HoldfastError):
-    """The store could not do its work. The cause says why."""
+    """The store failed. `__cause__` says why."""
 
 
 class Busy(StoreError):
-    """Another process held the store for too long; nothing was changed. Try again."""
+    """The store was locked by another process for too long; nothing was changed. Try again."""
 
 
 class ErasePending(StoreError):
-    """What was erased is gone for every reader, and still in the store's files: a read under way keeps it there.
+    """The threads are erased, but a reader keeps their data in the store's files. Call `hf.erase` again to finish.
 
-    Nothing else is lost. Call `hf.erase` again, when whoever reads has ended that. `erased` says what was removed.
+    `erased` is the result so far.
     """
 
     erased: Erased | None = None
 
 
 class StoreFull(StoreError):
-    """No room for the write; nothing was changed. Free space, then save again."""
+    """The disk is full; nothing was changed. Free some space, then save again."""
 
 
 class ReadOnly(StoreError):
-    """The store cannot be written by this process; nothing was changed."""
+    """This process may not write to the store; nothing was changed."""
 
 
 class NotAStore(StoreError):
-    """The file is something other than a Holdfast store; it was left as it was."""
+    """The file is not a Holdfast store; it was not changed."""
 
 
 class NewerFormat(StoreError):
-    """The store was written by a newer Holdfast; it was left as it was. Upgrade to read it."""
+    """The store was written by a newer Holdfast; it was not changed. Upgrade Holdfast to open it."""
 
 
 class WrongKey(StoreError):
-    """The store is encrypted, and the keys that were given do not open it; nothing was changed."""
+    """The store is encrypted with another key; nothing was changed."""
 
 
 class NotEncrypted(StoreError):
-    """A cipher was given, and the store holds what is not encrypted; it was left as it was."""
+    """A cipher was given, but the store is not encrypted; it was not changed."""
 
 
 class Replaced(StoreError):
-    """The store's file was replaced by another while it was open; nothing was written. Open the store again."""
+    """The store's file was replaced while it was open; nothing was written. Open the store again."""
 
 
 class Damaged(StoreError):
-    """Stored bytes are not what was written.
+    """Stored data is damaged: it is not what was written.
 
-    The message names what is hurt; other checkpoints stay readable. `latest(fallback=True)` finds the newest
-    undamaged ancestor.
+    The message names what is affected; other checkpoints stay readable. `latest(fallback=True)` loads the newest
+    undamaged ancestor. `hf.verify()` reports all damage, and `hf.repair()` copies what can be read.
     """
 
     known: Any = None
-    """What a store still knows of a thread whose newest record is lost, for the layers above it."""
+    """For a thread whose newest record is unreadable: the last record that is readable."""
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed while committing: the write may or may not have happened.
+    """The store failed during a commit: the write may or may not have been made.
 
-    This handle takes no further calls. Open the store again and `load(error.checkpoint.id)`: it is there, whole,
-    or raises `NotFound`.
+    This handle accepts no further calls. Open the store again and call `load(error.checkpoint.id)`: it returns the
+    whole checkpoint, or raises `NotFound`.
     """
 
     checkpoint: Checkpoint | None = None

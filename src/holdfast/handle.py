@@ -1,4 +1,4 @@
-"""The handle: an open store, and what can be done with all of it."""
+"""Holdfast: an open store, and `open()`."""
 
 from __future__ import annotations
 
@@ -7,10 +7,11 @@ from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator,
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
+from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
-from holdfast.maintenance import Keeping
+from holdfast.maintenance import BackedUp
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import answers, progress, recovery, stuck, undoing
@@ -29,11 +30,13 @@ from holdfast.text import shown
 from holdfast.threads import erase, gc
 from holdfast.threads.context import Session
 from holdfast.threads.diff import Diff, diff
+from holdfast.threads.gc import Optimized
 from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import Retention
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
+from holdfast.threads.verify import Looked, Repaired, Report, verify
 from holdfast.types import Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
 from holdfast.urls import Durability, open_store
 
@@ -46,8 +49,8 @@ BASE_BYTES = 256 << 20  # how many bytes of states a handle holds to find change
 _PAGE = 200
 
 
-class Holdfast(Keeping):
-    """An open store. Get it from `holdfast.open`; close it, or use it as a context manager. Any thread may use it."""
+class Holdfast:
+    """An open store, made by `holdfast.open`. Close it, or use it as a context manager. It is thread-safe."""
 
     def __init__(
         self,
@@ -83,28 +86,29 @@ class Holdfast(Keeping):
 
     @property
     def aio(self) -> AsyncHoldfast:
-        """The async view of this handle: the same verbs, awaited."""
+        """The async view of this handle: the same methods, awaited."""
         if self._aio is None:
-            # asyncio takes longer to import than all of Holdfast: only those who use it pay for it.
+            # asyncio takes longer to import than the rest of Holdfast.
             from holdfast.aio.handle import AsyncHoldfast  # noqa: PLC0415
 
             self._aio = AsyncHoldfast(self)
         return self._aio
 
     def thread(self, name: str, type: Any = None, schema_version: int | None = None) -> Thread:
-        """A handle on a thread, which need not exist yet.
+        """Return a handle on a thread. The thread need not exist yet.
 
-        `type` says how states that are instances of a dataclass, a msgspec, attrs or pydantic class come back.
-        `schema_version` is kept with each checkpoint. States of older versions are migrated when they are loaded;
-        Incompatible if that cannot be done.
+        `type` is the class of the states: a dataclass, or a msgspec, attrs or pydantic class. Loaded states are
+        instances of it. `schema_version` is stored with each checkpoint; states of older versions are migrated when
+        they are loaded (`Incompatible` if no migration leads to this version).
         """
         self._session.check_open()
         return Thread(self._session, name, type, schema_version)
 
     def migration(self, from_: int, to: int) -> Callable[[M], M]:
-        """A decorator for a function that takes a plain state of schema version `from_` and returns one of `to`.
+        """Register a function that takes a plain state of schema version `from_` and returns one of version `to`.
 
-        Used by this handle for threads and runs with a `schema_version`. The stored state stays what it is.
+        Use it as a decorator. It applies to threads and runs of this handle that have a `schema_version`. Stored states
+        are not changed.
         """
         self._session.check_open()
         return self._session.migrations.registering(from_, to)
@@ -112,7 +116,7 @@ class Holdfast(Keeping):
     def threads(
         self, prefix: str | None = None, status: str | None = None, limit: int | None = None, after: str | None = None
     ) -> Iterator[ThreadInfo]:
-        """The threads of this namespace by name, as their heads show them. `after` a name to get the next page."""
+        """List the threads of this namespace in order of their names. Pass the last name as `after` for more."""
         self._session.check_open()
         checked_limit(limit)
         for name, text in (("prefix", prefix), ("after", after)):
@@ -134,7 +138,7 @@ class Holdfast(Keeping):
                         left -= 1
                         if not left:
                             return
-            # The empty page at the end tells of those that could not be listed.
+            # Reading on to the empty page: a store reports unreadable threads there.
             if not rows:
                 return
             after = rows[-1].name
@@ -159,15 +163,18 @@ class Holdfast(Keeping):
     ) -> RunBlock:
         """Resume a thread's run, or start one: `with hf.run("name", start=state) as run`.
 
-        LeaseHeld if another worker holds it for longer than `wait` seconds, NotFound if there is nothing to resume and
-        no `start`. A worker that dies is replaced at once if that can be known, else when its `lease` ends.
-        With a `turn`, the id of a request, say, the same id resumes or gives the result it had, and a new one begins
-        where the last ended; Unfinished if that has not. `effects`: "live" calls tools, "recorded" only those that
-        read, "ask" asks before irreversible ones; a fork asks unless it is told otherwise.
-        Incompatible if an unfinished run was begun by another `version`, or its state cannot be migrated to
-        `schema_version`: then nobody has claimed it.
-        `guards` halt the run before the call that would be too many: see LoopGuard and Budget. `on_resume` is given a
-        run that was begun before, ahead of the block.
+        `LeaseHeld` if another worker holds the run for longer than `wait` seconds. `NotFound` if there is nothing to
+        resume and no `start`. If a worker died, another can take its run over at once where its death can be proven,
+        otherwise when its `lease` ends.
+
+        `turn` is the id of a request. The same id resumes that turn or returns its result; a new id starts where the
+        last turn ended (`Unfinished` if that turn has not ended).
+        `effects` is "live" (call tools), "recorded" (call only tools that read) or "ask" (ask before calling an
+        irreversible tool). The default is "live", and "ask" on a fork.
+        `version` is the version of the program. `Incompatible`, before anything is claimed, if an unfinished run was
+        started by another version or its state cannot be migrated to `schema_version`.
+        `guards` halt the run before a call that exceeds a limit: see `LoopGuard` and `Budget`. `on_resume` is called
+        with a resumed run before the block is entered.
         """
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
         claiming = self._claiming(thread, terms, start, type, policy, tools, effects, schema_version, guards, on_resume)
@@ -203,55 +210,56 @@ class Holdfast(Keeping):
         )
 
     def effects(self, thread: str) -> list[Effect]:
-        """The journal of a thread: every call that was recorded, oldest first. NotFound if there is no thread."""
+        """Return the journal of a thread: every recorded call, oldest first. `NotFound` if there is no such thread."""
         return recovery.effects_of(self._session.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
-        """What the run of a thread is doing, or how it ended and why; None if the thread has none."""
+        """Return the status of a thread's run, and why it ended; None if the thread has no run."""
         return recovery.info_of(self._session.store, self._row(thread))
 
     def interrupted(self) -> Iterator[Interrupted]:
-        """The runs whose owner is gone, and what a resume would do with each."""
+        """List the runs whose process died, and what a resume would do with each."""
         self._session.check_open()
         return recovery.interrupted(self._session.store, self._tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
-        """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
+        """Decide an effect in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
         row = self._row(thread)
         recovery.settle(self._session.store, row, effect, outcome, self._session.redaction)
         wake_parents(self._session.store, self._session.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[Question]:
-        """What runs wait for: questions of `run.wait`, of one name or all, and calls in doubt; longest first."""
+        """List what runs wait for: questions of `run.wait`, all or of one name, and calls in doubt; oldest first."""
         self._session.check_open()
         return answers.waiting(self._session.store, name)
 
     def progress(self, thread: str) -> Progress | None:
-        """How far the run of a thread last said it is; None if it said nothing since it was last claimed."""
+        """Return the progress that the run of a thread last reported; None if it reported none since its last claim."""
         return progress.progress_of(self._session.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[Stuck]:
-        """The runs that have got nowhere for so many seconds, and why: see `Stuck`."""
+        """List the runs that made no progress for `older_than` seconds, and why: see `Stuck`."""
         self._session.check_open()
         return stuck.stuck(self._session.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
-        """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict.
+        """Answer a question of `run.wait`, also before the run asks it.
 
-        AskedByChild, which says whom to answer, if it is a child of the thread's run that asks that.
+        The first answer counts; another one is a `Conflict`. `AskedByChild` if the question was asked by a child of the
+        thread's run: the error names the child's thread.
         """
         redact = self._session.redaction.value
         answers.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
 
     def cancel(self, thread: str, reason: str) -> None:
-        """Halt a run: at once if nobody holds it, else its next call raises Cancelled. Conflict if it is completed."""
+        """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
         answers.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
-        """Take back, newest first, what a thread did after a checkpoint, by the `undo=` of its tools; what was undone.
+        """Undo what a thread did after a checkpoint, newest first, by the `undo=` of its tools. Return what was undone.
 
-        Conflict, with nothing undone, if something irreversible has none, is in doubt, or the thread is being run.
-        Nothing is rewound by it.
+        `Conflict`, with nothing undone, if an irreversible effect has no `undo=`, an effect is in doubt, or a worker
+        holds the thread. The thread is not rewound.
         """
         row = self._row(thread)
         store = self._session.store
@@ -259,7 +267,7 @@ class Holdfast(Keeping):
         return undoing.undo(store, self._tools, row, at, namespace, self._session.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
-        """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""
+        """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
         self._session.check_open()
         saver = saver_of(Thread(self._session, thread))
         recovery.submit(self._session.store, saver, thread, handler, start, version)
@@ -275,11 +283,11 @@ class Holdfast(Keeping):
         guards: Iterable[Guard] = (),
         health: tuple[str, int] | None = None,
     ) -> Worker:
-        """A worker that claims and runs what is queued, interrupted or woken, oldest first. Call its `run()`.
+        """Return a worker that runs what is queued, interrupted or due, oldest first. Call its `run()`.
 
-        Handlers are functions of a Run, or async ones of an AsyncRun; those share one event loop.
-        With `health`, a host and a port, it answers `GET /live` and `GET /ready` there. Port 0 means any free one;
-        `worker.health` says which.
+        Handlers are functions that take a `Run`, or async functions that take an `AsyncRun`; the async ones share one
+        event loop. With `health=(host, port)` the worker answers `GET /live` and `GET /ready` there. Port 0 means any
+        free port; `worker.health` has the address.
         """
         self._session.check_open()
         server: Server | None = None
@@ -305,11 +313,11 @@ class Holdfast(Keeping):
         checked_name(thread)
         row = self._session.store.thread(thread)
         if row is None:
-            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists what there is")
+            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists the threads")
         return row
 
     def diff(self, a: str, b: str) -> Diff:
-        """What changed between two checkpoints of any threads, named like "thread@-1", "thread@label", "thread@12"."""
+        """Compare two checkpoints of any threads, named like "thread@-1", "thread@label" or "thread@12"."""
         states = []
         for text in (a, b):
             name, ref = split_reference(text)
@@ -319,22 +327,83 @@ class Holdfast(Keeping):
     def erase(
         self, thread: str | None = None, *, metadata: dict[str, Any] | None = None, forks: bool = False
     ) -> Erased:
-        """Remove all about a thread, or about each with a checkpoint that has this metadata, from the files, too.
+        """Erase a thread, or every thread that has a checkpoint with this metadata, also from the store's files.
 
-        Its children go with it, its forks only with `forks`; the answer says what is left. LeaseHeld, with nothing
-        changed, if one is being run. ErasePending if a reader has to end first. Called again, it goes on.
+        Children are erased with their parent, forks only with `forks=True`; the result says what is left. `LeaseHeld`,
+        with nothing changed, if a worker holds one of the threads. `ErasePending` if a reader still uses the files:
+        call `erase` again to finish.
         """
         self._session.check_open()
         return erase.erase(self._session, thread, metadata, forks=forks)
 
-    def optimize(self) -> gc.Optimized:
-        """Merge small segments, drop what nothing names any more, give space back to the file system."""
+    def verify(
+        self, *, deep: bool = True, mark: str | None = None, progress: Callable[[Looked], None] | None = None
+    ) -> Report:
+        """Check everything stored: structures, checksums, digests, journals, and that everything referred to exists.
+
+        With `deep=False`, cells are not read. With a fingerprint from `hf.mark()`, also check that no thread has gone
+        back to an older state or is missing (`InvalidArgument` if it is from another store). `progress` is called
+        with a `Looked`.
+        """
+        self._session.check_open()
+        return verify(self._session.store, self._session.namespace, deep=deep, mark=mark, progress=progress)
+
+    def mark(self) -> str:
+        """Return a fingerprint of all threads, to keep outside the store. `verify(mark=…)` compares with it.
+
+        In an encrypted store the fingerprint is signed. `Damaged` if a thread cannot be read.
+        """
+        from holdfast.threads.fingerprint import mark  # noqa: PLC0415 - only needed here
+
+        self._session.check_open()
+        return mark(self._session.store, self._session.namespace)
+
+    def backup(
+        self,
+        target: str | os.PathLike[str],
+        *,
+        verify: bool = True,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> BackedUp:
+        """Copy the store, as it is at one moment, to a new store of the same kind. Other processes may keep writing.
+
+        All namespaces are copied, and encrypted data stays encrypted. The copy of this handle's namespace is verified;
+        with `verify=False` its cells are not read. `progress` is called with the bytes done and the total.
+        `AlreadyExists` if the target exists, `InvalidArgument` if it is in the store's own folder. After an error
+        there is no copy.
+        """
+        self._session.check_open()
+        return maintenance.backup(self._session, target, deep=verify, progress=progress)
+
+    def repair(self, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None = None) -> Repaired:
+        """Copy everything readable in this namespace into a new store of any kind. This store is only read.
+
+        Ids, order, labels, metadata, times, journals and runs are kept. Damaged checkpoints become tombstones, and the
+        result lists them. `AlreadyExists` if the target holds threads; `WrongKey` if it is encrypted already. Stop all
+        writers of this store first.
+        """
+        self._session.check_open()
+        return maintenance.repair(self._session, target, progress=progress)
+
+    def rekey(self, progress: Callable[[int], None] | None = None) -> int:
+        """Wrap every data key with the cipher's current key. Return how many were changed. Stored data is not touched.
+
+        Open every writer with the new current key first. Afterwards, older keys can be removed from the cipher.
+        `progress` is called with the number of keys checked since its last call. `Damaged`, after all others were
+        wrapped, if a key cannot be read. `Conflict` if another process keeps making keys with an older one.
+        `NotEncrypted` if the store was opened without a cipher.
+        """
+        self._session.check_open()
+        return maintenance.rekey(self._session.store, progress)
+
+    def optimize(self) -> Optimized:
+        """Merge small segments, remove unused data and return free space to the file system."""
         self._session.check_open()
         self._maintenance.run_now()
         return gc.optimize(self._session.store)
 
     def maintain(self) -> None:
-        """Apply the handle's retention now to the threads saved to since the last time, instead of soon."""
+        """Apply the handle's retention now, instead of in the background, to the threads saved since the last time."""
         self._session.check_open()
         self._maintenance.run_now()
 
@@ -368,7 +437,7 @@ class Holdfast(Keeping):
         try:
             Thread(self._session, name).prune(self._retention)
         except (NotFound, Protected):
-            # Dropped meanwhile, or rewound to what was to go: then there is nothing to do, or next time.
+            # The thread was dropped, or rewound to a checkpoint that was to be removed. The next round decides again.
             return
 
 
@@ -384,15 +453,17 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     cipher: Cipher | None = None,
     redact: Callable[[str], str] | None = None,
 ) -> Holdfast:
-    """Open a store, creating it if it is not there.
+    """Open a store. Create it if it does not exist.
 
-    `url` is a path, "sqlite:///path", "dir:path" or "memory:"; None means $HOLDFAST_STORE, else a file in the user's
-    data folder.
-    `durability`: "full" survives power loss, "normal" may lose the last saves to it, "off" may lose the store to it;
-    none of them loses a save to a killed process. `retention` is applied in the background; by default nothing is
-    ever deleted. States over `max_state_bytes` are refused. `base_bytes` bounds the memory that finding changes takes.
-    `cipher` encrypts all that is stored but names, times and sizes; None means the keys in $HOLDFAST_KEY, if it is set.
-    `redact` changes every text but names before it is stored: `holdfast.redaction.api_keys`, or a function of yours.
+    `url` is a path, "sqlite:///path", "dir:path", "postgresql://…" or "memory:". None means $HOLDFAST_STORE, or a file
+    in the user's data folder.
+    `durability`: "full" survives a power loss, "normal" may lose the last saves in one, "off" may lose the store in
+    one. A killed process loses nothing with any of them.
+    `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are
+    refused. `base_bytes` limits the memory used to find what changed between saves.
+    `cipher` encrypts everything stored except names, times and sizes. None means the keys in $HOLDFAST_KEY, if it is
+    set. `redact` changes every text except names before it is stored: `holdfast.redaction.api_keys` or your own
+    function.
 
     >>> with open("memory:") as hf:
     ...     hf.thread("greeting").save({"messages": ["hello"]}).step

@@ -9,7 +9,7 @@ SEQ_MAX = 2**32 - 1
 
 
 def new_id(seq: int, milliseconds: int) -> bytes:
-    """16 bytes: 48 bits of time, 42 random bits, and the seq in the last 32 bits, laid out as a version 7 UUID.
+    """Make an id of 16 bytes: 48 bits of time, 42 random bits and 32 bits of seq, laid out as a version 7 UUID.
 
     The random bits keep ids of different threads apart; the last 8 hex digits are unique within a thread.
     """
@@ -24,13 +24,13 @@ def seq_of(id: bytes) -> int:
 
 
 def to_text(id: bytes) -> str:
-    """As `str(uuid.UUID(bytes=id))`, in a third of the time: every save pays for it."""
+    """Return `str(uuid.UUID(bytes=id))`, in a third of the time: every save calls it."""
     digits = id.hex()
     return f"{digits[:8]}-{digits[8:12]}-{digits[12:16]}-{digits[16:20]}-{digits[20:]}"
 
 
 def from_text(text: str) -> bytes | None:
-    """The id that a text spells out in full, or None."""
+    """Return the id that a text writes in full, or None."""
     try:
         parsed = uuid.UUID(text)
     except ValueError:

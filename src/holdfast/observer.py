@@ -1,7 +1,7 @@
-"""What may watch a handle at work: a small protocol, so that the layers know nothing of who watches.
+"""Observer: the protocol by which tracing follows what a handle does.
 
-A session has no observer unless somebody puts one in, and then nothing here costs more than finding that out. An
-observer hears names, numbers and classes of errors. It is never given a state, arguments, a result or a message.
+A handle has no observer by default. An observer gets names, numbers and classes of errors. It never gets a state,
+arguments, a result or a message.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ CallKind = Literal["model", "tool"]
 
 
 class Observation(Protocol):
-    """One thing being done, from where its block begins to where it ends, or raises."""
+    """One operation in progress."""
 
     def tell(self, *, step: int | None = None, replayed: bool | None = None) -> None:
-        """What became known meanwhile: of which step it is, whether a call was answered from the journal."""
+        """Add what became known during the operation: its step, and whether it was replayed from the journal."""
         ...
 
 
@@ -24,46 +24,46 @@ Observed: TypeAlias = AbstractContextManager[Observation]
 
 
 class RunObservation(Protocol):
-    """One claim of a run and what is done in its block. Made where the block is entered, in the caller's context."""
+    """One claim of a run, and the calls in its block. Created in the caller's context when the block is entered."""
 
     @property
     def trace(self) -> str | None:
-        """What to keep with the run, so that its next claim can refer to this one: a W3C traceparent."""
+        """The W3C traceparent to store with the run, so that its next claim can link to this one."""
         ...
 
     def claimed(self, *, before: str | None, resumed: bool, step: int, attempt: int) -> None:
-        """The run is claimed. `before` is the trace that its last claim left."""
+        """Note that the run is claimed. `before` is the trace stored by its previous claim."""
         ...
 
     def refused(self, error: BaseException) -> None:
-        """The run could not be claimed; nothing more is heard of this."""
+        """Note that the run could not be claimed. This is the last call."""
         ...
 
     def calling(self, kind: CallKind, name: str | None, *, step: int, is_stream: bool) -> Observed:
-        """A call inside the block. `name` is the tool's. A stream is left and entered again between its chunks."""
+        """Observe a call in the block. `name` is the tool's name. A stream exits and enters again between chunks."""
         ...
 
     def left(self) -> None:
-        """The block has ended, where it was entered."""
+        """Note that the block has ended."""
         ...
 
 
 class Observer(Protocol):
-    """Somebody who watches all that is done with a handle."""
+    """Follows everything that is done with a handle."""
 
     @property
     def trace(self) -> str | None:
-        """Where the caller is: a W3C traceparent, None if it is in no trace."""
+        """The caller's W3C traceparent; None outside a trace."""
         ...
 
     def saving(self, thread: str, step: int) -> Observed:
-        """A checkpoint is being committed."""
+        """Observe the commit of a checkpoint."""
         ...
 
     def loading(self, thread: str) -> Observed:
-        """A state is being read."""
+        """Observe the load of a state."""
         ...
 
     def running(self, thread: str, agent: str | None) -> RunObservation:
-        """A run is about to be claimed."""
+        """Observe the claim of a run."""
         ...

@@ -1,6 +1,6 @@
-"""When to save, as a value: a policy is asked after each event of a run and answers yes or no.
+"""Policies: after which events a run saves its state.
 
-A policy decides whether a boundary is written; it never adds one. Policies are compared, hashed and joined by `|`:
+A policy is asked at the end of each step. Policies can be compared, hashed and joined with `|`:
 
 >>> policy = AfterToolCall() | EverySeconds(30)
 >>> policy.should_save("tool", 7)
@@ -27,26 +27,26 @@ _EVENTS: tuple[str, ...] = get_args(Event)
 
 
 class Policy(msgspec.Struct, frozen=True):
-    """Base of all policies. One of your own overrides `due`."""
+    """Base class of policies. Override `due` to write your own."""
 
     def should_save(self, event: Event, step: int, *, saved_step: int = 0, seconds: float = 0.0) -> bool:
-        """Whether to save now that `event` is complete, in step `step`.
+        """Return whether to save after `event` in step `step`.
 
-        `saved_step` is the step of the last save and `seconds` the time since; both come from the run, so a policy
-        holds no state and a resumed run answers as the one that died would have.
+        `saved_step` is the step of the last save, and `seconds` the time since. Both come from the run: a policy holds
+        no state, so it decides the same after a resume.
 
-        Raises `InvalidArgument` if `event` is none of "model", "tool", "step".
+        Raises `InvalidArgument` if `event` is not "model", "tool" or "step".
         """
         if event not in _EVENTS:
             raise InvalidArgument('an event is "model", "tool" or "step"; give one of these')
         return self.due(event, step, saved_step=saved_step, seconds=seconds)
 
     def due(self, event: Event, step: int, *, saved_step: int, seconds: float) -> bool:
-        """The answer of this policy; `event` is a known one."""
+        """Return the decision of this policy. `event` is valid."""
         raise NotImplementedError(f"{type(self).__name__} must override due()")
 
     def __or__(self, other: Policy) -> Policy:
-        """A policy that saves when either does."""
+        """Return a policy that saves when either of the two does."""
         if not isinstance(other, Policy):
             return NotImplemented
         members = _members(self) | _members(other)
@@ -78,8 +78,8 @@ class AfterModel(Policy, frozen=True):
 class EveryN(Policy, frozen=True):
     """Save when `n` steps were completed since the last save.
 
-    Only the end of a step counts, so a step is saved once and not once per event; and the count begins at the last
-    save, so a crash in between does not shift it. Raises `InvalidArgument` unless `n` is an int of at least 1.
+    Only the end of a step counts, so a step is saved at most once. Steps are counted from the last save, so a crash
+    does not shift them. Raises `InvalidArgument` unless `n` is an int of at least 1.
 
     >>> EveryN(3).should_save("step", 8, saved_step=6), EveryN(3).should_save("step", 9, saved_step=6)
     (False, True)
@@ -89,7 +89,7 @@ class EveryN(Policy, frozen=True):
 
     def __post_init__(self) -> None:
         if not isinstance(self.n, int) or isinstance(self.n, bool) or self.n < 1:
-            raise InvalidArgument("EveryN counts steps: give a whole number of at least 1")
+            raise InvalidArgument("EveryN needs a whole number of steps, 1 or more")
 
     def due(self, event: Event, step: int, *, saved_step: int, seconds: float) -> bool:
         return event == "step" and step - saved_step >= self.n
@@ -108,16 +108,16 @@ class EverySeconds(Policy, frozen=True):
 
     def __post_init__(self) -> None:
         number = isinstance(self.s, int | float) and not isinstance(self.s, bool)
-        # The order refuses NaN, and compares an int too large for a float without converting it.
+        # Comparing refuses NaN, and accepts an int that is too large for a float.
         if not number or not 0 < self.s < math.inf:
-            raise InvalidArgument("EverySeconds waits for a time: give a finite number above 0")
+            raise InvalidArgument("EverySeconds needs a finite number of seconds above 0")
 
     def due(self, event: Event, step: int, *, saved_step: int, seconds: float) -> bool:
         return seconds >= self.s
 
 
 class Never(Policy, frozen=True):
-    """Save only where the program says so.
+    """Save only when the program calls `run.save()` or `run.finish()`.
 
     >>> Never().should_save("step", 1000, seconds=1e9)
     False
@@ -128,7 +128,7 @@ class Never(Policy, frozen=True):
 
 
 class AnyOf(Policy, frozen=True):
-    """Save when any of the members does. Written with `|`, which leaves no union inside a union.
+    """Save when any of the members does. Made by `|`; members are never unions themselves.
 
     >>> AfterModel() | EveryN(10)
     AfterModel() | EveryN(n=10)
@@ -140,7 +140,7 @@ class AnyOf(Policy, frozen=True):
         return any(member.due(event, step, saved_step=saved_step, seconds=seconds) for member in self.members)
 
     def __repr__(self) -> str:
-        # A set has no order; a repr that changes from one process to the next cannot be compared in logs.
+        # Sorted: the order of a set differs between processes, and reprs are compared in logs.
         return " | ".join(sorted(map(repr, self.members)))
 
 

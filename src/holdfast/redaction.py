@@ -1,4 +1,4 @@
-"""Redaction: texts are changed before they are stored. What a program holds itself is never changed."""
+"""Redaction: change texts before they are stored. The program's own objects are never changed."""
 
 from __future__ import annotations
 
@@ -11,49 +11,50 @@ from holdfast.errors import InvalidArgument, Unsupported
 REDACTED: Final = "[redacted]"
 
 _DEPTH: Final = 220  # the codec refuses what is nested deeper than 200
-_REMEMBERED: Final = 32 << 20  # about how many bytes of texts, twice
-_ENTRY: Final = 100  # bytes that remembering a text takes besides it
+_REMEMBERED: Final = 32 << 20  # bytes of texts to remember, about; at most twice as many are held
+_ENTRY: Final = 100  # bytes of overhead per remembered text
 
 
 class Redaction:
-    """Applies a function to every text of a value: to the keys of dicts, too. Any thread may use it.
+    """Applies a function to every text in a value, including the keys of dicts. Thread-safe.
 
-    Equal texts are handed to the function once, as long as they are remembered; so it must give the same for the same.
-    Without a function everything stays as it is.
+    Results are remembered, so the function must return the same for equal texts. Without a function nothing changes.
     """
 
     def __init__(self, function: Callable[[str], str] | None = None) -> None:
         if function is not None and not callable(function):
-            raise InvalidArgument("redact must be a function that takes a text and gives one")
+            raise InvalidArgument("redact must be a function that takes a str and returns a str")
         self._function = function
         self._young: dict[str, str] = {}
         self._old: dict[str, str] = {}
         self._weight = 0
 
     def value(self, value: Any) -> Any:
-        """A plain value with its texts redacted: the value itself if that changes nothing, else a copy.
+        """Return a plain value with its texts redacted: the value itself if nothing changes, otherwise a copy.
 
-        Unsupported if the function raises, or gives something other than a text.
+        `Unsupported` if the function raises or does not return a str.
         """
         return value if self._function is None else self._value(value, 0)
 
     def restorable(self, plain: Any, restore: Callable[[Any], Any]) -> Any:
-        """As `value`. Unsupported, too, if `restore` does not take what is left: stored, it could not be loaded."""
+        """Redact as `value` does. `Unsupported` if `restore` refuses the result: it could be stored, but not loaded."""
         redacted = self.value(plain)
         if redacted is not plain:
             try:
                 restore(redacted)
             except InvalidArgument as error:
-                raise Unsupported("$", "what redact= left of it does not fit its type, so it was not stored") from error
+                raise Unsupported(
+                    "$", "the redacted value does not fit the type of the state; nothing was stored"
+                ) from error
         return redacted
 
     def arguments(self, given: dict[str, Any]) -> dict[str, Any]:
-        """As `value`, of the arguments of a call: their names stay."""
+        """Redact the arguments of a call. Their names are not changed."""
         redacted = {name: self.value(item) for name, item in given.items()}
         return given if all(map(_is, redacted.values(), given.values())) else redacted
 
     def text(self, text: str) -> str:
-        """A text, redacted. Unsupported as for `value`."""
+        """Redact a text. `Unsupported` as for `value`."""
         if self._function is None:
             return text
         known = self._young.get(text)
@@ -65,11 +66,11 @@ class Redaction:
         return known
 
     def texts(self, texts: Iterable[str]) -> tuple[str, ...]:
-        """Texts, redacted."""
+        """Redact texts."""
         return tuple(map(self.text, texts))
 
     def message(self, text: str) -> str:
-        """The text of an error, which has to be recorded whatever the function does: nothing of it if that fails."""
+        """Redact the text of an error. If the function fails, "[redacted]": the error must be recorded anyway."""
         try:
             return self.text(text)
         except Unsupported:
@@ -79,13 +80,13 @@ class Redaction:
         try:
             redacted: object = function(text)
         except Exception as error:
-            raise Unsupported("$", f"redact= raised {type(error).__name__}, so nothing was recorded") from error
+            raise Unsupported("$", f"redact= raised {type(error).__name__}; nothing was recorded") from error
         if type(redacted) is not str:
-            raise Unsupported("$", f"redact= gave a {type(redacted).__name__} for a text, so nothing was recorded")
+            raise Unsupported("$", f"redact= returned a {type(redacted).__name__}, not a str; nothing was recorded")
         return text if redacted == text else redacted
 
     def _remember(self, text: str, redacted: str) -> None:
-        # Two threads that come here at once forget a little more than they need to, and nothing else.
+        # No lock: if two threads are here at once, some results are forgotten early and computed again.
         self._young[text] = redacted
         self._weight += len(text) + len(redacted) + _ENTRY
         if self._weight > _REMEMBERED:
@@ -125,16 +126,16 @@ def _is(one: object, other: object) -> bool:
 
 
 def _free(key: Any, taken: dict[Any, Any]) -> str:
-    """A key like this one that is not taken: two that are redacted to the same must not cost one of the values."""
+    """Return a free key like this one: two keys that are redacted to the same text must not lose a value."""
     if type(key) is not str:
-        raise Unsupported("$", "two keys of a dict are the same once they are redacted")
+        raise Unsupported("$", "two keys of a dict become the same when redacted")
     number = 2
     while f"{key} ({number})" in taken:
         number += 1
     return f"{key} ({number})"
 
 
-# Bodies are bounded, or a match cannot begin inside of one: whatever the text, the time grows with its length only.
+# Repetitions are bounded, or a match cannot start inside another: the time grows linearly with the text.
 _KEYS: Final = re.compile(
     r"""-----BEGIN\ (?:[A-Z0-9]+\ ){0,4}PRIVATE\ KEY(?:\ BLOCK)?-----(?:(?!-----END).)*+(?:-----END[A-Z0-9\ ]*-----)?
       | (?<![A-Za-z0-9_-])eyJ[A-Za-z0-9_-]{8,}\.eyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}      # JWT
@@ -158,7 +159,7 @@ _AFTER: Final = re.compile(
         | (?<![A-Za-z0-9])authorization["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?(?:basic|token)[\ \t]{1,8}
         | aws_(?:secret_access_key|session_token)["']?[\ \t]{0,8}[:=][\ \t]{0,8}["']?
         )[A-Za-z0-9._~+/=-]{16,}
-      # The password in an address, which may hold "/" and "@" that nobody escaped; a port is none.
+      # The password in a URL. It may contain an unescaped "/" or "@". A port is not a password.
       | ([a-z][a-z0-9+.-]{1,20}://[^/\s:@]{0,128}:)(?!\d{1,5}/)
         (?:[^/\s@]{1,512}|[^\s@"'<>]{1,512})(?:@[^/\s@"'<>,;]{1,128}){0,4}(?=@)
     """,
@@ -167,10 +168,10 @@ _AFTER: Final = re.compile(
 
 
 def api_keys(text: str) -> str:
-    """The text with what looks like an API key, a token or a private key replaced by "[redacted]": for `redact=`.
+    """Replace everything that looks like an API key, a token or a private key by "[redacted]". Pass it as `redact=`.
 
-    It knows the keys of common providers by how they begin, JWTs, PEM private keys, what follows "Bearer", and
-    passwords in addresses. A key that looks like nothing in particular passes.
+    It recognises the prefixes of common providers' keys, JWTs, PEM private keys, what follows "Bearer", and passwords
+    in URLs. A key without a recognisable form is not found.
 
     >>> api_keys("curl -H 'Authorization: Bearer abcdefghijklmnop1234'")
     "curl -H 'Authorization: Bearer [redacted]'"

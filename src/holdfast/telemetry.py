@@ -1,7 +1,6 @@
-"""OpenTelemetry: spans and metrics of a handle, with names, numbers and classes of errors, never with content.
+"""OpenTelemetry spans and metrics for a handle. They hold names, numbers and error classes, never content.
 
-Imported only by those who want it. `instrument(hf)` puts an observer into a handle; without one nothing of
-OpenTelemetry is loaded, or called.
+`instrument(hf)` adds an observer to a handle. Without it, OpenTelemetry is neither imported nor called.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ try:
     from opentelemetry.util.types import AttributeValue
 except ModuleNotFoundError as missing:
     raise NotInstalled(
-        "holdfast.telemetry needs the package opentelemetry-api, which is not installed: pip install 'holdfast[otel]'"
+        "holdfast.telemetry needs opentelemetry-api, which is not installed; run: pip install 'holdfast[otel]'"
     ) from missing
 
 _NAME: Final = "holdfast"
@@ -54,34 +53,34 @@ RESUMED: Final = "holdfast.resumed"
 def instrument(
     hf: Holdfast, *, tracer_provider: TracerProvider | None = None, meter_provider: MeterProvider | None = None
 ) -> Holdfast:
-    """Let a handle tell OpenTelemetry what it does, and give the handle back. None means the global provider.
+    """Report what a handle does to OpenTelemetry, and return the handle. None means the global provider.
 
     Spans: `holdfast.resume` (the claim of a run), `holdfast.model`, `execute_tool NAME`, `holdfast.save` and
     `holdfast.load`. Metrics: `holdfast.save.duration`, `holdfast.save.failures`, `holdfast.calls`. Call it before the
-    handle is used. InvalidArgument if the handle has an observer already.
+    handle is used. Raises InvalidArgument if the handle already has an observer.
     """
     if not isinstance(hf, Holdfast):
-        raise InvalidArgument("instrument takes a handle of holdfast.open; of an async one, its .sync")
+        raise InvalidArgument("instrument() takes a handle from holdfast.open(); for an async handle, pass its .sync")
     if hf._session.observer is not None:
-        raise InvalidArgument("this handle is instrumented already")
+        raise InvalidArgument("this handle is already instrumented; nothing was changed")
     hf._session.observer = Telemetry(tracer_provider or get_tracer_provider(), meter_provider or get_meter_provider())
     return hf
 
 
 class Telemetry:
-    """An `Observer` that tells OpenTelemetry."""
+    """An `Observer` that reports to OpenTelemetry."""
 
     def __init__(self, tracers: TracerProvider, meters: MeterProvider) -> None:
         self._tracer = tracers.get_tracer(_NAME)
         meter = meters.get_meter(_NAME)
         self._durations: Histogram = meter.create_histogram(
-            "holdfast.save.duration", unit="s", description="How long a checkpoint took to become durable"
+            "holdfast.save.duration", unit="s", description="Time until a checkpoint is durable"
         )
         self._failures: Counter = meter.create_counter(
             "holdfast.save.failures", unit="{save}", description="Checkpoints that were not stored"
         )
         self._calls: Counter = meter.create_counter(
-            "holdfast.calls", unit="{call}", description="Calls of runs, executed or answered from the journal"
+            "holdfast.calls", unit="{call}", description="Calls of runs, made or replayed"
         )
 
     @property
@@ -100,7 +99,7 @@ class Telemetry:
 
 
 class _Spanning:
-    """An `Observation` that is a span: the current one while its block lasts."""
+    """An `Observation` that is a span, current inside its block."""
 
     def __init__(self, span: Span, *, is_current: bool = True) -> None:
         self._span = span
@@ -127,7 +126,7 @@ class _Spanning:
 
 
 class _Saving(_Spanning):
-    """A save, which is measured too."""
+    """A span of a save, which also records the metrics."""
 
     def __init__(self, span: Span, durations: Histogram, failures: Counter) -> None:
         super().__init__(span)
@@ -138,7 +137,7 @@ class _Saving(_Spanning):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        # Within the span, so that a meter can give an example of what took so long.
+        # Inside the span, so that the metric can link to it as an exemplar.
         if error is None:
             self._durations.record(time.perf_counter() - self._begun)
         else:
@@ -147,7 +146,7 @@ class _Saving(_Spanning):
 
 
 class _Calling(_Spanning):
-    """A model call or a tool, which is counted too once it is known how it was answered."""
+    """A span of a model or tool call, which also counts the call."""
 
     def __init__(self, span: Span, calls: Counter, operation: str, *, is_current: bool) -> None:
         super().__init__(span, is_current=is_current)
@@ -169,10 +168,10 @@ class _Calling(_Spanning):
 
 
 class _Running:
-    """A `RunObservation`. The span of the claim ends with it, and is the parent of what is done in the block.
+    """A `RunObservation`. Its span ends with the claim, and is the parent of the spans inside the run.
 
-    A span over the whole block would never end in a process that is killed, and nobody would see it, nor how its
-    children belong together.
+    A span over the whole run would never end, and so never be exported, if the process is killed. Its children would
+    have no visible parent.
     """
 
     def __init__(self, tracer: Tracer, calls: Counter, thread: str, agent: str | None) -> None:
@@ -200,7 +199,9 @@ class _Running:
 
     def refused(self, error: BaseException) -> None:
         detach(self._token)
-        if self._span.is_recording():  # else it was claimed, and its caller cancelled before it heard of that
+        if (
+            self._span.is_recording()
+        ):  # otherwise the run was claimed, and the caller was cancelled before that returned
             _end(self._span, error)
 
     def left(self) -> None:
@@ -217,7 +218,7 @@ class _Running:
         if name is not None:
             attributes[TOOL] = name
         called = "holdfast.model" if kind == "model" else f"{operation} {name}" if name else operation
-        # A thread that the caller started does not know where it belongs.
+        # A thread that the caller started has no current span; use the run's.
         here = get_current_span().get_span_context().is_valid
         context = None if here else set_span_in_context(NonRecordingSpan(self._span.get_span_context()))
         span = self._tracer.start_span(called, context, attributes=attributes)
@@ -225,8 +226,8 @@ class _Running:
 
 
 def _end(span: Span, error: BaseException | None) -> None:
-    # Of an error its class and nothing else: its text may hold what is worked on. What is no Exception ends a block
-    # without being a failure: a run that waits, a worker that is to end, a caller that was cancelled.
+    # Only the class of an error is recorded, because its text may hold user data. A BaseException that is not an
+    # Exception is not a failure: the run suspends, the worker stops, or the caller is cancelled.
     if isinstance(error, Exception):
         span.set_status(StatusCode.ERROR)
         span.set_attribute(ERROR, _kind(error))
@@ -245,7 +246,7 @@ def _traceparent(span: Span) -> str | None:
 
 
 def _span_context(traceparent: str) -> SpanContext | None:
-    """Where a trace was; None for a text that says nothing."""
+    """Parse a traceparent; None if it is invalid."""
     found = TraceContextTextMapPropagator().extract({_TRACEPARENT: traceparent}, Context())
     context = get_current_span(found).get_span_context()
     return context if context.is_valid else None

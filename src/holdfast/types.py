@@ -1,4 +1,4 @@
-"""What users get to see of the store: frozen records."""
+"""Types of the values that Holdfast returns."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ import msgspec
 from holdfast.errors import InvalidArgument
 
 UNREADABLE: Final = (msgspec.MsgspecError, UnicodeError, RecursionError)
-"""What decoding a record raises that nobody wrote: wrong types, texts that are none, nesting without end."""
+"""Errors of decoding a damaged record: wrong types, invalid text, nesting too deep."""
 
 Status = Literal["queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead"]
 
 
 @final
 class NotLoaded:
-    """The state of a checkpoint that was listed, not loaded. `thread.load(checkpoint)` gives it."""
+    """The state of a checkpoint that was listed, not loaded. `thread.load(checkpoint)` loads it."""
 
     def __repr__(self) -> str:
         return "NOT_LOADED"
@@ -31,7 +31,7 @@ NOT_LOADED: Final = NotLoaded()
 
 
 class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fields=True):
-    """Tokens and money spent so far, as the caller counts them."""
+    """Tokens and money spent, as counted by the caller."""
 
     input: int = 0
     output: int = 0
@@ -52,9 +52,9 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
 
 
 class Lost(msgspec.Struct, frozen=True):
-    """What stands in a state, loaded with `partial=True`, in the place of something that cannot be read.
+    """Placeholder for an unreadable value in a state loaded with `partial=True`.
 
-    A state that holds one cannot be saved.
+    A state that contains one cannot be saved.
     """
 
     path: str
@@ -62,7 +62,7 @@ class Lost(msgspec.Struct, frozen=True):
 
 
 class Skipped(msgspec.Struct, frozen=True):
-    """A checkpoint that `latest(fallback=True)` had to pass over."""
+    """A damaged checkpoint that `latest(fallback=True)` skipped."""
 
     id: str
     seq: int
@@ -71,7 +71,7 @@ class Skipped(msgspec.Struct, frozen=True):
 
 
 class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
-    """One immutable record of a thread. `seq` gives the order; `created_at` is information only."""
+    """One immutable record of a thread. `seq` is its place in the order; `created_at` is informative only."""
 
     id: str
     thread: str
@@ -97,7 +97,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One line of `hf.threads()`: a thread as its head shows it."""
+    """A thread in the list of `hf.threads()`, described by its newest checkpoint."""
 
     name: str
     head: str
@@ -111,7 +111,7 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """One journaled call. `arguments` are kept where somebody may have to be asked about them."""
+    """One call in the journal. `arguments` are stored for calls that a person may have to decide about."""
 
     number: int
     branch: int
@@ -129,9 +129,9 @@ class Effect(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """What the run of a thread is doing, or how it ended. `reason` is why it failed, was halted or waits.
+    """The status of a thread's run. `reason` says why it failed, was halted or waits.
 
-    `interrupted` says that its status is running, and nobody runs it: its owner is gone.
+    `interrupted` is true if its status is "running" but the process that ran it has died.
     """
 
     thread: str
@@ -146,7 +146,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
-    """A run whose owner is gone. `would` says what a resume would do."""
+    """A run whose process died. `would` says what a resume would do."""
 
     thread: str
     step: int
@@ -157,7 +157,7 @@ class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
-    """How far a run said it is, and when."""
+    """The progress that a run reported, and when."""
 
     done: float
     total: float | None
@@ -166,7 +166,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stuck(msgspec.Struct, frozen=True, kw_only=True):
-    """A run that gets nowhere: since when, and why, as far as that can be told from outside."""
+    """A run that makes no progress: since when, and why, as far as the store shows it."""
 
     thread: str
     status: Status
@@ -175,11 +175,11 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Erased(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hf.erase` removed, and what it did not.
+    """The result of `hf.erase`.
 
-    `threads` are gone. `forks_left` share cells with them and were not to go; so what they use is still there.
-    `values_kept` are the digests of large values that others use, too. `beyond` says, in words, what may hold something
-    of it and could not be reached from here.
+    `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `values_kept` are
+    the digests of blobs that other threads use too. `beyond` lists, in words, places outside the store's reach that may
+    still hold some of the data.
     """
 
     threads: tuple[str, ...]
@@ -189,8 +189,10 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Question(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run waits for. `about` says whether it is a `run.wait`, answered by `hf.answer`, or a call in doubt,
-    decided by `hf.settle`; `payload` is what the run gave to it, or the arguments of that call.
+    """Something that a run waits for.
+
+    `about` is "wait" for a question of `run.wait`, answered by `hf.answer`, or "in doubt" for a call decided by
+    `hf.settle`. `payload` is the payload of the question, or the arguments of the call.
     """
 
     thread: str

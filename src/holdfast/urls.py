@@ -1,4 +1,4 @@
-"""From what the caller writes to an open store."""
+"""Store URLs: open the store that a URL names."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ _POSTGRES = ("postgresql://", "postgres://")
 def open_store(
     url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
 ) -> Store:
-    """Open the store a URL names; None means $HOLDFAST_STORE, else a file in the user's data folder.
+    """Open the store that a URL names. None means $HOLDFAST_STORE, or a file in the user's data folder.
 
-    Without a `cipher`, the keys in $HOLDFAST_KEY are one. `WrongKey` if it does not open what the namespace holds.
+    Without a `cipher`, the keys in $HOLDFAST_KEY are used if it is set. `WrongKey` if the cipher does not open the
+    namespace.
     """
     if cipher is not None and not isinstance(cipher, Cipher):
         raise InvalidArgument("cipher must be a holdfast.Cipher")
@@ -33,7 +34,7 @@ def open_store(
             return _encrypted(store, cipher, namespace)
         if store.keys(after=b"", limit=1):
             raise WrongKey(
-                "the store is encrypted: open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY; nothing was read"
+                "the store is encrypted; nothing was read. Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY"
             )
     except BaseException:
         store.close()
@@ -42,19 +43,19 @@ def open_store(
 
 
 def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
-    from holdfast.crypto.keyring import Ring  # noqa: PLC0415 - its package is an extra, and takes time to import
+    from holdfast.crypto.keyring import Ring  # noqa: PLC0415 - needs an optional package that is slow to import
     from holdfast.crypto.store import SealedStore  # noqa: PLC0415
 
-    # Asked before there are keys: a store with keys is an encrypted one, and could not be opened without any more.
+    # Checked before a key is stored: a store with a key counts as encrypted and cannot be opened without a cipher.
     if not store.keys(after=b"", limit=1) and store.threads(prefix="", after=None, limit=1):
         raise NotEncrypted(
-            "the store holds threads that are not encrypted, which is refused with a cipher; it was left as it was"
+            "the store holds threads that are not encrypted, so it cannot be opened with a cipher; it was not changed"
         )
     return SealedStore(store, Ring(store, cipher, namespace))
 
 
 def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
-    """What kind of store a URL names ("sqlite", "dir", "postgresql" or "memory") and, of the first two, where."""
+    """Return the kind of store that a URL names, and the path of a "sqlite" or "dir" store."""
     if not isinstance(url, str | os.PathLike):
         raise InvalidArgument(f"a store is named by {_KNOWN}")
     text = os.fspath(url)
@@ -68,9 +69,9 @@ def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
 
 
 def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
-    """Open the store a URL names, without a cipher."""
+    """Open the store that a URL names, without a cipher."""
     if type(namespace) is not str or not namespace:
-        raise InvalidArgument("a namespace is a text that is not empty")
+        raise InvalidArgument("a namespace must be a non-empty string")
     if durability not in get_args(Durability):
         raise InvalidArgument('durability must be "full", "normal" or "off"')
     if url is None:
@@ -78,7 +79,7 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
     if not isinstance(url, str | os.PathLike):
         raise InvalidArgument(f"a store is named by {_KNOWN}")
     text = os.fspath(url)
-    # A store is imported when it is opened: nobody pays for those he does not use.
+    # Each store is imported when it is opened: importing all of them is slow.
     if text == "memory:":
         from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
 
@@ -97,10 +98,10 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
 
 def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
     try:
-        import_module("psycopg")  # by itself, so that no other import that fails is taken for this one
+        import_module("psycopg")  # alone, so that another failing import is not mistaken for this one
     except ImportError as cause:
         raise StoreError(
-            'a store in PostgreSQL needs the extra "postgres": pip install "holdfast[postgres]"; nothing was opened'
+            'a PostgreSQL store needs the extra "postgres"; nothing was opened. Run pip install "holdfast[postgres]"'
         ) from cause
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 
@@ -109,16 +110,16 @@ def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
 
 def _path(text: str) -> Path:
     if "\0" in text:
-        raise InvalidArgument("a path cannot hold a NUL character")
+        raise InvalidArgument("a path cannot contain a NUL character")
     scheme, separator, rest = text.partition(":")
     if text in ("", ":memory:", "sqlite::memory:"):
-        raise InvalidArgument(f'a store is named by {_KNOWN}; for one that lives in memory write "memory:"')
+        raise InvalidArgument(f'a store is named by {_KNOWN}; write "memory:" for a store in memory')
     if scheme == "sqlite" and separator:
         if not rest.startswith("///") or rest == "///":
             raise InvalidArgument('write "sqlite:///relative/path" or "sqlite:////absolute/path"')
         return _expanded(rest[3:])
     if "://" in text or text.startswith(("postgres:", "postgresql:")):
-        raise InvalidArgument(f"no store for {scheme}: addresses; a store is named by {_KNOWN}")
+        raise InvalidArgument(f"there is no store for {scheme}: URLs; a store is named by {_KNOWN}")
     return _expanded(text)
 
 
@@ -133,11 +134,11 @@ def _expanded(text: str) -> Path:
     try:
         return Path(text).expanduser()
     except RuntimeError as cause:
-        raise InvalidArgument(f"{text}: there is no home folder for what it begins with") from cause
+        raise InvalidArgument(f"{text}: this user has no home folder; write the path in full") from cause
 
 
 def _default_path() -> str:
-    import platformdirs  # noqa: PLC0415 - as above; most callers name their store
+    import platformdirs  # noqa: PLC0415 - most callers name their store
 
     folder = platformdirs.user_data_path("holdfast")
     try:

@@ -87,7 +87,7 @@ def test_plain_data_is_a_copy() -> None:
         ({"a": [0, b"x"]}, r"^\$\.a\[1\]: builtins\.bytes cannot"),
         ({"a": Reply}, r"^\$\.a: pydantic\..*ModelMetaclass cannot"),
         ([Colour.RED], r"^\$\[0\]: tests\.adapters\.test_generic\.Colour cannot"),
-        ({"a": {1: "x"}}, r"^\$\.a: a dict with keys that are not texts"),
+        ({"a": {1: "x"}}, r"^\$\.a: a dict with keys that are not strings"),
     ],
 )
 def test_anything_else_is_refused_with_its_place_and_type(value: Any, message: str) -> None:
@@ -205,7 +205,7 @@ def test_an_async_generator_is_a_stream() -> None:
 
 
 def test_what_a_function_returns_must_be_known() -> None:
-    with pytest.raises(Unsupported, match=r"builtins\.object cannot be turned into plain data"):
+    with pytest.raises(Unsupported, match=r"builtins\.object cannot be converted to plain data"):
         recorded(object)()
 
 

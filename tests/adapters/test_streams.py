@@ -155,16 +155,19 @@ def test_chunks_are_left_as_they_were() -> None:
 @pytest.mark.parametrize(
     ("chunks", "problem"),
     [
-        ([], "neither chunks"),
-        ([{"text": "Hello"}], "neither chunks"),
-        ([chunk({"content": "Hel"})], "ended before the reply did"),
-        ([chunk({"content": "A"}, reason="stop"), chunk({"content": "B"}, index=1)], "ended before the reply did"),
-        ([BEGIN, start(0, type="text", text="")], "ended before the reply did"),
+        ([], "the chunks are not those of"),
+        ([{"text": "Hello"}], "the chunks are not those of"),
+        ([chunk({"content": "Hel"})], "ended before the reply was complete"),
+        (
+            [chunk({"content": "A"}, reason="stop"), chunk({"content": "B"}, index=1)],
+            "ended before the reply was complete",
+        ),
+        ([BEGIN, start(0, type="text", text="")], "ended before the reply was complete"),
         ([{"type": "response.created", "response": {}}, {"type": "response.output_text.delta"}], "ended before the"),
         ([BEGIN, start(0, type="text", text=""), delta(0, "song_delta", song="la"), *END], "unknown type 'song_delta'"),
         (
             [BEGIN, start(0, type="tool_use", input={}), delta(0, "input_json_delta", partial_json='{"x": "se'), *END],
-            "not whole; the reply ended with 'tool_use'",
+            "incomplete; the reply ended with 'tool_use'",
         ),
     ],
 )

@@ -100,7 +100,7 @@ def test_a_function_of_the_handle_is_given_it() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("hf_app:make_nothing_with", "what hf_app:make_nothing_with(hf) returns is of type NoneType"),
+        ("hf_app:make_nothing_with", "the result of hf_app:make_nothing_with(hf) is of type NoneType"),
         ("hf_app:fail_with", "hf_app:fail_with(hf) failed:\nTraceback"),
     ],
 )
@@ -115,8 +115,8 @@ def test_a_function_of_the_handle_that_gives_no_handlers(named: str, message: st
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("hf_app:make_later_with", "hf_app:make_later_with is async; name a dict of handlers"),
-        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); name a dict of handlers"),
+        ("hf_app:make_later_with", "hf_app:make_later_with is async; it must be a dict of handlers"),
+        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); it must take no arguments"),
         ("hf_app:empty", "hf_app:empty is empty; it must be a dict"),
     ],
 )
@@ -136,19 +136,19 @@ def test_a_module_of_a_package() -> None:
     Path("hf_package").mkdir()
     Path("hf_package/agents.py").write_text("handlers = {'h': print}")
     assert list(load_handlers("hf_package.agents:handlers")) == ["h"]
-    assert told("hf_package.agent:handlers").startswith("there is no module 'hf_package.agent', in ")
+    assert told("hf_package.agent:handlers").startswith("no module 'hf_package.agent' in ")
 
 
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("hf_app", "'hf_app' names no attribute of a module; write \"module:attribute\", like app:handlers"),
-        ("hf_app:", "'hf_app:' names no attribute"),
-        (":handlers", "':handlers' names no attribute"),
-        (".hf_app:handlers", "'.hf_app:handlers' names no attribute"),
-        ("hf_app:Agents..handlers", "'hf_app:Agents..handlers' names no attribute"),
-        ("hf_app.py", "'hf_app.py' names a file; name its module: hf_app:handlers"),
-        ("./agents/hf_app.py:make", "'./agents/hf_app.py:make' names a file; name its module: agents.hf_app:make"),
+        ("hf_app", "'hf_app' does not name an attribute of a module; write \"module:attribute\", like app:handlers"),
+        ("hf_app:", "'hf_app:' does not name an attribute"),
+        (":handlers", "':handlers' does not name an attribute"),
+        (".hf_app:handlers", "'.hf_app:handlers' does not name an attribute"),
+        ("hf_app:Agents..handlers", "'hf_app:Agents..handlers' does not name an attribute"),
+        ("hf_app.py", "'hf_app.py' is a file; write its module: hf_app:handlers"),
+        ("./agents/hf_app.py:make", "'./agents/hf_app.py:make' is a file; write its module: agents.hf_app:make"),
         ("hf_app:handler", "module 'hf_app' has no attribute 'handler'; did you mean 'handlers'?"),
         ("hf_app:xyz", "module 'hf_app' has no attribute 'xyz'"),
         ("hf_app:Agents.handlres", "hf_app:Agents has no attribute 'handlres'; did you mean 'handlers'?"),
@@ -156,9 +156,9 @@ def test_a_module_of_a_package() -> None:
         ("hf_app:empty", "hf_app:empty is empty; it must be a dict"),
         ("hf_app:numbers", "hf_app:numbers has 'shopper': int; it must be a dict"),
         ("hf_app:unnamed", "hf_app:unnamed has 1: function; it must be a dict"),
-        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); name a dict of handlers"),
-        ("hf_app:make_nothing", "what hf_app:make_nothing() returns is of type NoneType; it must be a dict"),
-        ("hf_app:make_later", "hf_app:make_later is async; name a dict of handlers"),
+        ("hf_app:shopper", "hf_app:shopper is a function that takes (run); it must take no arguments"),
+        ("hf_app:make_nothing", "the result of hf_app:make_nothing() is of type NoneType; it must be a dict"),
+        ("hf_app:make_later", "hf_app:make_later is async; it must be a dict of handlers"),
     ],
 )
 def test_what_names_no_handlers_is_refused(named: str, message: str) -> None:
@@ -166,7 +166,7 @@ def test_what_names_no_handlers_is_refused(named: str, message: str) -> None:
 
 
 def test_a_module_that_is_not_there(tmp_path: Path) -> None:
-    assert told("hf_ap:handlers") == (f"there is no module 'hf_ap', in {tmp_path} or installed; did you mean 'hf_app'?")
+    assert told("hf_ap:handlers") == (f"no module 'hf_ap' in {tmp_path} or installed; did you mean 'hf_app'?")
 
 
 @pytest.mark.parametrize(
@@ -204,8 +204,8 @@ def test_tools_are_an_iterable_of_functions() -> None:
 @pytest.mark.parametrize(
     ("named", "message"),
     [
-        ("hf_app:look_up", "hf_app:look_up is of type function; tools are a list of functions"),
-        ("hf_app:handlers", "hf_app:handlers is of type dict; tools are a list of functions"),
+        ("hf_app:look_up", "hf_app:look_up is of type function; it must be a list of functions"),
+        ("hf_app:handlers", "hf_app:handlers is of type dict; it must be a list of functions"),
         ("hf_app:words", "tools must be functions"),
         ("hf_app:twins", "two tools are called 'look_up'"),
         ("hf_app:tool", "module 'hf_app' has no attribute 'tool'; did you mean 'tools'?"),

@@ -11,7 +11,7 @@ import pytest
 from holdfast.cli.main import main
 from holdfast.importers import FORMATS
 from tests.cli.conftest import Folder
-from tests.importers import ares_source, continuum_source, cortex_source
+from tests.importers import ares_source, continuum_source
 
 
 @pytest.fixture
@@ -30,10 +30,10 @@ def test_a_source_is_imported_and_again_is_nothing_new(folder: Folder, store: li
     ares_source.play(folder.path / "ares", "sess1")
     code, out, err = folder.run("import", "ares", "ares", *store)
     assert (code, err) == (0, "")
-    assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 there already, 3 read back and compared\n"
+    assert out == "1 thread: 3 checkpoints and 0 writes imported, 0 already present, 3 read back and compared\n"
     code, out, err = folder.run("import", "ares", "ares", *store)
     assert (code, err) == (0, "")
-    assert out == "1 thread: 0 checkpoints and 0 writes imported, 3 there already, 3 read back and compared\n"
+    assert out == "1 thread: 0 checkpoints and 0 writes imported, 3 already present, 3 read back and compared\n"
     code, out, err = folder.run("log", "sess1", *store)
     assert (code, err) == (0, "")
     assert "completed" in out
@@ -49,13 +49,13 @@ def test_what_was_skipped_is_told_with_the_reason(
     assert main(["import", "ares", str(tmp_path / "ares"), *store]) == 1
     skipped, remark, summary = capsys.readouterr().out.splitlines()
     assert skipped == "skipped: thread 'sess1': file sess1_1.json: it is cut off in the middle"
-    assert remark.startswith("remark: thread 'sess1': the pointer to its last checkpoint is empty")
+    assert remark.startswith("remark: thread 'sess1': the pointer to the last checkpoint is empty")
     assert summary.endswith("2 read back and compared, 1 skipped, 0 differ")
 
 
 def test_a_dry_run_leaves_no_store(tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]) -> None:
-    path = cortex_source.write(tmp_path / "export.json", cortex_source.line("thread1"))
-    assert main(["import", "cortex", str(path), "--dry-run", *store]) == 0
+    ares_source.play(tmp_path / "ares", "sess1")
+    assert main(["import", "ares", str(tmp_path / "ares"), "--dry-run", *store]) == 0
     assert capsys.readouterr().out.startswith("1 thread: 3 checkpoints and 0 writes would be imported")
     assert not (tmp_path / "agent.db").exists()
 
@@ -70,7 +70,7 @@ def test_a_mismatch_is_taken_by_choice(tmp_path: Path, store: list[str], capsys:
     assert main([*words, "--accept-mismatch"]) == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["checkpoints"], told["present"], told["skipped"]) == (1, 2, [])
-    assert "It was taken all the same" in told["remarks"][0]["reason"]
+    assert "It was imported nevertheless, as accept_mismatch says" in told["remarks"][0]["reason"]
 
 
 def test_large_files_are_skipped(tmp_path: Path, store: list[str], capsys: pytest.CaptureFixture[str]) -> None:
@@ -82,14 +82,14 @@ def test_large_files_are_skipped(tmp_path: Path, store: list[str], capsys: pytes
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["ares", "x", "--accept-mismatch"], 2, "accept_mismatch is nothing to choose for ares; it is for continuum"),
-        (["jsonl", "x", "--max-file-bytes", "5"], 2, "max_file_bytes is nothing to choose for jsonl; it is for ares, "),
+        (["ares", "x", "--accept-mismatch"], 2, "accept_mismatch is not an option of ares; it is one of continuum"),
+        (["jsonl", "x", "--max-file-bytes", "5"], 2, "max_file_bytes is not an option of jsonl; it is one of ares, "),
         (["ares", "x", "--max-file-bytes", "many"], 2, "'many' is not a whole number"),
         (["ares", "x", "--max-file-bytes", "0"], 2, "max_file_bytes must be a whole number, 1 or more"),
         (["ares", "nowhere"], 3, "there is no folder nowhere"),
-        (["continuum", "."], 2, ". holds no session of Continuum: there is no SESSION/checkpoints in it"),
-        (["cortex", "nowhere"], 3, "there is no file nowhere"),
-        (["aress", "x"], 2, "there is no format 'aress'; did you mean 'ares'?"),
+        (["continuum", "."], 2, ". contains no Continuum session: it has no folder SESSION/checkpoints"),
+        (["smooth-sqlite", "nowhere"], 3, "there is no file nowhere"),
+        (["aress", "x"], 2, "unknown format 'aress'; did you mean 'ares'?"),
     ],
 )
 def test_what_cannot_be_done_is_one_line_and_leaves_no_store(

@@ -52,7 +52,7 @@ def said(capsys: pytest.CaptureFixture[str]) -> Said:
 
 def test_verify_says_that_nothing_is_wrong(store: Path, said: Said) -> None:
     for words in ((), ("--deep",), ("--quick",)):
-        assert said("verify", *words) == (Exit.OK, "4 threads, 12 checkpoints: nothing is wrong\n", "")
+        assert said("verify", *words) == (Exit.OK, "4 threads, 12 checkpoints: no problems\n", "")
     assert said.json("verify") == (Exit.OK, {"ok": True, "threads": 4, "checkpoints": 12, "problems": []})
 
 
@@ -104,7 +104,7 @@ def test_backup_copies_and_checks(store: Path, said: Said) -> None:
     target = store.parent / "copy.db"
     code, out, _ = said("backup", str(target))
     assert code == Exit.OK
-    assert out == f"{target}: {target.stat().st_size} bytes, 4 threads, checked\n"
+    assert out == f"{target}: {target.stat().st_size} bytes, 4 threads, verified\n"
     code, out, err = said("backup", str(target))
     assert (code, out) == (Exit.CONFLICT, "")
     assert "there is something already" in err
@@ -216,9 +216,9 @@ def test_rekey(tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch) -> N
     monkeypatch.setenv("HOLDFAST_KEY", f"one:{ONE}")
     with holdfast.open(path, durability="off") as hf:
         hf.thread("t").save({"n": 1})
-    assert said("rekey", "--store", path) == (Exit.OK, "every key is wrapped by the current one\n", "")
+    assert said("rekey", "--store", path) == (Exit.OK, "all keys already use the current key\n", "")
     monkeypatch.setenv("HOLDFAST_KEY", f"two:{TWO},one:{ONE}")
-    assert said("rekey", "--store", path) == (Exit.OK, "3 keys wrapped anew\n", "")
+    assert said("rekey", "--store", path) == (Exit.OK, "3 keys rewrapped\n", "")
     monkeypatch.setenv("HOLDFAST_KEY", f"two:{TWO}")
     assert said.json("rekey", "--store", path) == (Exit.OK, {"rewrapped": 0})
     assert said("verify", "--store", path)[0] == Exit.OK
@@ -267,6 +267,6 @@ def test_backup_of_a_database_names_the_tool_for_it(tmp_path: Path, said: Said) 
     assert (code, out) == (Exit.USAGE, "")
     assert "pg_dump" in err
     assert not list(tmp_path.glob("copy*"))
-    assert said("verify", *words) == (Exit.OK, "1 thread, 1 checkpoint: nothing is wrong\n", "")
+    assert said("verify", *words) == (Exit.OK, "1 thread, 1 checkpoint: no problems\n", "")
     assert said("repair", str(tmp_path / "copy.db"), *words)[0] == Exit.OK
     assert said("verify", "--store", str(tmp_path / "copy.db"))[0] == Exit.OK

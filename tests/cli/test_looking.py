@@ -14,6 +14,7 @@ from holdfast.cli.exits import Exit
 from tests.cli import looked
 from tests.cli.conftest import Folder
 from tests.cli.looked import VERBS, Say, golden
+from tests.covers import covers
 from tests.looking.test_commands import words as parted
 
 say = looked.say  # fixtures are found by where they stand
@@ -70,17 +71,17 @@ def test_threads_by_status_prefix_and_age(say: Say) -> None:
 def test_a_page_of_threads_says_how_to_go_on(say: Say) -> None:
     code, out, err = say("threads", "--limit", "2")
     assert (code, len(out.splitlines())) == (0, 3)
-    assert re.fullmatch(r"there are more: --after \$'evil \\x1b.*', or --limit 0 for all\n", err)
+    assert re.fullmatch(r"more threads follow: pass --after \$'evil \\x1b.*', or --limit 0 for all\n", err)
     _, out, err = say("threads", "--after", "notes", "--limit", "0")
     assert [line.split()[0] for line in out.splitlines()] == ["THREAD", "notes-fork", "shop"]
     assert err == ""
-    assert say("threads", "zzz") == (0, "", "no such threads\n")
+    assert say("threads", "zzz") == (0, "", "no matching threads\n")
     paged: list[str] = []
     given: tuple[str, ...] = ()
     for _ in range(6):
         _, out, err = say("threads", "--sort", "newest", "--limit", "1", *given)
         paged.append(out.splitlines()[1].split()[0])
-        told = re.match(r"there are more: (--after.*), or", err)
+        told = re.match(r"more threads follow: pass (--after.*), or", err)
         given = tuple(parted(told[1])) if told is not None else ()
     assert given == ()
     assert sorted(paged) == ["done", "evil", "invoice", "notes", "notes-fork", "shop"]
@@ -100,7 +101,7 @@ def test_log(say: Say) -> None:
     assert golden(out) == "@ 00000001  step 2  1m ago  [good]  fork  4 B\n  forked from notes@ID-00000002\n"
     _, out, err = say("log", "notes@good", "--limit", "1")
     assert out.startswith("* 00000002")
-    assert err == "there are more: 4 checkpoints in all; --limit 0 shows them\n"
+    assert err == "4 checkpoints in all; --limit 0 shows all\n"
 
 
 def test_log_with_calls(say: Say) -> None:
@@ -135,13 +136,11 @@ def test_log_marks_crashes_and_resumes(folder: Folder) -> None:
     words = ("worker", "app:handlers", "--store", "agent.db", "--until-idle")
     assert folder.run(*words)[0] != 0
     code, out, _ = folder.run("log", "t", "--store", "agent.db", COLUMNS="80")
-    assert (code, out.splitlines()[0]) == (0, "! interrupted: its process is gone")
+    assert (code, out.splitlines()[0]) == (0, "! interrupted: its process died")
     assert folder.run(*words)[0] == 0
     code, out, _ = folder.run("log", "t", "--store", "agent.db", COLUMNS="80")
     assert code == 0
-    assert re.search(
-        r"^\| ! the process was gone; resumed \S+ ago, 1 call answered from the journal$", out, re.MULTILINE
-    )
+    assert re.search(r"^\| ! the process died; resumed \S+ ago, 1 call replayed$", out, re.MULTILINE)
 
 
 def test_log_says_how_many_resumes_it_cannot_mark(say: Say, store: Path) -> None:
@@ -151,7 +150,7 @@ def test_log_says_how_many_resumes_it_cannot_mark(say: Say, store: Path) -> None
                 pass
     code, out, err = say("log", "often")
     assert (code, out.count("! idle; resumed ")) == (0, 24)
-    assert err == "5 of 29 resumes are not marked: only the newest are kept\n"
+    assert err == "5 of 29 resumes are not shown: only the newest are stored\n"
 
 
 def test_show_a_chat(say: Say) -> None:
@@ -163,7 +162,7 @@ def test_show_a_chat(say: Say) -> None:
         "  MOMENT (1m ago), 140 B, step\n"
         "  in doubt: post, call 5; `holdfast settle` decides\n"
         "  agent clerk\n"
-        "  resume: goes on after step 1; 2 calls answered from the journal; 1 needs somebody's answer first\n"
+        "  recovery: resumes after step 1; 2 calls replayed; 1 decision needed first\n"
         "    holdfast settle shop 5 --happened RESULT\n"
         "    holdfast settle shop 5 --not-done\n"
         "    holdfast settle shop 5 --give-up\n"
@@ -178,7 +177,7 @@ def test_show_a_chat(say: Say) -> None:
         "\n"
     ), out
     _, out, _ = say("show", "shop", "--last", "1")
-    assert "… 2 messages before; --last 0 shows all" in out
+    assert "… 2 earlier messages; --last 0 shows all" in out
 
 
 def test_show_a_tree_and_raw(say: Say) -> None:
@@ -192,7 +191,7 @@ def test_show_a_tree_and_raw(say: Say) -> None:
 
 def test_show_says_that_there_are_no_messages(say: Say) -> None:
     _, out, err = say("show", "notes", "--chat")
-    assert err == "there are no messages in this state\n"
+    assert err == "this state has no messages\n"
     assert out.endswith('text: "new"\n')
 
 
@@ -200,12 +199,12 @@ def test_diff(say: Say) -> None:
     assert say("diff", "notes@1", "@-1") == (0, '~ $.n  0 → 10\n+ $.text  "new"\n', "")
     assert say("diff", "notes") == (0, '~ $.n  1 → 10\n+ $.text  "new"\n', "")
     assert say("diff", "notes", "notes-fork") == (0, '- $.text  "new"\n~ $.n  10 → 1\n', "")
-    assert say("diff", "notes", "notes") == (0, "", "nothing differs\n")
-    assert say("diff", "notes-fork") == (0, "", "nothing differs\n")  # from what it was forked from
+    assert say("diff", "notes", "notes") == (0, "", "no differences\n")
+    assert say("diff", "notes-fork") == (0, "", "no differences\n")  # from what it was forked from
     code, _, err = say("diff", "notes@1")
     assert (code, err) == (
         3,
-        "holdfast diff: 'notes@1' is the first checkpoint of its thread; name another to compare it with\n",
+        "holdfast diff: 'notes@1' is the first checkpoint of its thread; name a second one to compare it with\n",
     )
 
 
@@ -225,7 +224,7 @@ def test_effects(say: Say) -> None:
     assert say("effects", "shop@0", "--json")[1].endswith('"effects": []\n}\n')
     _, out, _ = say("effects", "shop", "--after", "1", "--limit", "2")
     assert [line.split()[0] for line in out.splitlines()] == ["NO", "2", "3"]
-    assert say("effects", "notes") == (0, "", "no calls were recorded\n")
+    assert say("effects", "notes") == (0, "", "no recorded calls\n")
     assert say("effects", "invoice", "--in-doubt") == (0, "", "no calls in doubt\n")
 
 
@@ -244,11 +243,12 @@ def test_waiting(say: Say) -> None:
     )
     code, out, _ = say("waiting", "approve")
     assert (code, out.splitlines()[0]) == (0, "invoice  asks approve  1m ago")
-    assert say("waiting", "nothing") == (0, "", "nothing waits for an answer\n")
+    assert say("waiting", "nothing") == (0, "", "no open questions or calls in doubt\n")
 
 
+@covers("continuum/SessionRecovery.render_interrupted")
 def test_interrupted(say: Say, folder: Folder) -> None:
-    assert say("interrupted") == (0, "", "nothing is interrupted\n")
+    assert say("interrupted") == (0, "", "no interrupted runs\n")
     folder.write(
         "app.py",
         "import os, signal\n"
@@ -262,7 +262,7 @@ def test_interrupted(say: Say, folder: Folder) -> None:
     for words in ((), ("--tools", "app:tools")):
         code, out, _ = folder.run("interrupted", "--store", "agent.db", *words)
         assert code == Exit.IN_DOUBT
-        assert "goes on after step 0; 1 needs somebody's answer first" in out
+        assert "resumes after step 0; 1 decision needed first" in out
         address = f" --store {folder.store}\n"
         assert f"holdfast settle t 1 --happened RESULT{address}" in out
         assert f"holdfast settle t 1 --not-done{address}" in out
@@ -270,7 +270,7 @@ def test_interrupted(say: Say, folder: Folder) -> None:
 
 
 def test_stuck(say: Say) -> None:
-    assert say("stuck") == (0, "", "nothing is stuck\n")
+    assert say("stuck") == (0, "", "no stuck runs\n")
     code, out, _ = say("stuck", "--older", "0s")
     assert code == 0
     assert "shop  waiting, for 1m\n  in doubt: post, call 5; `holdfast settle` decides\n" in out
@@ -280,9 +280,7 @@ def test_stats(say: Say, store: Path) -> None:
     code, out, _ = say("stats")
     assert code == 0
     assert "threads      6\ncheckpoints  11\n" in out
-    assert (
-        "\nthreads by the status of their last save; `holdfast threads` tells how their runs stand:\n  completed" in out
-    )
+    assert "\nthreads by status of their last save (`holdfast threads` shows the status of runs):\n  completed" in out
     _, out, _ = say("stats", "notes")
     assert out.startswith("threads      1\ncheckpoints  4\n")
     assert "stored" not in out
@@ -349,4 +347,4 @@ def test_watch_follows_a_thread_that_has_no_run(folder: Folder) -> None:
 def test_every_verb_writes_json(say: Say, words: tuple[str, ...]) -> None:
     _, out, err = say(*words, "--json")
     assert type(json.loads(out)) is dict
-    assert err in ("", "nothing is interrupted\n", "nothing is stuck\n")
+    assert err in ("", "no interrupted runs\n", "no stuck runs\n")

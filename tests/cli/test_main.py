@@ -33,7 +33,7 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
     for words in (["--help"], ["-h"], ["help"]):
         assert main(words) == 0
         out, err = capsys.readouterr()
-        assert out.startswith("usage: holdfast VERB")
+        assert out.startswith("usage: holdfast COMMAND")
         width = max(map(len, VERBS))
         assert all(f"  {name:{width}}  {verb.summary}\n" in out for name, verb in VERBS.items())
         assert "exit codes: 0 ok, 1 error, 2 usage" in out
@@ -97,18 +97,18 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "holdfast: a verb is missing; there is worker"),
-        (("wroker",), "holdfast: there is no verb 'wroker'; did you mean 'worker'?"),
-        (("xyz",), "holdfast: there is no verb 'xyz'; there is worker"),
-        (("--store", "a.db", "worker"), "holdfast: the verb comes first, options after it: holdfast VERB --store …"),
+        ((), "holdfast: no command given; commands: worker"),
+        (("wroker",), "holdfast: unknown command 'wroker'; did you mean 'worker'?"),
+        (("xyz",), "holdfast: unknown command 'xyz'; commands: worker"),
+        (("--store", "a.db", "worker"), "holdfast: the command comes before its options: holdfast COMMAND --store …"),
         (("worker",), "holdfast worker: the following arguments are required: APP; see holdfast worker --help"),
         (
             ("worker", "app:handlers", "--concurency=3"),
-            "holdfast worker: '--concurency' is not an argument of this verb; did you mean '--concurrency'?",
+            "holdfast worker: unknown argument '--concurency'; did you mean '--concurrency'?",
         ),
-        (("worker", "app:handlers", "more"), "holdfast worker: 'more' is not an argument of this verb; see"),
+        (("worker", "app:handlers", "more"), "holdfast worker: unknown argument 'more'; see"),
         (("worker", "app:handlers", "--lease"), "holdfast worker: --lease: expected one argument"),
-        (("worker", "app:handlers", "--until"), "holdfast worker: '--until' is not an argument of this verb"),
+        (("worker", "app:handlers", "--until"), "holdfast worker: unknown argument '--until'"),
         (
             ("worker", "app:handlers", "--concurrency", "many"),
             "holdfast worker: --concurrency: 'many' is not a whole number, 1 or more",
@@ -121,11 +121,11 @@ def test_the_words_of_the_process_are_the_default(monkeypatch: pytest.MonkeyPatc
         (("worker", "app:handlers", "--lease", "0"), "holdfast worker: --lease: '0': lease must be seconds, from 0.05"),
         (
             ("worker", "app:handlers", "--store", "mysql://me:secret@host/db"),
-            "holdfast worker: no store for mysql: addresses",
+            "holdfast worker: there is no store for mysql: URLs",
         ),
-        (("worker", "app:handlers", "--store", "memory:"), 'holdfast worker: a store "memory:" ends with its process'),
+        (("worker", "app:handlers", "--store", "memory:"), 'holdfast worker: a "memory:" store ends with its process'),
         (("worker", "app:handlers", "--store", ""), "holdfast worker: a store is named by a path"),
-        (("worker", "app:handlers", "--namespace", ""), "holdfast worker: a namespace is a text that is not empty"),
+        (("worker", "app:handlers", "--namespace", ""), "holdfast worker: a namespace must be a non-empty string"),
     ],
 )
 def test_what_cannot_be_meant_is_refused(folder: Folder, words: tuple[str, ...], message: str) -> None:

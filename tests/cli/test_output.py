@@ -50,7 +50,7 @@ def test_a_full_disk_is_an_error(words: tuple[str, ...]) -> None:
     finally:
         os.close(full)
     assert code == Exit.ERROR
-    assert said.endswith("stdout takes no more (No space left on device)\n")
+    assert said.endswith("cannot write to stdout (No space left on device); the output is incomplete\n")
     assert said.count("\n") == 1
 
 
@@ -90,7 +90,7 @@ def test_what_was_closed_before_it_began(line: str, code: Exit) -> None:
     assert done.returncode == code
     assert "Traceback" not in done.stderr
     if ">&- 2" not in line and code == Exit.ERROR:
-        assert done.stderr.endswith("stdout is closed, so nothing can be written to it\n")
+        assert done.stderr.endswith("stdout is closed; nothing was written\n")
 
 
 @pytest.mark.parametrize("verb", ["prune", "fork", "label", "rewind", "tag"])
@@ -106,4 +106,4 @@ def test_what_the_encoding_does_not_have_is_escaped(store: Path, monkeypatch: py
         written = io.BytesIO()
         monkeypatch.setattr(sys, "stdout", io.TextIOWrapper(written, encoding=encoding, write_through=True))
         assert main(["backup", str(store.with_name(name))]) == Exit.OK
-        assert b"4 threads, checked" in written.getvalue()
+        assert b"4 threads, verified" in written.getvalue()

@@ -91,7 +91,7 @@ def asking(path: Path) -> None:
 def test_fork(store: Path, said: Said) -> None:
     code, out, err = said("fork", "notes@two", "other")
     assert (code, err) == (Exit.OK, "")
-    assert out.startswith("'other' begins at ")
+    assert out.startswith("'other' forked from ")
     assert out.endswith("(step 2, 'two') of 'notes'\n")
     assert state_of(store, "other") == {"n": 2}
     code, made = said.json("fork", "notes", "third")
@@ -156,7 +156,7 @@ def test_a_thread_that_is_not_there_is_not_found_and_another_is_suggested(
 def test_rewind(store: Path, said: Said) -> None:
     code, out, _ = said("rewind", "notes@-2")
     assert code == Exit.OK
-    assert out.startswith("'notes' goes on from ")
+    assert out.startswith("'notes' rewound to ")
     assert state_of(store, "notes") == {"n": 2}
     code, made = said.json("rewind", "notes@1")
     assert (code, made["done"], made["step"], made["passed"]) == (Exit.OK, True, 1, [])
@@ -218,10 +218,10 @@ def test_answer(store: Path, said: Said) -> None:
     asking(store)
     code, err = said.refused("answer", "asks", "ok?", "yes")
     assert code == Exit.USAGE
-    assert "for a text write '\"yes\"'" in err
+    assert "write a string as '\"yes\"'" in err
     assert said("answer", "asks", "ok?", "yes", "--text", "--by", "ann") == (
         Exit.OK,
-        "'ok?' of 'asks' is answered\n",
+        "answered 'ok?' of 'asks'\n",
         "",
     )
     assert said.json("answer", "asks", "ok?", '"yes"') == (Exit.OK, {"thread": "asks", "name": "ok?", "by": None})
@@ -260,7 +260,7 @@ def test_cancel(store: Path, said: Said) -> None:
 
 
 def test_submit(store: Path, said: Said) -> None:
-    assert said("submit", "h", "new", "--start", '{"n": 1}') == (Exit.OK, "'new' is queued, for 'h'\n", "")
+    assert said("submit", "h", "new", "--start", '{"n": 1}') == (Exit.OK, "'new' is queued for handler 'h'\n", "")
     Path("start.json").write_text('{"n": 1}')
     told = {"thread": "new", "handler": "h", "status": "queued"}
     assert said.json("submit", "h", "new", "--start", "@start.json") == (Exit.OK, told)
@@ -276,7 +276,7 @@ def test_submit(store: Path, said: Said) -> None:
 
 def test_prune_shows_its_plan_first(store: Path, said: Said) -> None:
     words = ("prune", "notes", "--keep-last", "1")
-    plan = "'notes': 1 checkpoint of 3 would go\n"
+    plan = "'notes': 1 of 3 checkpoints to delete\n"
     code, out, err = said(*words)
     assert (code, out) == (Exit.USAGE, plan)
     assert "--yes" in err
@@ -290,7 +290,7 @@ def test_prune_shows_its_plan_first(store: Path, said: Said) -> None:
     assert said(*words, "--yes") == (Exit.OK, f"{plan}1 checkpoint deleted in 1 thread\n", "")
     with opened(store) as hf:
         assert hf.thread("notes").count() == 2
-    assert said("prune", "--all", "--older-than", "2d", "--yes") == (Exit.OK, "there is nothing to prune\n", "")
+    assert said("prune", "--all", "--older-than", "2d", "--yes") == (Exit.OK, "nothing to prune\n", "")
     assert said.json("prune", "--prefix", "no", "--older-than", "2d") == (Exit.OK, {"done": True, "threads": []})
 
 
@@ -311,7 +311,7 @@ def test_drop(store: Path, said: Said) -> None:
     code, out, _ = said("drop", "notes", "asks")
     assert (code, out) == (
         Exit.USAGE,
-        "'notes': 3 checkpoints, running\n'asks': 1 checkpoint, a journal of 1, waiting\n",
+        "'notes': 3 checkpoints, running\n'asks': 1 checkpoint, 1 journal entry, waiting\n",
     )
     code, told = said.json("drop", "notes", "--yes")
     assert (code, told["done"]) == (Exit.OK, True)
@@ -336,7 +336,7 @@ def test_erase(store: Path, said: Said) -> None:
         hf.thread("ann").save({"n": 1}, metadata={"user": "ann"})
     code, out, _ = said("erase", "notes")
     assert code == Exit.USAGE
-    assert out == "'notes' would be erased\nleft: 'fork', a fork; --forks takes it along\n"
+    assert out == "'notes' would be erased\nkept: 'fork', a fork; --forks erases it too\n"
     code, told = said.json("erase", "--metadata", 'user="ann"', "--yes")
     assert (code, told["done"], told["pending"], told["threads"]) == (Exit.OK, True, False, ["ann"])
     assert set(told) == {"done", "pending", "threads", "forks_left", "values_kept", "beyond"}
@@ -362,7 +362,7 @@ def test_somebody_at_a_terminal_is_asked(
     monkeypatch.setattr(sys, "stdin", Terminal(typed))
     monkeypatch.setattr(sys, "stderr", talk)
     assert main(["drop", "notes"]) == Exit.OK
-    assert talk.getvalue().startswith("Go on? [y/N] ")
+    assert talk.getvalue().startswith("Continue? [y/N] ")
     with opened(store) as hf:
         assert (hf.thread("notes").count() == 0) is is_gone
 

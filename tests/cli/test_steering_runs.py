@@ -171,7 +171,7 @@ def test_a_run_that_somebody_holds_ends_with_4(store: Path, app: str, said: Said
         (("all", "note"), Exit.NOT_FOUND, "did you mean 'notes'"),
         (("all", "asks"), Exit.USAGE, "--handler"),
         (("all", "t"), Exit.USAGE, "no handler 'addr'; did you mean 'adder'?"),
-        (("all", "t", "--handler", "shop"), Exit.USAGE, "submitted for 'addr'"),
+        (("all", "t", "--handler", "shop"), Exit.USAGE, "submitted for handler 'addr'"),
         (("al", "t"), Exit.USAGE, "did you mean 'all'?"),
     ],
 )

@@ -132,7 +132,7 @@ def test_what_was_submitted_is_completed(folder: Folder) -> None:
     where = f"store {folder.store}, namespace default"
     assert worker.err.splitlines() == [
         f"holdfast worker: serving shopper from shop:Agents.handlers, 1 at a time; {where}",
-        "holdfast worker: nothing left to take",
+        "holdfast worker: no runs left",
     ]
 
 
@@ -141,7 +141,7 @@ def test_the_store_may_come_from_the_environment_and_the_namespace_from_an_optio
     options = ("--namespace", "other", "--until-idle")
     code, _, err = folder.run("worker", "shop:Agents.handlers", *options, HOLDFAST_STORE="here.db")
     assert (code, (folder.path / "here.db").exists()) == (0, True)
-    assert "store here.db, namespace other (nothing in it yet)" in err
+    assert "store here.db, namespace other (empty)" in err
 
 
 def test_only_the_versions_that_were_asked_for_are_taken(folder: Folder) -> None:
@@ -167,7 +167,7 @@ def test_a_signal_drains(folder: Folder, number: signal.Signals, code: int, hand
         worker.wait_until(lambda: in_a_step(folder, 3))
         worker.send(number)
         assert worker.end() == code, worker.err
-        assert worker.err.splitlines()[-1] == "holdfast worker: stopped; nothing is running any more"
+        assert worker.err.splitlines()[-1] == "holdfast worker: stopped; all runs are released"
         assert "Traceback" not in worker.err
         done = int((folder.path / "step").read_text())
         with hf.run("t") as run:
@@ -181,7 +181,7 @@ def test_the_second_interrupt_does_not_wait_for_the_step(folder: Folder) -> None
         worker = start(folder, "app:handlers")
         worker.wait_until(lambda: in_a_step(folder, 1))
         worker.send(signal.SIGINT)
-        worker.wait_until(lambda: "Ctrl-C again leaves at once" in worker.err)
+        worker.wait_until(lambda: "press Ctrl-C again to stop at once" in worker.err)
         worker.send(signal.SIGINT)
         assert worker.end() == 130
         assert [found.thread for found in hf.interrupted()] == ["t"]
@@ -225,8 +225,8 @@ def test_a_failure_is_told_without_what_was_worked_on(folder: Folder, kind: str)
     assert worker.end() == 0
     [line] = [line for line in worker.err.splitlines() if "failed" in line]
     assert re.fullmatch(
-        r"holdfast worker: h failed on thread 't' \(attempt 1 of 5, tried again later\): "
-        r"ValueError in .*app\.py, line 2; --traceback shows what it says",
+        r"holdfast worker: h failed on thread 't' \(attempt 1 of 5; it will be retried\): "
+        r"ValueError in .*app\.py, line 2; --traceback shows its message",
         line,
     )
     assert "4111" not in worker.err
@@ -239,7 +239,7 @@ def test_a_failure_is_told_in_full_to_whoever_asks(folder: Folder) -> None:
     worker = start(folder, "app:handlers", "--until-idle", "--traceback", "--attempts", "1")
     assert worker.end() == 0
     assert "ValueError: invalid literal for int() with base 10: '4111-1111'\n" in worker.err
-    assert "(attempt 1 of 1, given up)" in worker.err
+    assert "(attempt 1 of 1; the run is given up)" in worker.err
 
 
 def test_a_tool_that_nobody_named_is_told(folder: Folder) -> None:

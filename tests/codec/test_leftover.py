@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.codec.typed import StateType, left_over
+from tests.covers import covers
 
 
 class Role(enum.Enum):
@@ -75,6 +76,7 @@ class Root(pydantic.RootModel[dict[str, Mail]]):
     pass
 
 
+@covers("G6")
 @pytest.mark.parametrize(
     ("kind", "plain", "path"),
     [
@@ -118,6 +120,7 @@ def test_what_has_its_place_and_what_has_a_default_is_taken(kind: Any, plain: An
     assert left_over(plain, StateType(kind).from_plain(plain)) is None
 
 
+@covers("G6")
 def test_an_older_program_does_not_lose_what_a_newer_one_saved(hf: Holdfast) -> None:
     hf.thread("t").save({"subject": "a", "read": True, "note": "keep me"})
     older = hf.thread("t", type=Mail)

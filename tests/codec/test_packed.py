@@ -42,6 +42,7 @@ from holdfast.codec.msgpack import (
 )
 from holdfast.errors import Damaged, Unsupported
 from tests.codec.strategies import identical, values
+from tests.covers import covers
 
 
 class Colour(enum.Enum):
@@ -193,6 +194,7 @@ GOLDEN: list[tuple[Any, str]] = [
 ]
 
 
+@covers("E6", "G2", "G3", "G10")
 @given(values())
 def test_what_is_accepted_comes_back_identical(value: Any) -> None:
     check(value)
@@ -201,6 +203,7 @@ def test_what_is_accepted_comes_back_identical(value: Any) -> None:
     assert encode(decode(data)) == data
 
 
+@covers("G2", "continuum/ChecksumUtils canonical")
 @given(values(), values())
 def test_bytes_are_equal_exactly_when_values_are_identical(left: Any, right: Any) -> None:
     assert (encode(left) == encode(right)) == identical(left, right)
@@ -301,6 +304,7 @@ def test_check_refuses_every_other_type_by_path(value: Any, path: str, wrap: Cal
     assert ("type=" in caught.value.problem) == any(value is typed for typed in TYPED)
 
 
+@covers("G3")
 @pytest.mark.parametrize("value", REFUSED, ids=lambda v: type(v).__name__)
 @pytest.mark.parametrize(("path", "wrap"), WRAPS)
 def test_encoding_refuses_by_path(value: Any, path: str, wrap: Callable[[Any], Any]) -> None:

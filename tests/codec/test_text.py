@@ -19,6 +19,7 @@ from holdfast.codec.jsontext import REFERENCES, TextForm, from_text, from_texts,
 from holdfast.delta.parts import Ext
 from holdfast.errors import Damaged
 from tests.codec.strategies import values
+from tests.covers import covers
 
 READABLE: list[tuple[Any, Any]] = [
     (
@@ -84,6 +85,7 @@ def test_what_has_no_exact_text_is_kept_as_bytes(value: Any) -> None:
     assert from_text(text) == data
 
 
+@covers("C11", "G8")
 @given(values())
 @settings(max_examples=400, deadline=None)
 def test_every_value_comes_back(value: Any) -> None:

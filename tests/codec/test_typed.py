@@ -23,6 +23,7 @@ from holdfast.codec.msgpack import check, decode, encode
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, Unsupported
 from tests.codec.strategies import datetimes, identical, leaves
+from tests.covers import covers
 
 
 class Role(enum.Enum):
@@ -348,6 +349,7 @@ def test_validators_that_change_or_raise_are_refused() -> None:
     assert "s3cret" not in str(caught.value)
 
 
+@covers("cortex/CheckpointError.Serialization")
 @pytest.mark.parametrize(
     ("kind", "plain", "path"),
     [

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.bounds import held_to
 from tests.crash.lab import FULL, POINT, repeated_by
@@ -30,6 +31,7 @@ MAKE: dict[str, Callable[[Path], Rotten]] = {
 }
 
 
+@covers("A10", "continuum/ChecksumUtils.verify_checksum", "continuum/AtomicFileWriter.with_verify")
 @pytest.mark.parametrize("share", range(SHARES))
 @pytest.mark.parametrize("kind", list(MAKE))
 def test_a_load_is_equal_or_raises(tmp_path: Path, kind: str, share: int) -> None:

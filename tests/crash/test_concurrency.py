@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.errors import LeaseHeld
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.lab import FULL
 from tests.crash.nursery import Child, Nursery
@@ -49,6 +50,7 @@ def nursery() -> Iterator[Nursery]:
 # -- processes ---------------------------------------------------------------------------------------------------------
 
 
+@covers("A15", "D1")
 @pytest.mark.parametrize("seed", range(RACES))
 def test_saving_forking_pruning_and_merging_at_once(nursery: Nursery, shared: str, tmp_path: Path, seed: int) -> None:
     holdfast.open(shared, durability="off").close()
@@ -148,6 +150,8 @@ def _forked(hf: Holdfast, name: str) -> int:
 # -- threads -----------------------------------------------------------------------------------------------------------
 
 
+@covers("smooth/SqliteCheckpointStore.concurrent_saves", "smooth/CheckpointStore.list.states")
+@covers("smooth/CheckpointStore.list.agent")
 def test_two_hundred_threads_on_one_handle(hf: Holdfast) -> None:
     failures: list[BaseException] = []
     begin = threading.Barrier(THREADS)
@@ -190,6 +194,8 @@ def wall(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     return now
 
 
+@covers("B1", "B2", "B3", "ares/CheckpointManager.load_latest", "smooth/CheckpointStore.load_latest")
+@covers("cortex/CheckpointStore.load_latest", "cortex/CheckpointManager.load_latest")
 def test_the_order_is_that_of_the_saves_whatever_the_clock_says(hf: Holdfast, wall: list[int]) -> None:
     thread = hf.thread("t")
     for n, jump in enumerate([0, 24 * HOUR, -48 * HOUR, 0, 0, -1, HOUR, 0]):
@@ -212,6 +218,7 @@ def test_the_order_is_that_of_the_saves_whatever_the_clock_says(hf: Holdfast, wa
     assert hf.verify().ok
 
 
+@covers("B3")
 @pytest.mark.parametrize("jump", [-24 * HOUR, 24 * HOUR])
 def test_a_lease_does_not_end_because_the_wall_clock_jumps(hf: Holdfast, wall: list[int], jump: int) -> None:
     with hf.run("t", start={"n": 0}, lease=30) as run:
@@ -255,6 +262,7 @@ class CancelledAt:
                 step = lambda: steps.throw(asyncio.CancelledError())  # noqa: E731
 
 
+@covers("A16")
 def test_cancelled_at_every_await_a_thread_goes_on(hf: Holdfast) -> None:
     """At the first await, the second, the third …: what was called before is there, whole; what comes next works."""
 

@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, Lab, opened_lab, repeated_by, spread
 from tests.crash.tracing import READING, WRITING, Fault
@@ -63,6 +64,7 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
+@covers("A8", "A18", "ares/io::Error")
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 def test_calls_that_fail(lab: Lab, kind: Kind, fault: str) -> None:
@@ -108,6 +110,7 @@ def points(lab: Lab, kind: Kind, kinds: Kinds) -> list[tuple[str, str]]:
     return found if FULL else [found[at] for at in spread(range(len(found)), kinds.share)]
 
 
+@covers("A8")
 @pytest.mark.parametrize("error", ["EIO", "EROFS", "ENOSPC"])
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 def test_a_disk_that_takes_nothing_any_more(lab: Lab, kind: Kind, error: str) -> None:
@@ -131,6 +134,7 @@ def gone_from() -> list[tuple[int, int]]:
     return everything if FULL else [everything[at] for at in (4, 31, 50)]
 
 
+@covers("A8", "A13")
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 def test_files_that_cannot_grow(lab: Lab, kind: Kind) -> None:
     """A real limit: the write that reaches it is cut short, and those after it fail."""

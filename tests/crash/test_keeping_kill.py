@@ -19,6 +19,7 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, Holdfast, HoldfastError, WrongKey, maintenance
 from holdfast.urls import open_plain
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery
@@ -127,6 +128,7 @@ def ground() -> Iterator[Ground]:
         yield Ground(Path(name), nursery)
 
 
+@covers("F7")
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 @pytest.mark.parametrize("verb", ["back_up", "repair"])
 def test_killed_at_every_call(ground: Ground, verb: Verb, kind: Kind) -> None:

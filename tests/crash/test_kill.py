@@ -21,6 +21,7 @@ from typing import Literal, NamedTuple
 import msgspec
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.children import Inspection, Left, Work, write_task
 from tests.crash.model import MIXES, Line
@@ -138,6 +139,10 @@ class Rounds:
         return msgspec.json.decode(child.lines[0], type=list[Line])
 
 
+@covers("A1", "ares/CheckpointManager.load_latest.restart", "smooth/FileCheckpointStore.load_roundtrip")
+@covers("smooth/FileCheckpointStore.save.creates_file", "continuum/AtomicFileWriter.new")
+@covers("continuum/AtomicFileWriter.write_atomic", "continuum/AtomicFileWriter leftovers", "cortex/SledBackend")
+@covers("cortex/SledBackend.flush", "cortex/CheckpointManager.current_step after a restart")
 @pytest.mark.parametrize("half", [1, 2])
 @pytest.mark.parametrize("kind", KINDS)
 def test_nothing_acknowledged_is_lost(nursery: Nursery, tmp_path: Path, kind: str, half: int) -> None:

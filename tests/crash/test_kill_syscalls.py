@@ -12,6 +12,7 @@ from collections.abc import Iterator, Sequence
 
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.lab import FULL, POINT, Lab, opened_lab, repeated_by, spread
 from tests.crash.tracing import WRITING, Fault
@@ -27,6 +28,7 @@ def lab() -> Iterator[Lab]:
         yield lab
 
 
+@covers("A1", "A15", "continuum/AtomicFileWriter.write_atomic")
 @pytest.mark.parametrize(("kind", "scene"), [("sqlite", "verbs"), ("directory", "verbs"), ("sqlite", "migration")])
 def test_killed_at_every_call(lab: Lab, kind: Kind, scene: Scene) -> None:
     killed: Counter[str] = Counter()

@@ -14,6 +14,7 @@ from typing import Literal
 
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.lab import FULL
 from tests.crash.power_disk import Event, Said, Synced
@@ -37,6 +38,7 @@ def lab() -> Iterator[PowerLab]:
         yield lab
 
 
+@covers("A3", "A9")
 @pytest.mark.parametrize(("kind", "scene"), SHARE)
 def test_nothing_acknowledged_is_lost(lab: PowerLab, kind: Kind, scene: Scene) -> None:
     recording = lab.record(kind, Task("", scene))

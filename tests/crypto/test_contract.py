@@ -8,6 +8,7 @@ from holdfast import Cipher
 from holdfast.stores.contract import Store
 from holdfast.testing import StoreContract
 from holdfast.urls import open_store
+from tests.covers import covers
 from tests.shares import EVERY_STORE
 from tests.stores.postgres.server import address_at
 
@@ -21,6 +22,9 @@ class TestEncryptedMemory(StoreContract):
         return open_store("memory:", namespace=namespace, durability="full", cipher=CIPHER)
 
 
+@covers("G1", "cortex/EncryptedCheckpointStoreWrapper", "cortex/EncryptedCheckpointStoreWrapper other verbs")
+@covers("cortex/EncryptedSessionStoreWrapper", "cortex/EncryptedSessionStoreWrapper.list_for_user")
+@covers("cortex/test_encrypted_session_list", "cortex/test_encrypted_session_delete")
 class TestEncryptedSQLite(StoreContract):
     durable = True
 

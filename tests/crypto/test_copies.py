@@ -140,7 +140,7 @@ def test_a_store_in_clear_is_not_copied_into_an_encrypted_one(tmp_path: Path) ->
     opened("sqlite", tmp_path, "new", AES).close()
     with holdfast.open(tmp_path / "clear.db") as clear:
         clear.thread("t").save({"n": 1})
-        with pytest.raises(WrongKey, match="is encrypted, and this one is not"):
+        with pytest.raises(WrongKey, match="is encrypted and this one is not"):
             clear.repair(tmp_path / "new.db")
 
 

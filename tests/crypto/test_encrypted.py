@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Cipher, Damaged, NotEncrypted, Run, WrongKey
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Cells, Span
+from tests.covers import covers
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 CIPHER = Cipher(keys={"2025": OLD}, current="2025")
@@ -132,6 +133,7 @@ def hf(address: str) -> Iterator[holdfast.Holdfast]:
         yield opened
 
 
+@covers("G9", "cortex/EncryptedCheckpointStoreWrapper.inner")
 def test_no_secret_is_on_the_disk(address: str, tmp_path: Path) -> None:
     with holdfast.open(address, cipher=CIPHER) as hf:
         use_everything(hf)
@@ -150,6 +152,8 @@ def test_the_search_finds_what_is_not_encrypted(tmp_path: Path) -> None:
     assert [place for place, secret in SECRETS.items() if secret.encode() not in written] == []
 
 
+@covers("cortex/EncryptedCheckpointStoreWrapper", "cortex/EncryptedCheckpointStoreWrapper.new")
+@covers("cortex/EncryptedSessionStoreWrapper", "cortex/test_encrypted_session_roundtrip")
 def test_all_of_it_comes_back(hf: holdfast.Holdfast, address: str) -> None:
     use_everything(hf)
     with holdfast.open(address, cipher=CIPHER) as again:
@@ -164,6 +168,7 @@ def test_all_of_it_comes_back(hf: holdfast.Holdfast, address: str) -> None:
         assert info["plain"] == SECRETS["agent"]
 
 
+@covers("cortex/EncryptedCheckpointStoreWrapper wrong key")
 @pytest.mark.parametrize(
     "cipher",
     [
@@ -178,6 +183,7 @@ def test_other_keys_do_not_open_it(hf: holdfast.Holdfast, address: str, cipher: 
         holdfast.open(address, cipher=cipher)
 
 
+@covers("cortex/EncryptedSessionStoreWrapper of old data")
 def test_what_is_in_clear_is_refused(address: str) -> None:
     with holdfast.open(address) as clear:
         clear.thread("t").save({"a": 1})
@@ -204,6 +210,7 @@ def test_namespaces_are_encrypted_apart(address: str) -> None:
         assert latest(clear, "t").state == {"a": "clear"}
 
 
+@covers("cortex/EncryptedCheckpointStoreWrapper.encryptor")
 def test_keys_are_rotated_without_rewriting(hf: holdfast.Holdfast, address: str) -> None:
     for n in range(3):
         hf.thread(f"t{n}").save({"n": n})
@@ -237,6 +244,7 @@ def test_both_algorithms_read_each_other(address: str) -> None:
         assert [hf.thread("t").load(ref).state for ref in ("@-1", "@-2")] == [{"a": 2}, {"a": 1}]
 
 
+@covers("H7")
 def test_a_large_value_is_stored_once(address: str, tmp_path: Path) -> None:
     large = random.Random(1).randbytes(9 << 20)
     with holdfast.open(address, cipher=CIPHER) as hf:
@@ -248,6 +256,7 @@ def test_a_large_value_is_stored_once(address: str, tmp_path: Path) -> None:
         assert latest(hf, "b").state == {"x": large}
 
 
+@covers("G9", "cortex/EncryptedCheckpointStoreWrapper associated data")
 def test_records_of_two_threads_are_not_exchanged_unnoticed(
     hf: holdfast.Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -13,6 +13,7 @@ from holdfast import Damaged
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import NO_REFS, Cells, CheckpointRow, Refs, Span, ThreadRow
 from holdfast.testing.contract.build import effect, held
+from tests.covers import covers
 from tests.crypto.forging import CIPHER, Forger, changed, forged, number_of, opened
 
 
@@ -186,6 +187,7 @@ def claimed(row: CheckpointRow, by: bytes) -> CheckpointRow:
 # -- checkpoints -----------------------------------------------------------------------------------------------------
 
 
+@covers("G9")
 @pytest.mark.parametrize("field", ["seq", "id", "step", "move", "digest", "label"])
 def test_every_field_of_a_checkpoint_is_authenticated(address: str, number: int, field: str) -> None:
     with forged(address) as (store, forger):

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 
 from holdfast import Retention, Unsupported
 from tests.codec.strategies import identical, values
+from tests.covers import covers
 from tests.delta.engine import Engine
 
 
@@ -76,6 +77,7 @@ def test_any_value_put_in_place_of_any_other_is_noticed(before: Any, after: Any,
     assert identical(engine.cold_state(), state)
 
 
+@covers("C11", "E6")
 @given(values())
 @settings(max_examples=200, deadline=None)
 def test_any_value_can_be_a_whole_state(value: Any) -> None:
@@ -94,6 +96,7 @@ def test_saving_the_same_state_again_stores_no_cell() -> None:
     assert engine.save(copy.deepcopy(state)).cells == 0
 
 
+@covers("H1")
 def test_appending_stores_what_was_appended_and_extends_one_span() -> None:
     engine = Engine()
     state = chat(10)
@@ -118,6 +121,7 @@ def test_a_message_mutated_in_place_is_stored_anew_alone() -> None:
     assert engine.cold_state() == state
 
 
+@covers("E10")
 def test_summarising_the_head_stores_the_summary_only() -> None:
     engine = Engine()
     state = chat(1_000)
@@ -175,6 +179,7 @@ def test_one_random_edit_per_step_stays_as_large_as_the_edit() -> None:
     assert engine.cold_state() == state
 
 
+@covers("A17")
 def test_a_dict_of_thousands_of_files_with_one_changed_stays_as_large_as_the_change() -> None:
     engine = Engine()
     state: dict[str, Any] = {"files": {f"src/module_{i}.py": f"# file {i}\n" * 12 for i in range(3_000)}}
@@ -229,6 +234,7 @@ def test_a_dict_with_many_fields_is_not_written_whole_for_one_of_them() -> None:
     assert engine.cold_state() == state
 
 
+@covers("E10", "H7")
 @pytest.mark.parametrize(
     "value", ["x" * 50_000, b"\x89PNG" * 20_000, "\ud800" + "y" * 50_000], ids=["text", "bytes", "surrogate"]
 )
@@ -307,6 +313,7 @@ def test_cycles_and_deep_nesting_are_refused() -> None:
     assert engine.cold_state() == state
 
 
+@covers("C8", "F3")
 def test_after_a_rewind_the_abandoned_branch_is_left_alone() -> None:
     engine = Engine()
     state = chat(50)
@@ -366,6 +373,7 @@ def test_a_fork_does_not_take_its_own_cells_for_those_of_its_origin() -> None:
     assert latest.state == state
 
 
+@covers("C11")
 def test_a_message_that_spells_out_a_table_is_not_taken_for_one() -> None:
     engine = Engine()
     state: dict[str, Any] = {"list": [f"item {n} " * 30 for n in range(300)], "said": []}

@@ -135,9 +135,9 @@ def test_an_undisturbed_run_is_found_right(ledger: Ledger) -> None:
         ("acted", "post invoice", "", "post invoice happened 2 times"),
         ("acted", "notify shipped", "", "notify shipped happened 2 times"),
         ("acted", RESERVE, "another key", f"{RESERVE} happened 2 times"),
-        ("called", RESERVE, "", f"{RESERVE} was recorded, and called again"),
-        ("called", "model 2", "", "model 2 was recorded, and called again"),
-        ("called", "charge 0", "", "charge 0 was called, and the script has no such call"),
+        ("called", RESERVE, "", f"{RESERVE} was recorded, but called again"),
+        ("called", "model 2", "", "model 2 was recorded, but called again"),
+        ("called", "charge 0", "", "charge 0 was called, but is not in the script"),
     ],
 )
 def test_what_was_done_twice_is_found(ledger: Ledger, event: Event, call: str, key: str, finding: str) -> None:
@@ -180,7 +180,7 @@ def test_a_call_is_begun_again_only_if_somebody_found_it_not_done(
         less.write(thread_of(ORDER), "looked", CHARGE, text=looked)
     for event in ("called", "acted", "heard"):
         less.write(thread_of(ORDER), event, CHARGE)
-    assert judged(less) == [f"{thread_of(ORDER)}: {CHARGE} was begun again, and nobody had looked"][:findings]
+    assert judged(less) == [f"{thread_of(ORDER)}: {CHARGE} was started again without a check"][:findings]
 
 
 def test_a_run_that_ended_otherwise_is_found(ledger: Ledger) -> None:
@@ -189,7 +189,7 @@ def test_a_run_that_ended_otherwise_is_found(ledger: Ledger) -> None:
     verdict.read_end(ORDER, "completed", result_of(ORDER), task_of(ORDER)["messages"])
     assert verdict.findings == [
         f"{thread_of(ORDER)} is dead",
-        f"{thread_of(ORDER)} is completed with another state or result than its script gives",
+        f"{thread_of(ORDER)} is completed, but its state or result differs from the script",
     ]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.covers import covers
 from tests.examples.shopping import Shopping, shopping
 
 UNDISTURBED = [0, 1, 2, 3]  # the turns that are asked for
@@ -34,6 +35,7 @@ def test_a_run_that_is_completed_asks_for_nothing(shop: Shopping) -> None:
     assert shop.orders == ORDERS
 
 
+@covers("E1")
 def test_each_kill_costs_at_most_the_call_in_flight(shop: Shopping) -> None:
     shop.killed_in_flight(1)
 

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
+from tests.covers import covers
 
 READER = Path(__file__).parent.parent.parent / "examples" / "read_directory.py"
 
@@ -37,6 +38,7 @@ def test_a_long_thread_saved_step_by_step(tmp_path: Path) -> None:
     assert read(tmp_path / "s", "a b", "%54eam") == said
 
 
+@covers("continuum/layout names the newest", "continuum/load without a pointer")
 def test_the_head_after_a_rewind(tmp_path: Path) -> None:
     with holdfast.open(f"dir:{tmp_path}/s") as hf:
         thread = hf.thread("t")
@@ -62,6 +64,7 @@ def test_messages_of_every_size_and_shape(tmp_path: Path) -> None:
     assert read(tmp_path / "s", "t") == said
 
 
+@covers("C11")
 def test_a_dict_with_a_key_like_ours_that_holds_messages(tmp_path: Path) -> None:
     said = [{"$defs": messages(40, 50)}, {"$object": {"$cell": messages(3, 500)}}, *messages(60)]
     with holdfast.open(f"dir:{tmp_path}/s") as hf:

@@ -19,6 +19,7 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.formats import jsonl
 from holdfast.importers import Report, import_from
+from tests.covers import covers
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -85,6 +86,8 @@ def work(hf: Holdfast) -> None:
     hf.thread("rewound").rewind("@1")
 
 
+@covers("ares/serialize_state", "ares/restore_checkpoint", "smooth/Checkpoint.to_bytes", "smooth/Checkpoint.from_bytes")
+@covers("cortex/Checkpoint serialized")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", KINDS)
 def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:
@@ -134,6 +137,7 @@ def test_twice_imports_once(kind: str, tmp_path: Path) -> None:
         assert new.thread("fork").head() == position
 
 
+@covers("cortex/EncryptedSessionStoreWrapper of old data")
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 @pytest.mark.parametrize("other", [None, CIPHER], ids=["to plain", "to encrypted"])
 def test_encrypted_stores(cipher: Any, other: Any, tmp_path: Path) -> None:
@@ -148,6 +152,7 @@ def test_encrypted_stores(cipher: Any, other: Any, tmp_path: Path) -> None:
         assert bring(new, tmp_path, data).ok
 
 
+@covers("G8", "continuum/ChecksumUtils canonical")
 def test_digests_stay_where_nothing_names_another_thread(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf, opened("directory", tmp_path, "new") as new:
         fill(hf)
@@ -192,7 +197,7 @@ def test_cut_off_anywhere_it_goes_on(kind: str, tmp_path: Path) -> None:
         for end in sorted(random.Random(7).sample(range(data.index(b"\n") + 1, len(data)), 12)):
             report = bring(new, tmp_path, data[:end])
             assert not report.ok
-            assert any("before its end" in each.reason for each in report.skipped)
+            assert any("the file is cut off" in each.reason for each in report.skipped)
         assert bring(new, tmp_path, data).ok
         assert (seen(new), runs_of(new)) == whole
         assert new.verify().ok
@@ -268,7 +273,7 @@ def test_a_run_that_somebody_holds_waits_for_a_person(tmp_path: Path) -> None:
         stored = new._session.store.run(row.position.thread)
         assert stored is not None
         assert stored.status == "halted"
-        assert "when it was exported" in (stored.reason or "")
+        assert "at the time of the export" in (stored.reason or "")
         with new.run("t") as run:
             assert run.model(lambda: 2) == 1
 
@@ -279,7 +284,7 @@ def test_another_thread_of_that_name_is_left_alone(tmp_path: Path) -> None:
         new.thread("t").save({"mine": True})
         report = bring(new, tmp_path, export(hf))
         told = {each.thread: each.reason for each in report.skipped}
-        assert "another thread of that name" in told["t"]
+        assert "a different thread with this name exists" in told["t"]
         assert "forked from a thread that was not imported" in told["fork"]
         latest = new.thread("t").latest()
         assert latest is not None
@@ -351,7 +356,7 @@ def test_a_line_that_somebody_wrote_anew_does_not_fit_the_digest(tmp_path: Path)
     lines[at] = b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
     with opened("memory", tmp_path) as new:
         told = {each.thread: each.reason for each in bring(new, tmp_path, b"".join(lines)).skipped}
-        assert "is not what was exported" in told["t"]
+        assert "does not match its digest" in told["t"]
         assert "t" not in {info.name for info in new.threads()}
         assert new.verify().ok
 
@@ -366,13 +371,14 @@ def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
             assert new.verify().ok
 
 
+@covers("ares/restore_checkpoint.empty", "ares/restore_checkpoint.invalid")
 def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
     newer = jsonl.Opening(format=jsonl.FORMAT + 1, id="x", made=0, namespace=jsonl.shown("default"))
     with opened("memory", tmp_path) as new:
         with pytest.raises(NewerFormat, match="newer Holdfast"):
             bring(new, tmp_path, jsonl.written(newer))
         for other in (b"", b"{}\n", b"\x00" * 99, b'{"crc":"00000000","t":"end"}\n'):
-            with pytest.raises(InvalidArgument, match="is no file"):
+            with pytest.raises(InvalidArgument, match="was not written by"):
                 bring(new, tmp_path, other)
         with pytest.raises(NotFound):
             import_from(new, "jsonl", str(tmp_path / "none"))

@@ -21,6 +21,7 @@ from holdfast.stores.contract import Summary
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.threads.branches import named
 from holdfast.threads.metadata import Meta
+from tests.covers import covers
 from tests.threads.wholes import KINDS, address
 
 FORMAT = Path(__file__).resolve().parents[2] / "docs" / "export.md"
@@ -130,6 +131,8 @@ def records(hf: Holdfast) -> dict[str, Any]:
     return found
 
 
+@covers("ares/restore_checkpoint", "ares/test_restore_preserves_all_checkpoint_fields")
+@covers("smooth/FileCheckpointStore.load_roundtrip", "smooth/Checkpoint.from_bytes", "cortex/Checkpoint serialized")
 @pytest.mark.parametrize(("kind", "target"), list(zip(KINDS, (*KINDS[1:], KINDS[0]), strict=True)))
 def test_every_field_comes_back(kind: str, target: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path, "one") as hf, opened(target, tmp_path, "other") as new:

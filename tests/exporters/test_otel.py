@@ -368,7 +368,7 @@ def test_mistakes(memory: Holdfast, tmp_path: Path) -> None:
     with pytest.raises(InvalidArgument, match="not both"):
         export_otel(memory, io.BytesIO(), threads=["notes"], prefix="n")
     export_otel(memory, tmp_path / "out")
-    with pytest.raises(InvalidArgument, match="there already"):
+    with pytest.raises(InvalidArgument, match="already exists; nothing was written"):
         export_otel(memory, tmp_path / "out")
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
 

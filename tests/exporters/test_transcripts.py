@@ -67,7 +67,7 @@ class Page(HTMLParser):
         self.elements.append((tag, dict(attrs)))
         if tag in ("meta", "br"):
             return
-        shows = tag in ("pre", "code", "h1", "li") or dict(attrs).get("class") == "said"
+        shows = tag in ("pre", "code", "h1", "li") or dict(attrs).get("class") == "text"
         self._is_shown.append(shows)
         if shows:
             self.shown.append("")
@@ -131,7 +131,7 @@ def test_a_reference(memory: Holdfast, export: Export) -> None:
     assert "Now I pay." not in exported(export, memory, f"{THREAD}@0")
     left = exported(export, memory, f"{THREAD}@00000002")
     assert "Never mind." in left
-    assert "Called since" not in left, "that is of the head"
+    assert "Open calls" not in left, "that is of the head"
     assert "1 of 2" in left
     assert "Branch 2: checkpoint 3, from checkpoint 1, does not lead here" in left
     assert "second-try" in left
@@ -152,7 +152,7 @@ def test_what_is_known_of_it(memory: Holdfast, export: Export) -> None:
 def test_a_state_without_messages_is_shown_as_it_is(memory: Holdfast, export: Export) -> None:
     memory.thread("t").save({"n": 1, "when": (1, b"\x00")})
     text = exported(export, memory, "t")
-    assert "There are no messages in it." in text
+    assert "The state contains no messages." in text
     assert "$bytes" in text
 
 
@@ -165,7 +165,7 @@ def test_pictures_are_named_and_errors_and_thoughts_told(memory: Holdfast, expor
     messages = [{"role": "user", "content": [image]}, {"role": "assistant", "content": asking}]
     memory.thread("t").save({"messages": [*messages, {"role": "user", "content": [failed]}]})
     text = exported(export, memory, "t")
-    for told in ("[image, image/png, 12 kB]", "Result, an error", "Thought", "Hm."):
+    for told in ("[image, image/png, 12 kB]", "Result (error)", "Thought", "Hm."):
         assert told in text
     assert data not in text
 
@@ -196,8 +196,8 @@ def test_damage_is_marked(tmp_path: Path, export: Export) -> None:
         done = export(hf, out, "t")
     assert not done.ok
     text = out.getvalue().decode()
-    assert "What cannot be read" in text
-    assert "is lost: " in text
+    assert "Unreadable parts" in text
+    assert "cannot be read: " in text
 
 
 @BOTH
@@ -218,7 +218,7 @@ def test_mistakes(memory: Holdfast, export: Export, tmp_path: Path) -> None:
         assert not (tmp_path / "out").exists()
     assert export(memory, tmp_path / "out", "notes").bytes == (tmp_path / "out").stat().st_size
     assert (tmp_path / "out").stat().st_mode & 0o777 == 0o600
-    with pytest.raises(InvalidArgument, match="there already"):
+    with pytest.raises(InvalidArgument, match="already exists; nothing was written"):
         export(memory, tmp_path / "out", "notes")
 
 

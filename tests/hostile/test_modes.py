@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.covers import covers
 from tests.hostile.scene import build
 
 
@@ -27,6 +28,7 @@ def modes(top: Path) -> dict[str, int]:
     return {str(path.relative_to(top)): stat.S_IMODE(path.stat().st_mode) for path in sorted(top.rglob("*"))}
 
 
+@covers("C10")
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
 def test_the_files_of_sqlite_are_their_owners(tmp_path: Path, mask: int) -> None:
     with umask(mask), holdfast.open(tmp_path / "agent.db") as hf:
@@ -37,6 +39,7 @@ def test_the_files_of_sqlite_are_their_owners(tmp_path: Path, mask: int) -> None
     assert set(modes(tmp_path).values()) == {0o600}
 
 
+@covers("C10")
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077])
 def test_the_files_of_a_directory_are_their_owners(tmp_path: Path, mask: int) -> None:
     with umask(mask), holdfast.open(f"dir:{tmp_path}/agents") as hf:

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.errors import HoldfastError, NotFound
+from tests.covers import covers
 from tests.stores.postgres.server import address_at
 
 LARGE = random.Random(2).randbytes(20_000).hex()
@@ -85,6 +86,7 @@ VERBS: dict[str, Callable[[Holdfast, str], Any]] = {
 }
 
 
+@covers("C9")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=8)
 @given(deeds=st.lists(st.tuples(st.sampled_from(sorted(VERBS)), st.sampled_from(NAMES)), min_size=1, max_size=12))
 def test_whatever_one_does_the_other_has_what_it_had(
@@ -110,6 +112,7 @@ def test_after_everything_of_one_is_gone_the_other_has_all_of_its_own(pair: tupl
     assert seen(theirs) == before
 
 
+@covers("C9")
 def test_no_id_of_one_is_found_in_the_other(pair: tuple[Holdfast, Holdfast]) -> None:
     ours, theirs = pair
     for found in theirs.thread("main").history():

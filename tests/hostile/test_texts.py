@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Holdfast
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
+from tests.covers import covers
 from tests.crash.ledger import note
 from tests.hostile.texts import TEXTS
 
@@ -66,6 +67,7 @@ def anywhere(request: pytest.FixtureRequest, url: str, inside: Path) -> str:
 
 
 class TestNamesOfThreads:
+    @covers("C2", "C3", "continuum/SessionId")
     def test_each_is_a_thread_of_its_own(self, anywhere: str, inside: Path) -> None:
         taken: list[str] = []
         with nothing_around(inside), nothing_around(inside.parent), holdfast.open(anywhere, durability="off") as hf:
@@ -82,6 +84,7 @@ class TestNamesOfThreads:
             assert hf.verify().problems == ()
         note("hostile", anywhere.partition(":")[0] if ":" in anywhere else "sqlite", texts=len(TEXTS))
 
+    @covers("C1", "C5")
     @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
     @given(names=st.lists(ANY, min_size=1, max_size=5, unique=True))
     def test_any_text_hits_no_other_thread(self, hf: Holdfast, names: list[str]) -> None:
@@ -114,6 +117,7 @@ class TestNamesOfThreads:
         assert found.state == {"own": "main@-1"}
 
 
+@covers("C11", "F1", "cortex/CheckpointMetadata.new")
 def test_what_is_said_of_a_checkpoint_comes_back(hf: Holdfast) -> None:
     thread = hf.thread("main")
     labels: dict[str, int] = {}
@@ -140,6 +144,7 @@ def test_what_is_said_of_a_checkpoint_comes_back(hf: Holdfast) -> None:
         assert found_one.seq == seq
 
 
+@covers("C5")
 def test_filters_find_what_they_name_and_nothing_else(hf: Holdfast) -> None:
     thread = hf.thread("main")
     thread.save({"n": 1}, label="a label", tags=["a tag"], metadata={"user": "somebody"})

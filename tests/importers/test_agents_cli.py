@@ -41,7 +41,7 @@ def test_a_dry_run_then_the_import_then_nothing_new(folder: Folder, tmp_path: Pa
     code, out, err = folder.run("import", kind, str(source), "--store", str(folder.store))
     assert (code, err) == (0, "")
     assert out.endswith(
-        f"{threads} threads: {checkpoints} checkpoints and 0 writes imported, 0 there already, "
+        f"{threads} threads: {checkpoints} checkpoints and 0 writes imported, 0 already present, "
         f"{checkpoints} read back and compared\n"
     )
 

@@ -133,22 +133,26 @@ def damaged(path: Path, change: Callable[[bytes], bytes]) -> None:
 DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
     (lambda data: data[: len(data) // 2], "it is cut off in the middle"),
     (lambda _: b"", "it is empty"),
-    (lambda data: b"\0" * len(data), "it holds no JSON"),
+    (lambda data: b"\0" * len(data), "it contains no JSON"),
     (lambda data: data.replace(b"Answer", b"\xff\xfe"), "it is not UTF-8"),
-    (lambda data: data.replace(b'"step": 1', b'"step": 1,,'), "it is no JSON"),
-    (lambda data: data.replace(b'"timestamp": 1', b'"x": NaN, "timestamp": 1'), "it holds NaN"),
-    (lambda data: data.replace(b'"timestamp": 1', b'"x": 1e999, "timestamp": 1'), "it holds a number that is too"),
-    (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"9" * 5000 + b', "timestamp": 1'), "it holds a num"),
+    (lambda data: data.replace(b'"step": 1', b'"step": 1,,'), "it is not JSON"),
+    (lambda data: data.replace(b'"timestamp": 1', b'"x": NaN, "timestamp": 1'), "it contains NaN"),
+    (lambda data: data.replace(b'"timestamp": 1', b'"x": 1e999, "timestamp": 1'), "it contains a number that is too"),
+    (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"9" * 5000 + b', "timestamp": 1'), "it contains a num"),
     (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"[" * 200_000 + b', "y": 1'), "it is nested too"),
     (lambda data: data.replace(b'"timestamp": 1', b'"x": ' + b"[" * 300 + b"]" * 300 + b', "y": 1'), "metadata"),
-    (lambda _: b"[1, 2]", "it is no JSON object"),
+    (lambda data: data.replace(b'"step": 1', b'"step": 1, "step": 2'), "it has two members with the same name"),
+    (lambda _: b"[1, 2]", "it is not a JSON object"),
     (lambda _: b"{}", "it has no session_id"),
-    (lambda data: data.replace(b'"step": 1', b'"step": "1"'), "its step is no whole number"),
+    (lambda data: data.replace(b'"step": 1', b'"step": "1"'), "its step is not a whole number"),
     (lambda data: data.replace(b'"step": 1', b'"step": -1'), "step must be a whole number"),
     (lambda data: data.replace(b'"step": 1', b'"step": 18446744073709551615'), "step must be a whole number"),
-    (lambda data: data.replace(b'"sess1-1"', b"17"), "its id is no text"),
-    (lambda data: data.replace(b'"messages": [', b'"messages": 3, "others": ['), "its messages is no list"),
-    (lambda data: data.replace(b'"agent_name": "researcher"', b'"agent_name": ["x"]'), "its agent_name is no text"),
+    (lambda data: data.replace(b'"sess1-1"', b"17"), "its id is not a string"),
+    (lambda data: data.replace(b'"messages": [', b'"messages": 3, "others": ['), "its messages is not a list"),
+    (
+        lambda data: data.replace(b'"agent_name": "researcher"', b'"agent_name": ["x"]'),
+        "its agent_name is not a string",
+    ),
 ]
 
 
@@ -192,15 +196,15 @@ def test_a_session_of_which_nothing_can_be_read(hf: Holdfast, folder: Path) -> N
     [
         (
             b"",
-            "the pointer to its last checkpoint is empty, as a crash leaves it; it is gone on from the last that can",
+            "the pointer to the last checkpoint is empty, as after a crash; the thread resumes from the last",
         ),
-        (b"sess1_7.json", "the pointer to its last checkpoint names no checkpoint of it that is there"),
-        (b"../../../etc/passwd", "the pointer to its last checkpoint names no checkpoint of it that is there"),
-        (b"/etc/passwd", "the pointer to its last checkpoint names no checkpoint of it that is there"),
-        (b"\xff\xff", "the pointer to its last checkpoint names no checkpoint of it that is there"),
-        (b"x" * 10_000, "the pointer to its last checkpoint: it has 10000 bytes, and the limit is 4096"),
-        (b"sess1_1.json", "the pointer names step 1, and step 2 was written after it"),
-        (None, "nothing says which checkpoint was its last; it is gone on from step 2"),
+        (b"sess1_7.json", "the pointer to the last checkpoint names a file that does not exist"),
+        (b"../../../etc/passwd", "the pointer to the last checkpoint names a file that does not exist"),
+        (b"/etc/passwd", "the pointer to the last checkpoint names a file that does not exist"),
+        (b"\xff\xff", "the pointer to the last checkpoint names a file that does not exist"),
+        (b"x" * 10_000, "the pointer to the last checkpoint: it has 10000 bytes, and the limit is 4096"),
+        (b"sess1_1.json", "the pointer names step 1, but step 2 was written later"),
+        (None, "the pointer to the last checkpoint is missing; the thread resumes from step 2"),
     ],
 )
 def test_a_bad_pointer_is_said_and_costs_nothing(
@@ -222,7 +226,7 @@ def test_a_session_that_went_back_is_gone_on_from_there(hf: Holdfast, folder: Pa
     save(folder, checkpoint("sess1", 1, timestamp=BEGUN + 9000, messages=[]))
     report = bring(hf, folder)
     assert report.ok
-    assert whats(report) == ["it was last at step 1; what has a higher step is of an attempt before that"]
+    assert whats(report) == ["the session was last at step 1; higher steps are from an earlier attempt"]
     found = hf.thread("sess1").latest()
     assert found is not None
     assert (found.step, found.state["messages"]) == (1, [])
@@ -234,7 +238,7 @@ def test_a_pointer_without_checkpoints(hf: Holdfast, folder: Path) -> None:
     report = bring(hf, folder)
     assert report.ok
     assert [(finding.thread, finding.what) for finding in report.remarks] == [
-        ("gone", "there is a pointer to its last checkpoint, and no checkpoint")
+        ("gone", "there is a pointer to the last checkpoint, but no checkpoint")
     ]
 
 
@@ -243,7 +247,9 @@ def test_a_file_under_another_name_is_of_the_session_that_it_says(hf: Holdfast, 
     report = bring(hf, folder)
     assert report.ok
     assert steps(hf) == [0, 1, 2]
-    assert "checkpoint sess1-2: it is in file copy_9.json, which is not called by its session and step" in whats(report)
+    assert "checkpoint sess1-2: it is in file copy_9.json, whose name does not match its session and step" in whats(
+        report
+    )
 
 
 def test_two_files_of_one_step(hf: Holdfast, folder: Path) -> None:
@@ -264,9 +270,9 @@ def test_other_files_are_named(hf: Holdfast, folder: Path) -> None:
     assert report.ok
     assert report.threads == 1
     assert [(finding.thread, finding.what) for finding in report.remarks] == [
-        (str(folder), "notes.txt: it is no checkpoint"),
-        (str(folder), "sess1_2.json.tmp: it is no checkpoint"),
-        (str(folder), "user: it is a folder, which was not looked into"),
+        (str(folder), "notes.txt: it is not a checkpoint"),
+        (str(folder), "sess1_2.json.tmp: it is not a checkpoint"),
+        (str(folder), "user: it is a folder, and was not read"),
     ]
 
 
@@ -282,7 +288,7 @@ def test_links_are_not_followed(hf: Holdfast, folder: Path, tmp_path: Path) -> N
     assert [finding.what for finding in report.skipped] == [
         "file sess1_3.json: it is a link, and links are not followed"
     ]
-    assert whats(report) == ["the pointer to its last checkpoint: it is a link, and links are not followed"]
+    assert whats(report) == ["the pointer to the last checkpoint: it is a link, and links are not followed"]
     assert steps(hf) == [0, 1, 2]
 
 
@@ -291,8 +297,8 @@ def test_what_is_no_file_does_not_hold_it_up(hf: Holdfast, folder: Path) -> None
     (folder / "sess1_4.json").mkdir()
     report = bring(hf, folder)
     assert [finding.what for finding in report.skipped] == [
-        "file sess1_3.json: it is no file",
-        "file sess1_4.json: it is no file",
+        "file sess1_3.json: it is not a regular file",
+        "file sess1_4.json: it is not a regular file",
     ]
 
 
@@ -324,7 +330,7 @@ def test_a_time_that_is_none(hf: Holdfast, tmp_path: Path, timestamp: object) ->
     save(tmp_path / "ares", checkpoint("s", 0, timestamp=timestamp))
     report = bring(hf, tmp_path / "ares")
     assert report.ok
-    assert whats(report) == ["checkpoint s-0: it has no time that is one; it has that of the import"]
+    assert whats(report) == ["checkpoint s-0: it has no valid time; the time of the import is used"]
     assert hf.thread("s").load("@0").metadata["$imported"]["rest"] == {"timestamp": timestamp}
 
 
@@ -351,8 +357,8 @@ def test_what_is_no_folder_of_ares(hf: Holdfast, tmp_path: Path) -> None:
     with pytest.raises(NotFound, match="there is no folder"):
         bring(hf, tmp_path / "nowhere")
     (tmp_path / "file").write_text("x")
-    with pytest.raises(InvalidArgument, match="is no folder"):
+    with pytest.raises(InvalidArgument, match="is not a folder"):
         bring(hf, tmp_path / "file")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(InvalidArgument, match="holds no checkpoint of ares"):
+    with pytest.raises(InvalidArgument, match="contains no ares checkpoints"):
         bring(hf, tmp_path / "empty")

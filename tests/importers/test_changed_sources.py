@@ -17,8 +17,8 @@ from holdfast.importers.reading_back import ReadBack
 from tests.importers import ares_source, openai_agents_source, smooth_source
 from tests.importers.test_foreign import BEGUN, bring, record, steps
 
-OTHER = "there is another thread of that name"
-CHANGED = "the source was changed since it was imported"
+OTHER = "a different thread with this name exists"
+CHANGED = "the source has changed since the import"
 
 
 def stored(hf: Holdfast, name: str) -> list[tuple[str, str | None]]:
@@ -47,7 +47,7 @@ def test_nothing_is_added_behind_what_was_changed(hf: Holdfast) -> None:
     given = [record(1), record(2, state={}), record(3), record(4), record(5)]
     for dry_run in (True, False):
         report = bring(hf, *given, dry_run=dry_run)
-        assert [finding.what for finding in report.differing] == ["checkpoint c2: stored otherwise: its state"]
+        assert [finding.what for finding in report.differing] == ["checkpoint c2: differs from the source: its state"]
         assert [finding.item for finding in report.skipped] == ["checkpoint c4", "checkpoint c5"]
         assert all(finding.reason.startswith(CHANGED) for finding in report.skipped)
         assert (report.checkpoints, report.present) == (0, 3)
@@ -115,14 +115,14 @@ def test_a_record_that_can_be_read_only_later_is_remarked(hf: Holdfast) -> None:
     report = bring(hf, record(1), record(2), record(3))
     [remark] = report.remarks
     assert remark.item == "checkpoint c3"
-    assert remark.reason.startswith("what comes before it was not there when it was imported")
+    assert remark.reason.startswith("the checkpoint before it was imported later")
     assert report.ok
 
 
 def test_a_parent_that_can_be_read_only_later_differs(hf: Holdfast) -> None:
     bring(hf, record(1), Unreadable("file 2", "torn"), record(3, parent="c2"))
     report = bring(hf, record(1), record(2), record(3, parent="c2"))
-    assert [finding.what for finding in report.differing] == ["checkpoint c3: stored otherwise: its parent"]
+    assert [finding.what for finding in report.differing] == ["checkpoint c3: differs from the source: its parent"]
 
 
 def test_a_dry_run_says_what_is_too_large(tmp_path: Path) -> None:

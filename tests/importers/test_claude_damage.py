@@ -45,14 +45,14 @@ DEEP = b'{"type":"user","uuid":"user-3","message":{"role":"user","content":' + b
 
 DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "cut off": (lambda line: line[: len(line) // 2], "it is cut off in the middle"),
-    "no json": (lambda line: b"oops " + line, "it is no JSON"),
+    "no json": (lambda line: b"oops " + line, "it is not JSON"),
     "no text": (lambda line: line.replace(b"Another", b"\xff\xfe"), "it is not UTF-8"),
-    "a list": (lambda line: b"[" + line + b"]", "it is no JSON object"),
-    "no message": (lambda line: line.replace(b'"message"', b'"massage"'), "its message is no JSON object"),
+    "a list": (lambda line: b"[" + line + b"]", "it is not a JSON object"),
+    "no message": (lambda line: line.replace(b'"message"', b'"massage"'), "its message is not a JSON object"),
     "no uuid": (lambda line: line.replace(b'"uuid"', b'"guid"'), "it has no uuid"),
     "deep": (lambda _: DEEP, "nested more than 200 deep"),
     "deeper": (lambda _: b"[" * 200_000, "it is nested too deeply"),
-    "NaN": (lambda line: line.replace(b'"external"', b"NaN"), "it holds NaN"),
+    "NaN": (lambda line: line.replace(b'"external"', b"NaN"), "it contains NaN"),
 }
 
 
@@ -145,7 +145,7 @@ def test_a_line_whose_parent_is_missing_stands_behind_the_one_before_it(tmp_path
     report = taken(hf, written(talk, tmp_path))
     assert report.ok
     [remark] = report.remarks
-    assert remark.reason == "its parent nobody is not in the file before it; it stands behind the last"
+    assert remark.reason == "its parent nobody is not in the file before it; it was placed after the previous line"
     assert lineage(hf)["user-3"] == "assistant-2"
 
 
@@ -169,7 +169,7 @@ def test_a_first_line_whose_parent_is_in_no_file_says_that_something_is_missing(
     talk.lines[0]["parentUuid"] = "nobody"
     report = taken(hf, written(talk, tmp_path))
     assert [each.reason for each in report.remarks] == [
-        "its parent nobody is in no file there; what was said before it is missing"
+        "its parent nobody is in no file of the folder; the earlier messages are missing"
     ]
     assert report.checkpoints == 4
 
@@ -210,7 +210,7 @@ def test_a_line_that_is_there_twice_is_taken_once(tmp_path: Path, hf: Holdfast) 
     talk.lines.append(talk.lines[1])
     report = taken(hf, written(talk, tmp_path))
     assert report.ok
-    assert [each.what for each in report.remarks] == ["line 5: the file has it twice; it was taken once"]
+    assert [each.what for each in report.remarks] == ["line 5: the file contains it twice; it was imported once"]
     assert report.checkpoints == 4
 
 
@@ -218,7 +218,7 @@ def test_another_line_of_the_same_uuid_is_skipped(tmp_path: Path, hf: Holdfast) 
     talk = talk_of_birds()
     talk.lines.append({**talk.lines[1], "message": {"role": "assistant", "content": "Forged."}})
     report = taken(hf, written(talk, tmp_path))
-    assert [each.what for each in report.skipped] == ["line 5: there is another line of its uuid before it"]
+    assert [each.what for each in report.skipped] == ["line 5: an earlier line has the same uuid"]
     assert texts(steps(hf)["assistant-2"]) == ["Name a bird.", "Wren."]
 
 
@@ -274,10 +274,10 @@ def test_one_bad_file_does_not_hinder_the_others(tmp_path: Path, hf: Holdfast) -
     report = taken(hf, tmp_path)
 
     assert {each.thread: each.reason for each in report.skipped} == {
-        "broken": "no line of it is one of a session of Claude Code",
-        "other": "no line of it is one of a session of Claude Code",
+        "broken": "no line belongs to a Claude Code session",
+        "other": "no line belongs to a Claude Code session",
         "link": "it is a link, and links are not followed",
-        "pipe": "it is no file",
+        "pipe": "it is not a regular file",
     }
     assert ("empty", "it is empty") in [(each.thread, each.reason) for each in report.remarks]
     assert report.checkpoints == 19
@@ -306,7 +306,7 @@ def test_a_thread_of_that_name_that_came_from_elsewhere_is_left_alone(tmp_path: 
     hf.thread(SESSION).save({"mine": 1})
     report = taken(hf, written(talk_of_birds(), tmp_path))
     [skipped] = report.skipped
-    assert "there is another thread of that name" in skipped.reason
+    assert "a different thread with this name exists" in skipped.reason
     latest = hf.thread(SESSION).latest()
     assert latest is not None
     assert latest.state == {"mine": 1}
@@ -332,5 +332,5 @@ def test_what_is_no_transcript_is_refused(
 
 def test_a_folder_without_transcripts_is_refused(tmp_path: Path, hf: Holdfast) -> None:
     (tmp_path / "notes.txt").touch()
-    with pytest.raises(InvalidArgument, match="holds no transcript"):
+    with pytest.raises(InvalidArgument, match="contains no Claude Code transcripts"):
         taken(hf, tmp_path)

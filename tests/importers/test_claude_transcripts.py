@@ -189,7 +189,7 @@ def test_titles_and_what_else_is_said_of_a_session_are_part_of_its_state(tmp_pat
     assert latest.trigger == "custom-title"
     [remark] = report.remarks
     assert remark.reason == (
-        "lines that are no part of the conversation were left out: 1 file-history-snapshot, 1 progress, 1 system"
+        "lines outside the conversation were left out: 1 file-history-snapshot, 1 progress, 1 system"
     )
 
 
@@ -277,9 +277,7 @@ def test_a_session_that_goes_on_in_another_file_has_what_was_said_before(tmp_pat
 
     assert report.ok
     assert texts(steps(hf, resumed.session)[last]) == ["Name a bird.", "Wren.", "Another.", "Rook."]
-    assert [each.reason for each in report.remarks] == [
-        f"it goes on from session {SESSION}, whose messages are part of it"
-    ]
+    assert [each.reason for each in report.remarks] == [f"it continues session {SESSION}, whose messages are included"]
 
 
 def test_such_a_file_may_begin_with_a_line_that_nobody_spoke(tmp_path: Path, hf: Holdfast) -> None:
@@ -291,7 +289,7 @@ def test_such_a_file_may_begin_with_a_line_that_nobody_spoke(tmp_path: Path, hf:
     [last] = resumed.reply(said("Wren."))
     report = taken(hf, written(resumed, tmp_path))
     assert texts(steps(hf, resumed.session)[last]) == ["Name a bird.", "Wren."]
-    assert f"it goes on from session {SESSION}, whose messages are part of it" in [e.reason for e in report.remarks]
+    assert f"it continues session {SESSION}, whose messages are included" in [e.reason for e in report.remarks]
 
 
 def test_a_rewind_to_the_beginning_of_such_a_file_keeps_what_was_said_before(tmp_path: Path, hf: Holdfast) -> None:

@@ -110,14 +110,16 @@ def test_what_was_changed_is_told_and_taken_by_choice(hf: Holdfast, storage: Pat
     (checkpoints / "latest.json.backup").unlink()
     report = bring(hf, storage)
     [skipped] = report.skipped
-    assert skipped.reason.startswith("its checksum does not fit: it is not what was written. accept_mismatch= or ")
+    assert skipped.reason.startswith(
+        "its checksum does not match: the file was changed after it was written. Use accept_mismatch=True or "
+    )
     assert steps(hf) == [0, 2]
     accepted = bring(hf, storage, accept_mismatch=True)
     assert (accepted.checkpoints, accepted.present, accepted.ok) == (1, 2, True)
     told, late = whats(accepted)
-    problem = "its checksum does not fit: it is not what was written"
-    assert told == f"checkpoint 00000001: {problem}. It was taken all the same"
-    assert late.startswith("checkpoint 00000002: what comes before it was not there when it was imported")
+    problem = "its checksum does not match: the file was changed after it was written"
+    assert told == f"checkpoint 00000001: {problem}. It was imported nevertheless, as accept_mismatch says"
+    assert late.startswith("checkpoint 00000002: the checkpoint before it was imported later")
     taken = hf.thread(S).load("@1")
     assert taken.state["messages"][1]["content"].startswith("Frage 7")
     assert taken.metadata["$imported"]["rest"] == {"checksum": "mismatch"}
@@ -127,7 +129,7 @@ def test_what_was_changed_is_told_and_taken_by_choice(hf: Holdfast, storage: Pat
 @pytest.mark.parametrize(
     ("said", "reason"),
     [
-        ({"_checksum": "0" * 64, "_version": "1.0"}, "its checksum does not fit"),
+        ({"_checksum": "0" * 64, "_version": "1.0"}, "its checksum does not match"),
         ({"_checksum": 7, "_version": "1.0"}, "it has no checksum"),
         ({"_version": "1.0"}, "it has no checksum"),
         ({}, "it has no checksum"),
@@ -148,7 +150,7 @@ def test_a_version_that_is_not_known_is_not_taken(hf: Holdfast, storage: Path, v
     path.write_text(written({**sealed(checkpoint(S, 3)), "_version": version}))
     report = bring(hf, storage, accept_mismatch=True)
     assert [finding.reason for finding in report.skipped] == [
-        "it is of a version of Continuum's format that is not known; 1.0 is"
+        "it has an unknown version of Continuum's format; only 1.0 is supported"
     ]
 
 
@@ -168,7 +170,7 @@ def test_fractions_that_continuum_reads_inexactly_are_said(hf: Holdfast, tmp_pat
     report = bring(hf, tmp_path / "c")
     assert report.ok
     [remark] = report.remarks
-    assert remark.reason.startswith("Continuum itself may say that its checksum does not fit: it reads a fraction ")
+    assert remark.reason.startswith("the checkpoint is intact, but Continuum itself may reject its checksum")
     assert hf.thread(S).load("@0").usage == Usage(total=100, cost=cost)
 
 
@@ -196,7 +198,7 @@ def test_a_backup_stands_in_for_a_file_that_is_torn(hf: Holdfast, storage: Path,
     report = bring(hf, storage)
     assert (report.checkpoints, report.ok) == (3, True)
     assert whats(report) == [
-        f"checkpoint 00000001: file {torn.name}: it is cut off in the middle; it was taken from latest.json.backup"
+        f"checkpoint 00000001: file {torn.name}: it is cut off in the middle; the copy latest.json.backup was used"
     ]
     assert steps(hf) == [0, 1, 2]
     assert bring(hf, storage).present == 3
@@ -206,7 +208,7 @@ def test_and_for_one_that_is_gone(hf: Holdfast, storage: Path, checkpoints: Path
     file_of(checkpoints, 1).unlink()
     report = bring(hf, storage)
     assert (report.checkpoints, report.ok) == (3, True)
-    assert whats(report) == ["checkpoint 00000001: its file is gone; it was taken from latest.json.backup"]
+    assert whats(report) == ["checkpoint 00000001: its file is missing; the copy latest.json.backup was used"]
     assert steps(hf) == [0, 1, 2]
 
 
@@ -217,7 +219,7 @@ def test_a_backup_that_fits_is_better_than_what_does_not(
     edited(file_of(checkpoints, 1), lambda data: data.replace(b"Frage 1", b"Frage 7"))
     report = bring(hf, storage, accept_mismatch=accept_mismatch)
     assert report.ok
-    assert whats(report)[0].endswith("it was taken from latest.json.backup")
+    assert whats(report)[0].endswith("the copy latest.json.backup was used")
     assert hf.thread(S).load("@1").state == {
         name: checkpoint(S, 1)[name] for name in ("messages", "tool_calls_pending", "tool_results")
     }
@@ -245,11 +247,11 @@ def test_a_copy_for_latest_as_on_windows(hf: Holdfast, storage: Path, checkpoint
 @pytest.mark.parametrize(
     ("target", "remark"),
     [
-        (None, "there is none; the newest checkpoint is gone on from"),
-        ("cp_20240501_120900_0badc0de.json", "it names a checkpoint that is gone; the newest one is gone on from"),
-        ("/etc/passwd", "it is a link that leads elsewhere, and was not followed"),
-        ("../../../secret.json", "it is a link that leads elsewhere, and was not followed"),
-        ("cp_20240501_120000_00000000.json", "it does not name the newest checkpoint that can be read"),
+        (None, "the file is missing; the thread resumes from the newest checkpoint"),
+        ("cp_20240501_120900_0badc0de.json", "it names a missing checkpoint; the thread resumes from the newest one"),
+        ("/etc/passwd", "it is a link to another folder, and was not followed"),
+        ("../../../secret.json", "it is a link to another folder, and was not followed"),
+        ("cp_20240501_120000_00000000.json", "it does not name the newest readable checkpoint"),
     ],
 )
 def test_a_latest_that_is_wrong(
@@ -293,7 +295,7 @@ def test_what_killed_writers_leave_is_named(hf: Holdfast, storage: Path, checkpo
     report = bring(hf, storage)
     assert report.ok
     assert whats(report) == [
-        f"file {name}: it is no checkpoint; a writer that was killed leaves such files"
+        f"file {name}: it is not a checkpoint; a killed writer leaves such files"
         for name in (".tmp_5678", ".tmp_latest_1234")
     ]
 
@@ -305,11 +307,11 @@ DAMAGE: list[tuple[Callable[[bytes], bytes], str]] = [
     (lambda data: data[: len(data) // 2], "it is cut off in the middle"),
     (lambda _: b"", "it is empty"),
     (lambda data: data.replace(b"Frage", b"\xff\xfe"), "it is not UTF-8"),
-    (lambda data: data.replace(b'"iteration": 1', b'"iteration": NaN'), "it holds NaN"),
-    (lambda data: data.replace(b'"iteration": 1', b'"iteration": 1e999'), "it holds a number that is too large"),
-    (lambda data: data.replace(b'"iteration": 1', b'"iteration": "1"'), "its checksum does not fit"),
+    (lambda data: data.replace(b'"iteration": 1', b'"iteration": NaN'), "it contains NaN"),
+    (lambda data: data.replace(b'"iteration": 1', b'"iteration": 1e999'), "it contains a number that is too large"),
+    (lambda data: data.replace(b'"iteration": 1', b'"iteration": "1"'), "its checksum does not match"),
     (lambda _: b"[" * 100_000, "it is nested too deeply"),
-    (lambda _: b"[]", "it is no JSON object"),
+    (lambda _: b"[]", "it is not a JSON object"),
 ]
 
 
@@ -385,11 +387,11 @@ def test_a_large_file_is_not_read(hf: Holdfast, storage: Path) -> None:
 def test_what_is_no_folder_of_continuum(hf: Holdfast, storage: Path, checkpoints: Path) -> None:
     with pytest.raises(NotFound, match="there is no folder"):
         bring(hf, storage / "nowhere")
-    with pytest.raises(InvalidArgument, match="is no folder"):
+    with pytest.raises(InvalidArgument, match="is not a folder"):
         bring(hf, file_of(checkpoints, 1))
-    with pytest.raises(InvalidArgument, match="holds no session of Continuum"):
+    with pytest.raises(InvalidArgument, match="contains no Continuum session"):
         bring(hf, storage / S)
-    with pytest.raises(InvalidArgument, match="give the folder that holds the folders of sessions"):
+    with pytest.raises(InvalidArgument, match="give the folder that contains the session folders"):
         bring(hf, checkpoints)
     os.mkdir(storage / "new")
     assert bring(hf, storage).ok

@@ -151,7 +151,7 @@ def test_a_parent_that_is_not_there_is_said(hf: Holdfast) -> None:
     assert report.ok
     assert [finding.what for finding in report.remarks] == [
         "checkpoint c1: its parent gone is not in the source",
-        "checkpoint c2: its parent lost is not in the source; it stands behind the one before it",
+        "checkpoint c2: its parent lost is not in the source; the checkpoint before it was used instead",
     ]
     assert hf.thread("a").load("@2").parent == hf.thread("a").load("@1").id
     assert hf.thread("a").load("@2").metadata["$imported"]["parent"] == "lost"
@@ -188,8 +188,8 @@ def test_an_id_that_is_there_twice(hf: Holdfast) -> None:
     report = bring(hf, record(1), record(1), other, record(2, parent="c1"))
     assert (report.checkpoints, report.checked, report.ok) == (3, 3, True)
     assert [finding.reason for finding in report.remarks] == [
-        "the source has it twice; it was taken once",
-        "the source has another of this id; both were taken",
+        "the source contains it twice; it was imported once",
+        "the source contains another checkpoint with this id; both were imported",
     ]
     again = bring(hf, record(1), record(1), other, record(2, parent="c1"))
     assert (again.checkpoints, again.present, again.ok) == (0, 3, True)
@@ -208,7 +208,7 @@ def test_a_thread_that_is_not_of_this_source_is_left_alone(hf: Holdfast, saved: 
     hf.thread("a").save(saved)
     report = bring(hf, record(1), record(2))
     assert (report.checkpoints, report.ok) == (0, False)
-    assert report.skipped[0].reason.startswith("there is another thread of that name")
+    assert report.skipped[0].reason.startswith("a different thread with this name exists")
     assert hf.thread("a").count() == 1
 
 
@@ -220,7 +220,7 @@ def test_nor_is_one_mixed_that_was_imported_from_elsewhere(hf: Holdfast) -> None
         ([record(8), record(9)], "other"),
     ):
         report = bring(hf, *given, kind=kind)
-        assert report.skipped[0].reason.startswith("there is another thread of that name"), kind
+        assert report.skipped[0].reason.startswith("a different thread with this name exists"), kind
         assert not bring(hf, *given, kind=kind, dry_run=True).ok
         assert steps(hf) == [1, 2]
 
@@ -233,7 +233,7 @@ def test_a_thread_that_went_on_here_is_not_mixed_with_what_is_new(hf: Holdfast) 
     assert bring(hf, record(1), record(2)).ok
     report = bring(hf, record(1), record(2), record(3))
     assert [finding.what for finding in report.skipped] == [
-        "checkpoint c3: the thread has gone on here since it was imported; it is not mixed with it"
+        "checkpoint c3: the thread was continued in this store after the import; nothing was added"
     ]
     assert (report.present, report.checked) == (2, 2)
 
@@ -247,9 +247,12 @@ def test_what_was_changed_in_the_source_differs(hf: Holdfast) -> None:
         record(3, parent="c1"),
     )
     assert [finding.what for finding in report.differing] == [
-        *(f"checkpoint c2: stored otherwise: its {what}" for what in ("state", "label", "status", "usage", "time")),
-        "checkpoint c3: stored otherwise: its metadata",
-        "checkpoint c3: stored otherwise: its parent",
+        *(
+            f"checkpoint c2: differs from the source: its {what}"
+            for what in ("state", "label", "status", "usage", "time")
+        ),
+        "checkpoint c3: differs from the source: its metadata",
+        "checkpoint c3: differs from the source: its parent",
     ]
 
 

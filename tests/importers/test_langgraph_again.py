@@ -191,7 +191,7 @@ def test_a_thread_that_went_on_here_is_left_alone(small: Path, hf: Holdfast) -> 
 
     assert not report.ok
     assert {each.thread for each in report.skipped} == {"chat"}
-    assert all("has gone on here" in each.reason for each in report.skipped)
+    assert all("was continued in this store" in each.reason for each in report.skipped)
     assert {thread: tuples(HoldfastSaver(hf), thread) for thread in before} == before
 
 

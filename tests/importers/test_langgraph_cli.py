@@ -28,12 +28,12 @@ def test_a_file_is_imported_and_again_is_nothing_new(folder: Folder, small: Path
 
     assert (code, err) == (0, "")
     assert out.startswith("3 threads: 16 checkpoints and ")
-    assert out.endswith(" writes imported, 0 there already, 16 read back and compared\n")
+    assert out.endswith(" writes imported, 0 already present, 16 read back and compared\n")
     with folder.open() as hf, sqlite_saver(small) as theirs:
         assert tuples(HoldfastSaver(hf), "chat") == tuples(theirs, "chat")
     code, out, err = folder.run("import", "langgraph-sqlite", str(small), "--store", str(folder.store))
     assert (code, err) == (0, "")
-    assert "0 checkpoints and 0 writes imported, 16 there already, 16 read back" in out
+    assert "0 checkpoints and 0 writes imported, 16 already present, 16 read back" in out
 
 
 def test_a_database_in_postgresql_is_imported(folder: Folder) -> None:
@@ -49,7 +49,7 @@ def test_a_dry_run_leaves_no_store(folder: Folder, small: Path) -> None:
     code, out, err = folder.run("import", "langgraph-sqlite", str(small), "--store", str(folder.store), "--dry-run")
     assert (code, err) == (0, "")
     assert "16 checkpoints and " in out
-    assert out.endswith(" writes would be imported, 0 there already, nothing was stored\n")
+    assert out.endswith(" writes would be imported, 0 already present, nothing was stored\n")
     assert not folder.store.exists()
 
     with folder.open():
@@ -66,7 +66,7 @@ def test_what_was_skipped_is_told_and_is_an_error(folder: Folder, small: Path) -
     assert (code, err) == (1, "")
     [skipped, *remarks, summary] = out.splitlines()
     assert skipped.startswith("skipped: thread 'chat': checkpoint ")
-    assert skipped.endswith("its bytes are no msgpack")
+    assert skipped.endswith("its bytes are not msgpack")
     assert all(line.startswith("remark: thread 'chat'") for line in remarks)
     assert summary.endswith(", 1 skipped, 0 differ")
     assert "\x1b" not in out
@@ -79,19 +79,19 @@ def test_what_differs_is_an_error(folder: Folder, small: Path) -> None:
     assert (code, err) == (1, "")
     told = json.loads(out)
     assert not told["ok"]
-    assert [each["reason"] for each in told["differing"]] == ["stored otherwise: its metadata"]
+    assert [each["reason"] for each in told["differing"]] == ["differs from the source: its metadata"]
     assert (told["threads"], told["checkpoints"], told["present"], told["skipped"]) == (3, 0, 16, [])
 
 
 @pytest.mark.parametrize(
     ("words", "code", "message"),
     [
-        (["langraph-sqlite", "x"], 2, "there is no format 'langraph-sqlite'; did you mean 'langgraph-sqlite'?"),
-        (["csv", "x"], 2, "there is no format 'csv'; there is "),
+        (["langraph-sqlite", "x"], 2, "unknown format 'langraph-sqlite'; did you mean 'langgraph-sqlite'?"),
+        (["csv", "x"], 2, "unknown format 'csv'; formats: "),
         (["langgraph-sqlite", "nowhere.db"], 3, "there is no file nowhere.db"),
-        (["langgraph-sqlite", "notes.txt"], 2, "notes.txt cannot be read as a database of SQLite"),
+        (["langgraph-sqlite", "notes.txt"], 2, "notes.txt cannot be read as a SQLite database"),
         (["langgraph-postgres", "postgresql://u:secret@127.0.0.1:1/x"], 1, "the database to import from cannot be"),
-        (["langgraph-postgres", "secret"], 2, "this is no address of a database"),
+        (["langgraph-postgres", "secret"], 2, "this is not a database URL"),
         (["langgraph-sqlite"], 2, "the following arguments are required: SOURCE"),
         (["langgraph-sqlite", "x", "--dry-rum"], 2, "did you mean '--dry-run'?"),
     ],

@@ -22,21 +22,21 @@ KIND = "langgraph-sqlite"
 THIRD = "(SELECT checkpoint_id FROM checkpoints WHERE thread_id = 'chat' ORDER BY checkpoint_id LIMIT 1 OFFSET 2)"
 
 DAMAGES = {
-    "no msgpack": ("checkpoint = substr(checkpoint, 1, length(checkpoint) / 2)", "its bytes are no msgpack"),
+    "no msgpack": ("checkpoint = substr(checkpoint, 1, length(checkpoint) / 2)", "its bytes are not msgpack"),
     "no bytes": ("checkpoint = NULL", "its bytes are missing"),
-    "no type": ("type = NULL", "it is of type None"),
+    "no type": ("type = NULL", "it has the type None"),
     "no dict": ("checkpoint = x'93010203'", "it is not a dict"),
     "another's content": (
         "checkpoint = (SELECT checkpoint FROM checkpoints c ORDER BY checkpoint_id DESC LIMIT 1)",
-        "its content is of another checkpoint",
+        "its content belongs to another checkpoint",
     ),
-    "bad metadata": ("metadata = '{\"step\": 1'", "its metadata is no JSON"),
+    "bad metadata": ("metadata = '{\"step\": 1'", "its metadata is not JSON"),
     "metadata that is a list": ("metadata = '[1]'", "its metadata is not an object"),
-    "metadata that is no text": ("metadata = x'ff22'", "its metadata is no JSON"),
-    "metadata that is ours": ("metadata = '{\"$langgraph\": 1}'", "metadata has a key $langgraph"),
-    "half a surrogate pair": ('metadata = \'{"a": "\\ud800"}\'', "this text is no Unicode"),
-    "pickle": ("type = 'pickle'", "it is of type 'pickle', and cannot be taken apart without being loaded"),
-    "encrypted": ("type = 'msgpack+aes'", "it is of type 'msgpack+aes'"),
+    "metadata that is not a string": ("metadata = x'ff22'", "its metadata is not JSON"),
+    "metadata that is ours": ("metadata = '{\"$langgraph\": 1}'", "metadata has the key $langgraph, which is reserved"),
+    "half a surrogate pair": ('metadata = \'{"a": "\\ud800"}\'', "this string is not valid Unicode"),
+    "pickle": ("type = 'pickle'", "it has the type 'pickle' and cannot be converted without loading it"),
+    "encrypted": ("type = 'msgpack+aes'", "it has the type 'msgpack+aes'"),
 }
 
 
@@ -66,7 +66,7 @@ def test_a_bad_checkpoint_is_skipped(small: Path, hf: Holdfast, damage: str) -> 
     [
         ("channel_versions", [1], "a table of versions is not a dict"),
         ("channel_versions", {"a": None}, "a version is neither"),
-        ("channel_versions", {1: "x"}, "has a key that is no text"),
+        ("channel_versions", {1: "x"}, "has a key that is not a string"),
         ("versions_seen", {"node": 1}, "a table of versions is not a dict"),
         ("versions_seen", None, "versions_seen is not a dict"),
         ("updated_channels", {"a": 1}, "updated_channels is not a list"),
@@ -97,7 +97,7 @@ def test_a_bad_write_is_skipped_and_its_checkpoint_is_not(small: Path, hf: Holdf
     [skipped] = report.skipped
     assert skipped.item is not None
     assert ", write " in skipped.item
-    assert skipped.reason == "its bytes are no msgpack"
+    assert skipped.reason == "its bytes are not msgpack"
     assert report.differing == ()
     assert report.checked == report.checkpoints
 
@@ -118,7 +118,7 @@ def test_a_thread_without_a_name_is_skipped(small: Path, hf: Holdfast) -> None:
     edit(small, "UPDATE checkpoints SET thread_id = '' WHERE thread_id = 'chat'")
     edit(small, "UPDATE writes SET thread_id = '' WHERE thread_id = 'chat'")
     [skipped] = import_from(hf, KIND, str(small)).skipped
-    assert skipped.reason == "its thread id is empty, or no text"
+    assert skipped.reason == "its thread id is empty or not a string"
 
 
 def test_a_name_that_is_no_text_is_skipped(small: Path, hf: Holdfast) -> None:
@@ -139,8 +139,8 @@ def test_rows_that_are_of_other_types_are_skipped(small: Path, hf: Holdfast) -> 
     report = import_from(hf, KIND, str(small))
 
     assert {each.reason for each in report.skipped} == {
-        "its thread id is empty, or no text",
-        "its place is not as LangGraph writes it",
+        "its thread id is empty or not a string",
+        "its task id, path, index or channel is invalid",
         "it cannot be found by its id",
     }
     assert report.differing == ()
@@ -186,11 +186,11 @@ def test_what_is_stored_otherwise_is_told(small: Path, hf: Holdfast) -> None:
     assert not report.ok
     assert {each.item for each in report.differing} == {f"checkpoint {id}"}
     assert [each.reason for each in report.differing] == [
-        "stored otherwise: its parent",
-        "stored otherwise: its versions",
-        "stored otherwise: its metadata",
-        "stored otherwise: channel messages",
-        "stored otherwise: its writes",
+        "differs from the source: its parent",
+        "differs from the source: its versions",
+        "differs from the source: its metadata",
+        "differs from the source: channel messages",
+        "differs from the source: its writes",
     ]
 
 
@@ -203,13 +203,13 @@ def test_what_is_no_source_is_refused(tmp_path: Path, hf: Holdfast) -> None:
         import_from(hf, KIND, str(tmp_path / "nowhere.db"))
     with pytest.raises(NotFound, match="there is no file"):
         import_from(hf, KIND, str(tmp_path))
-    with pytest.raises(InvalidArgument, match="cannot be read as a database of SQLite"):
+    with pytest.raises(InvalidArgument, match="cannot be read as a SQLite database"):
         import_from(hf, KIND, str(text))
-    with pytest.raises(InvalidArgument, match="is no database of LangGraph's SqliteSaver"):
+    with pytest.raises(InvalidArgument, match="is not a database of LangGraph's SqliteSaver"):
         import_from(hf, KIND, str(other))
-    with pytest.raises(InvalidArgument, match=r"there is no format 'nothing'; there is .*langgraph-sqlite"):
+    with pytest.raises(InvalidArgument, match=r"there is no format 'nothing'; the formats are .*langgraph-sqlite"):
         import_from(hf, "nothing", str(other))
-    with pytest.raises(InvalidArgument, match="only a dry run needs none"):
+    with pytest.raises(InvalidArgument, match="only a dry run works without one"):
         import_from(None, KIND, str(other))
     assert not [*hf.threads()]
 
@@ -217,17 +217,20 @@ def test_what_is_no_source_is_refused(tmp_path: Path, hf: Holdfast) -> None:
 def test_no_postgresql(hf: Holdfast) -> None:
     with pytest.raises(StoreError, match="cannot be reached"):
         import_from(hf, "langgraph-postgres", "postgresql://user:secret@127.0.0.1:1/nothing")
-    with pytest.raises(InvalidArgument, match="this is no address") as caught:
+    with pytest.raises(InvalidArgument, match="this is not a database URL") as caught:
         import_from(hf, "langgraph-postgres", "postgresql://user:secret@127.0.0.1:1/nothing?what=secret")
     assert "secret" not in str(caught.value)
-    with postgres_schema() as url, pytest.raises(InvalidArgument, match="no database of LangGraph's PostgresSaver"):
+    with postgres_schema() as url, pytest.raises(InvalidArgument, match="not a database of LangGraph's PostgresSaver"):
         import_from(hf, "langgraph-postgres", url)
 
 
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ("UPDATE checkpoint_blobs SET blob = '\\xc1' WHERE channel = 'messages'", "channel messages: its bytes are no"),
+        (
+            "UPDATE checkpoint_blobs SET blob = '\\xc1' WHERE channel = 'messages'",
+            "channel messages: its bytes are not msgpack",
+        ),
         (
             "UPDATE checkpoint_blobs SET blob = NULL WHERE channel = 'messages'",
             "channel messages: its bytes are missing",

@@ -128,7 +128,7 @@ def test_json_that_is_none(tmp_path: Path, hf: Holdfast) -> None:
         put_values(theirs, {"a": 1})
     edit(path, "UPDATE checkpoints SET type = 'json', checkpoint = ?", b'{"v": ')
     [skipped] = import_from(hf, "langgraph-sqlite", str(path)).skipped
-    assert skipped.reason == "it is no JSON"
+    assert skipped.reason == "it is not JSON"
 
 
 def test_types_that_nobody_knows_are_kept(tmp_path: Path, hf: Holdfast) -> None:

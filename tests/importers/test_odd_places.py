@@ -16,7 +16,7 @@ from tests.importers import claude_source, continuum_source, openai_agents_sourc
 from tests.importers.sources import edit
 
 LINK = "it is a link, and links are not followed"
-NO_TIME = "it has no time that is one; it has that of the import"
+NO_TIME = "it has no valid time; the time of the import is used"
 
 
 def told(report: Report) -> dict[str | None, str]:
@@ -42,8 +42,8 @@ def test_smooth_files_that_are_in_no_agents_folder(hf: Holdfast, tmp_path: Path)
     (tmp_path / "stray.json").write_text(json.dumps(smooth_source.checkpoints("")[0]))
     (tmp_path / "settings.json").write_text("{}")
     report = import_from(hf, "smooth-file", str(tmp_path))
-    assert [finding.what for finding in report.skipped] == ["file stray.json: it is in no folder of an agent"]
-    assert [finding.what for finding in report.remarks] == ["file settings.json: it is no checkpoint"]
+    assert [finding.what for finding in report.skipped] == ["file stray.json: it is not in the folder of an agent"]
+    assert [finding.what for finding in report.remarks] == ["file settings.json: it is not a checkpoint"]
 
 
 def test_claude_a_project_that_is_a_link(hf: Holdfast, tmp_path: Path) -> None:
@@ -72,12 +72,12 @@ def test_continuum_what_is_no_session(hf: Holdfast, tmp_path: Path) -> None:
     (folder / "cp_20240501_120000_0badc0de.json").write_text("{}")
     report = import_from(hf, "continuum", str(folder))
     assert {finding.item: finding.reason for finding in report.skipped} == {
-        "odd/checkpoints": "it is no folder",
+        "odd/checkpoints": "it is not a folder",
         "dangling/checkpoints": LINK,
     }
     assert {finding.item: finding.reason for finding in report.remarks} == {
         "empty": "it is a folder without checkpoints",
-        "cp_20240501_120000_0badc0de.json": "it is in no session's folder",
+        "cp_20240501_120000_0badc0de.json": "it is not in a session folder",
     }
 
 

@@ -181,9 +181,9 @@ def test_the_file_is_read_while_others_write_and_left_as_it_is(database: Path, h
 
 DAMAGES: dict[str, tuple[object, str]] = {
     "cut off": ('{"role": "us', "it is cut off in the middle"),
-    "no json": ("oops", "it is no JSON"),
-    "a list": ("[]", "it is no JSON object"),
-    "bytes": (b"{}", "its data is no text"),
+    "no json": ("oops", "it is not JSON"),
+    "a list": ("[]", "it is not a JSON object"),
+    "bytes": (b"{}", "its data is not a string"),
     "nested": ('{"a":' + "[" * 300 + "]" * 300 + "}", "nested more than 200 deep"),
     "nested more": ("[" * 100_000, "it is nested too deeply"),
     "too large": ("x" * 300_000, "SQLite cannot read it"),
@@ -263,7 +263,7 @@ def test_a_file_with_damaged_pages_gives_what_can_be_read_or_one_error(tmp_path:
 @pytest.mark.parametrize("sql", ["", "CREATE TABLE agent_messages (id)", "CREATE TABLE agent_sessions (session_id)"])
 def test_what_is_no_database_of_sessions_is_refused(tmp_path: Path, hf: Holdfast, sql: str) -> None:
     edit(tmp_path / "other.db", sql)
-    with pytest.raises(InvalidArgument, match="is no database of the OpenAI Agents SDK's SQLiteSession"):
+    with pytest.raises(InvalidArgument, match="is not a database of the OpenAI Agents SDK's SQLiteSession"):
         taken(hf, tmp_path / "other.db")
     with pytest.raises(NotFound):
         taken(hf, tmp_path / "nowhere.db")

@@ -165,20 +165,23 @@ def test_iterations_that_began_anew_stay_behind_those_before_them(tmp_path: Path
 FILE_DAMAGES: dict[str, tuple[Callable[[bytes], bytes], str]] = {
     "torn": (lambda data: data[: len(data) // 2], "it is cut off in the middle"),
     "empty": (lambda _: b"", "it is empty"),
-    "zeros": (lambda data: bytes(len(data)), "it holds no JSON"),
+    "zeros": (lambda data: bytes(len(data)), "it contains no JSON"),
     "no text": (lambda data: data.replace(b"careful", b"\xff\xfe"), "it is not UTF-8"),
-    "a list": (lambda data: b"[" + data + b"]", "it is no JSON object"),
-    "no conversation": (lambda data: data.replace(b'"conversation"', b'"conversion"'), "its conversation is no JSON"),
+    "a list": (lambda data: b"[" + data + b"]", "it is not a JSON object"),
+    "no conversation": (
+        lambda data: data.replace(b'"conversation"', b'"conversion"'),
+        "its conversation is not a JSON",
+    ),
     "messages that are none": (
         lambda data: data.replace(b'"messages": [', b'"messages": [7, '),
-        "a message of it is no",
+        "one of its messages is not",
     ),
     "no iteration": (lambda data: data.replace(b'"iteration"', b'"alteration"'), "it has no iteration"),
     "an iteration below 0": (
         lambda data: data.replace(b'"iteration": ', b'"iteration": -'),
-        "its iteration is no whole",
+        "its iteration is not a whole",
     ),
-    "another agent": (lambda data: data.replace(b'"agent-1"', b'"agent-9"'), "says that it is of another"),
+    "another agent": (lambda data: data.replace(b'"agent-1"', b'"agent-9"'), "its agent_id names another agent"),
     "no id": (lambda data: data.replace(b'"id": "0', b'"uid": "0'), "it has no id"),
     "deep": (lambda data: data.replace(b": 8000", b": " + b"[" * 300 + b"]" * 300), "nested"),
     "deeper": (lambda _: b"[" * 200_000, "it is nested too deeply"),
@@ -214,7 +217,7 @@ def test_a_time_that_is_none_is_told(tmp_path: Path, hf: Holdfast) -> None:
     report = import_from(hf, "smooth-file", str(tmp_path))
     assert report.ok
     [remark] = report.remarks
-    assert remark.reason == "it has no time that is one; it has that of the import"
+    assert remark.reason == "it has no valid time; the time of the import is used"
     assert len(history(hf)) == 4
 
 
@@ -317,9 +320,9 @@ def test_what_is_still_in_the_journal_is_imported(tmp_path: Path, database: Path
 ROW_DAMAGES = {
     "torn": ("conversation = substr(conversation, 1, 40)", "it is cut off in the middle"),
     "missing": ("conversation = 7", "its conversation is missing"),
-    "a list": ("conversation = x'5b5d'", "its conversation is no JSON object"),
-    "iteration": ("iteration = 'many'", "its iteration is no whole number"),
-    "id": ("id = x'00ff'", "its id is empty, or no text"),
+    "a list": ("conversation = x'5b5d'", "its conversation is not a JSON object"),
+    "iteration": ("iteration = 'many'", "its iteration is not a whole number"),
+    "id": ("id = x'00ff'", "its id is empty or not a string"),
     "nested": ("conversation = replace(hex(zeroblob(100000)), '00', '[')", "it is nested too deeply"),
     "too large": ("conversation = zeroblob(300000)", "SQLite cannot read it"),
 }
@@ -388,10 +391,10 @@ def test_a_file_with_damaged_pages_gives_what_can_be_read_or_one_error(tmp_path:
 )
 def test_what_is_no_database_of_smooths_is_refused(tmp_path: Path, hf: Holdfast, sql: str) -> None:
     edit(tmp_path / "other.db", sql)
-    with pytest.raises(InvalidArgument, match="is no database of Smooth's SqliteCheckpointStore"):
+    with pytest.raises(InvalidArgument, match="is not a database of Smooth's SqliteCheckpointStore"):
         import_from(hf, "smooth-sqlite", str(tmp_path / "other.db"))
     with pytest.raises(NotFound):
         import_from(hf, "smooth-sqlite", str(tmp_path / "nowhere.db"))
     (tmp_path / "notes.txt").write_text("notes " * 1000)
-    with pytest.raises(InvalidArgument, match="cannot be read as a database of SQLite"):
+    with pytest.raises(InvalidArgument, match="cannot be read as a SQLite database"):
         import_from(hf, "smooth-sqlite", str(tmp_path / "notes.txt"))

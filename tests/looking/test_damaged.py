@@ -110,7 +110,7 @@ def test_an_entry_of_the_open_step(asked: Tables) -> None:
         assert "journal entry 1" in plan.lost[0]
         assert not plan.can_resume
         assert plan.summary == plan.why_not
-        assert plan.summary.startswith("its journal is damaged: `holdfast repair`")
+        assert plan.summary.startswith("the journal is damaged; `holdfast repair`")
         sound = recovery(hf, "f")
         assert sound is not None
         assert (sound.can_resume, sound.lost) == (True, ())

@@ -48,7 +48,7 @@ def test_an_interrupted_run(world: World) -> None:
     assert bare(found.command) == "holdfast resume APP shop"
     assert found.lost == ()
     assert found.code == "with hf.run('shop') as run:"
-    assert found.summary == ("goes on after step 2; 2 calls answered from the journal; 1 needs somebody's answer first")
+    assert found.summary == ("resumes after step 2; 2 calls replayed; 1 decision needed first")
 
 
 def test_what_is_said_comes_true(world: World) -> None:
@@ -81,7 +81,7 @@ def test_the_tool_decides_what_is_done_in_doubt(world: World) -> None:
     last = plan(world, "shop", probed).calls[-1]
     assert (last.does, last.why) == (
         "again",
-        "in doubt; its probe is asked whether it happened, and it is called if not",
+        "outcome unknown; the probe checks whether it happened, and it is called if not",
     )
     assert plan(world, "shop").calls[-1].does == "decide"  # nobody knows the tool
 
@@ -110,11 +110,11 @@ def test_a_completed_run_and_one_that_is_held(world: World) -> None:
         work(run, 1)
         run.finish()
     found = plan(world, "done")
-    assert (found.can_resume, found.why_not, found.calls) == (False, "it is completed", ())
+    assert (found.can_resume, found.why_not, found.calls) == (False, "the run is completed", ())
     with world.running("held", start={}):
         found = plan(world, "held")
         assert not found.can_resume
-        assert found.why_not == "it is being run by process 1 on here"
+        assert found.why_not == "held by process 1 on here"
 
 
 def test_version_and_turn_are_in_the_code(world: World) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.looking.references import find, moment_of, split, state_of
+from tests.covers import covers
 from tests.runs.conftest import World
 
 
@@ -58,6 +59,7 @@ def test_an_id_in_full_and_a_moment(saved: World) -> None:
     assert find(hf, f"agent/1@{third.created_at.replace(tzinfo=None).isoformat()}").checkpoint == third
 
 
+@covers("ares/CheckpointError.display")
 @pytest.mark.parametrize(
     ("reference", "message"),
     [
@@ -66,7 +68,7 @@ def test_an_id_in_full_and_a_moment(saved: World) -> None:
         ("agent/1@goood", "thread 'agent/1' has no checkpoint '@goood'; did you mean '@good'?"),
         ("agent/1@99", "thread 'agent/1' has no checkpoint '@99'"),
         ("agent/1@-9", "thread 'agent/1' has no checkpoint '@-9'"),
-        ("agent/1@2001-01-01", "thread 'agent/1' has no checkpoint that is as old as '2001-01-01'"),
+        ("agent/1@2001-01-01", "thread 'agent/1' has no checkpoint from '2001-01-01' or earlier"),
         ("agent/1@ffffffff", "thread 'agent/1' has no checkpoint '@ffffffff'"),
         ("x\x1b[2J", "there is no thread 'x\\x1b[2J'"),
     ],

@@ -152,7 +152,7 @@ def test_where_to_go_on_in_an_order_is_what_a_page_gave(world: World) -> None:
     hf = world.open()
     hf.thread("a:1").save({})
     for odd in ("a", "x:a", "9" * 5000 + ":a", ":"):
-        with pytest.raises(InvalidArgument, match="what the last page"):
+        with pytest.raises(InvalidArgument, match="the `after` of the previous page"):
             threads(hf, order="newest", after=odd)
 
 

@@ -1,6 +1,17 @@
-"""The store whose clock a test moves, and the children that it kills, are those of the tests of runs."""
+"""Fixtures: one store, in SQLite, and the world of the tests of runs."""
 
-from tests.parity.processes import start
-from tests.runs.conftest import nursery, world
+from __future__ import annotations
 
-__all__ = ["nursery", "start", "world"]
+from pathlib import Path
+
+import pytest
+
+from tests.runs.conftest import world
+
+__all__ = ["url", "world"]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    """The address of a store in SQLite."""
+    return str(tmp_path / "agent.db")

@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run
+from tests.covers import covers
 from tests.runs.conftest import Crash, World
 
 UNKNOWN = "unknown"
@@ -85,6 +86,8 @@ def test_an_idempotent_tool_is_called_again_with_the_same_key(world: World, ledg
     assert statuses(world) == ["done"]
 
 
+@covers("E5", "E13", "continuum/ErrorRecovery.set_user_callback", "continuum/ErrorRecovery.new")
+@covers("continuum/ErrorRecovery.execute_with_recovery")
 @pytest.mark.parametrize("declaration", [{}, {"effect": "irreversible"}])
 def test_an_irreversible_tool_is_asked_about(world: World, ledger: Ledger, declaration: Any) -> None:
     tool = declared(ledger, **declaration)
@@ -234,6 +237,7 @@ def test_a_rerun_repeats_the_call_that_was_made(world: World, ledger: Ledger) ->
 # -- live as after a crash --------------------------------------------------------------------------------------------
 
 
+@covers("E13")
 def test_an_irreversible_tool_that_raises_is_in_doubt(world: World, ledger: Ledger) -> None:
     tool = declared(ledger)
     ledger.fault = ConnectionError("lost after the request was sent")
@@ -250,6 +254,7 @@ def test_an_irreversible_tool_that_raises_is_in_doubt(world: World, ledger: Ledg
     assert ledger.entries == ["pay"]
 
 
+@covers("cortex/GraphConfig.node_timeout_ms")
 def test_an_irreversible_tool_that_takes_too_long_is_in_doubt(world: World, ledger: Ledger) -> None:
     end = threading.Event()
 
@@ -349,6 +354,7 @@ def test_not_done_says_that_nothing_happened(world: World, ledger: Ledger) -> No
     assert statuses(world) == ["not_done", "done"]
 
 
+@covers("E13", "continuum/RetryPolicy by category", "continuum/ErrorCategory.from_error_message")
 def test_declared_errors_say_that_nothing_happened(world: World, ledger: Ledger) -> None:
     @holdfast.tool(not_done=(ConnectionRefusedError,))
     def act(error: str) -> str:
@@ -362,6 +368,7 @@ def test_declared_errors_say_that_nothing_happened(world: World, ledger: Ledger)
     assert statuses(world) == ["not_done", "in_doubt"]
 
 
+@covers("continuum/ErrorCategory.Logic")
 def test_arguments_that_do_not_fit_the_tool_are_refused_before_anything_begins(world: World, ledger: Ledger) -> None:
     """Models do send such arguments. Nothing happened, and nobody should have to be asked."""
     tool = keyed(ledger)
@@ -386,6 +393,7 @@ def test_an_idempotent_tool_that_raises_failed_and_may_be_called_again(world: Wo
 # -- retry ------------------------------------------------------------------------------------------------------------
 
 
+@covers("continuum/ErrorRecovery.new", "continuum/ErrorRecovery.execute_with_recovery", "cortex/test_step_with_retries")
 def test_retry_makes_the_call_again_with_the_same_key(world: World) -> None:
     keys: list[str] = []
 
@@ -417,6 +425,7 @@ def test_a_probe_that_always_says_not_done_does_not_call_for_ever(world: World, 
     assert set(statuses(world)) == {"not_done"}
 
 
+@covers("continuum/RetryPolicy.max_retries", "cortex/DurableError.MaxRetriesExceeded")
 def test_retry_ends(world: World) -> None:
     calls: list[int] = []
 
@@ -492,6 +501,7 @@ def waiting(world: World, ledger: Ledger) -> Any:
     return tool
 
 
+@covers("E5", "E13")
 @pytest.mark.parametrize("by", ["record", "number"])
 def test_happened_gives_the_tool_its_result(world: World, ledger: Ledger, waiting: Any, by: str) -> None:
     hf = world.open()
@@ -501,6 +511,7 @@ def test_happened_gives_the_tool_its_result(world: World, ledger: Ledger, waitin
     assert ledger.entries == ["pay"]
 
 
+@covers("E13", "continuum/RecoveryAction.retry")
 @pytest.mark.parametrize("outcome", [NotDone(), NotDone])
 def test_not_done_lets_the_tool_be_called(world: World, ledger: Ledger, waiting: Any, outcome: Any) -> None:
     world.open().settle("t", 1, outcome)
@@ -508,6 +519,7 @@ def test_not_done_lets_the_tool_be_called(world: World, ledger: Ledger, waiting:
         assert run.tool(waiting, {"what": "pay"}, key="k") == "entry 2"
 
 
+@covers("E13", "continuum/RecoveryAction.skip")
 @pytest.mark.parametrize("outcome", [GiveUp(), GiveUp])
 def test_give_up_tells_the_model(world: World, ledger: Ledger, waiting: Any, outcome: Any) -> None:
     world.open().settle("t", 1, outcome)

@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
 from holdfast.runs.journal import again
 from holdfast.stores.contract import Store
+from tests.covers import covers
 from tests.runs.conftest import Crash, World
 
 
@@ -30,6 +31,7 @@ class Flaky:
         return {"id": f"call_{self.calls}"}
 
 
+@covers("continuum/RetryPolicy jitter")
 def test_a_model_call_that_is_retried_is_one_call(world: World) -> None:
     model, charged = Flaky(1), []
 
@@ -239,6 +241,8 @@ class Backwards(Exception):
         return f"code {self.code}"
 
 
+@covers("continuum/ErrorRecovery.with_fallback", "continuum/FallbackStrategy", "continuum/ErrorRecovery.new")
+@covers("cortex/DurableConfig.continue_on_failure", "cortex/test_continue_on_failure", "cortex/StepStatus.Skipped")
 @pytest.mark.parametrize("kind", [Unavailable, ConnectionError, TimeoutError, KeyError, UnicodeError, Backwards])
 @pytest.mark.parametrize("fails", ["model", "read", "idempotent", "declared"])
 def test_a_failure_that_the_program_went_on_from_fails_again(world: World, fails: str, kind: type[Exception]) -> None:
@@ -409,6 +413,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
     assert flood.asked <= 5
 
 
+@covers("cortex/DurableConfig.retry_delay", "continuum/RetryPolicy jitter")
 def test_a_program_that_sleeps_between_tries_gets_to_try_again(world: World) -> None:
     flood = Flood(2)
     hf = world.open()

@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
 from holdfast.runs import claiming, lease
 from holdfast.runs.guards import watch
+from tests.covers import covers
 from tests.runs.conftest import LEASE, World, stop_renewing
 
 Reply = dict[str, Any]
@@ -84,6 +85,7 @@ def hold(world: World, run: Run, seconds: float) -> None:
 # -- budgets --------------------------------------------------------------------------------------------------------
 
 
+@covers("ares/LoopConfig.max_iterations")
 def test_without_guards_nothing_is_halted_and_nothing_is_stored_for_them(world: World) -> None:
     model = Model()
     with world.running("t", start={}, ends="completed") as run:
@@ -94,6 +96,7 @@ def test_without_guards_nothing_is_halted_and_nothing_is_stored_for_them(world: 
     assert {(row.usage, row.held) for row in rows} == {(None, 0)}
 
 
+@covers("ares/LoopConfig.max_iterations", "cortex/GraphConfig.max_iterations", "cortex/graph test_max_iterations_limit")
 def test_a_budget_of_steps(world: World) -> None:
     model = Model()
     reason = halted(world, model, Budget(steps=3))
@@ -118,6 +121,7 @@ def test_a_budget_of_tokens_is_checked_before_the_next_call(world: World) -> Non
     assert reason == "the budget of 250 tokens is spent: 300, 50 over it"
 
 
+@covers("cortex/graph test_cycle_with_limit")
 def test_a_run_that_ends_in_time_is_not_halted(world: World) -> None:
     model = Model(tokens=100)
     with world.running("t", start={}, guards=(Budget(tokens=300, steps=3),), ends="completed") as run:
@@ -356,6 +360,7 @@ def test_streams_are_paid_for_too(world: World, streamed: list[Any]) -> None:
 # -- known again ----------------------------------------------------------------------------------------------------
 
 
+@covers("E2", "E12")
 def test_what_was_spent_is_known_after_a_crash_and_replays_add_nothing(world: World) -> None:
     model = Model(tokens=100)
     guards = [Budget(tokens=350)]
@@ -599,6 +604,7 @@ def said(*texts: Any) -> Callable[[], Any]:
     return lambda: next(replies)
 
 
+@covers("ares/LoopDetector.repeat_threshold", "ares/LoopAction.HaltAgent", "ares/LoopDetector.normalised")
 def test_the_same_answer_again_and_again_is_a_loop(world: World) -> None:
     model = said("I am looking.", "  i am\nLOOKING. ", "else", "I am looking.", "never asked for")
     reason = halted(world, model, LoopGuard(window=10, repeats=3))
@@ -622,6 +628,7 @@ def test_what_differs_each_time_makes_no_other_answer(world: World, one: Any, ot
     assert "the same answer 3 times" in halted(world, said(one, other, one, "too many"), LoopGuard())
 
 
+@covers("ares/LoopDetector.no_loop")
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -664,6 +671,7 @@ def test_the_same_call_again_and_again_is_a_loop(world: World, effect: Any) -> N
     assert reason_of(world) == "a loop: look was called with the same arguments 3 times within the last 6 calls"
 
 
+@covers("ares/LoopDetector.window")
 def test_only_the_last_calls_count(world: World) -> None:
     @holdfast.tool(effect="read")
     def look(at: str) -> str:
@@ -689,6 +697,7 @@ def test_a_call_that_is_retried_is_one_call(world: World) -> None:
         run.tool(send)
 
 
+@covers("ares/LoopState")
 def test_a_loop_is_seen_across_a_crash_and_stays_one(world: World) -> None:
     guards = [LoopGuard()]
     with world.dying("t", start={}, guards=guards) as run:
@@ -733,6 +742,7 @@ def test_what_an_abandoned_branch_did_is_no_loop(world: World) -> None:
 # -- the end --------------------------------------------------------------------------------------------------------
 
 
+@covers("cortex/GraphConfig.max_iterations")
 def test_all_progress_is_kept(world: World) -> None:
     model = Model()
     with world.failing("t", Halted, start={"done": 0}, guards=[Budget(tokens=200)]) as run:
@@ -889,6 +899,7 @@ def test_guards_are_one_of_each_kind(world: World, guards: Any) -> None:
             refused()
 
 
+@covers("ares/LoopDetector.window", "ares/LoopDetector.repeat_threshold")
 def test_guards_are_values() -> None:
     assert LoopGuard() == LoopGuard(window=10, repeats=3)
     assert Budget(steps=3) == Budget(steps=3)

@@ -22,6 +22,7 @@ from typing import Any, get_args
 import msgspec
 import pytest
 
+from tests.covers import covers
 from tests.crash import ledger
 from tests.crash.nursery import Nursery
 from tests.runs.sweep_agent import (
@@ -184,6 +185,7 @@ def needs(layer: Layer) -> None:
         pytest.skip("the SQLite of this interpreter cannot be hooked; the other layer is swept")
 
 
+@covers("A12", "E3", "E5", "ares/crash recovery", "cortex/DurableExecution.run")
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("layer", layers())
@@ -207,6 +209,7 @@ def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, pol
     ledger.note("kill of a run", "sqlite", **{layer: places.total()})
 
 
+@covers("E12")
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
 @pytest.mark.parametrize("policy", ["AfterToolCall", "Never"])
 def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, policy: str) -> None:

@@ -13,11 +13,13 @@ import pytest
 
 import holdfast
 from holdfast import AfterModel, Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
+from tests.covers import covers
 from tests.runs.conftest import World
 
 # -- beginning and ending ---------------------------------------------------------------------------------------------
 
 
+@covers("smooth/Agent.resume_or_new", "cortex/SessionManager.get_or_create_session")
 def test_a_run_starts_once_and_resumes_after(world: World) -> None:
     with world.running("t", start={"n": 0}, agent="a", version="2") as run:
         assert (run.state, run.resumed, run.attempt, run.status, run.result) == ({"n": 0}, False, 1, "running", None)
@@ -29,12 +31,14 @@ def test_a_run_starts_once_and_resumes_after(world: World) -> None:
         assert (run.state, run.resumed, run.attempt, run.status) == ({"n": 1}, True, 1, "running")
 
 
+@covers("cortex/DurableError.ExecutionNotFound")
 def test_without_start_there_must_be_something_to_resume(hf: Holdfast) -> None:
     with pytest.raises(NotFound, match="start="), hf.run("t"):
         pytest.fail("there was nothing to run")
     assert list(hf.threads()) == []
 
 
+@covers("E2")
 def test_a_thread_that_was_saved_by_hand_can_be_run(hf: Holdfast) -> None:
     hf.thread("t").save({"n": 5}, step=7)
     with hf.run("t") as run:
@@ -51,6 +55,10 @@ def test_typed_states_come_back_in_their_type(hf: Holdfast) -> None:
         assert run.state == Reply("b", Mood.CALM)
 
 
+@covers("E8", "E11", "continuum/AgentState.completed", "cortex/DurableExecution.run of a completed one")
+@covers("cortex/DurableError.AlreadyCompleted", "cortex/ExecutionStatus.Completed", "cortex/ExecutionState.is_complete")
+@covers("cortex/ExecutionResult.state", "cortex/ExecutionResult.success", "cortex/ExecutionResult.outputs")
+@covers("cortex/test_execution_state")
 def test_a_completed_run_gives_its_result_and_no_steps(world: World) -> None:
     with world.running("t", ends="completed", start={"n": 0}) as run:
         for _ in run.steps():
@@ -93,6 +101,8 @@ def test_a_block_that_ends_without_an_end_leaves_the_run_idle(world: World) -> N
     worker.run(until_idle=True)
 
 
+@covers("E12", "cortex/test_execution_resume", "cortex/ExecutionState.is_failed", "cortex/ExecutionState.is_complete")
+@covers("cortex/ExecutionStatus.Failed")
 def test_an_exception_keeps_all_progress(world: World) -> None:
     with world.failing("t", ZeroDivisionError, start={"n": 0}) as run:
         for step in run.steps():
@@ -107,6 +117,7 @@ def test_an_exception_keeps_all_progress(world: World) -> None:
         assert run.model(lambda: pytest.fail("paid for twice")) == "reply"
 
 
+@covers("continuum/ErrorCategory.UserInterrupt", "continuum/AgentState.idle")
 @pytest.mark.parametrize("stop", [KeyboardInterrupt, SystemExit, GeneratorExit])
 def test_an_interruption_gives_the_run_back(world: World, stop: type[BaseException]) -> None:
     with world.failing("t", stop, start={}) as run:
@@ -149,6 +160,7 @@ def test_the_handle_may_be_closed_in_a_run(world: World) -> None:
 # -- attempts ---------------------------------------------------------------------------------------------------------
 
 
+@covers("ares/LoopConfig.halt_on_consecutive_failures")
 def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World) -> None:
     for attempt in (1, 2, 3):
         with world.dying("t", start={"n": 0}) as run:
@@ -166,6 +178,7 @@ def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World
 # -- leases -----------------------------------------------------------------------------------------------------------
 
 
+@covers("D3", "continuum/CrashRecovery.mark_session_active")
 def test_a_second_claimer_hears_that_the_run_is_held(world: World) -> None:
     with world.running("t", start={}), pytest.raises(LeaseHeld, match="another worker"), world.open().run("t"):
         pytest.fail("two workers hold one run")
@@ -272,6 +285,7 @@ def test_a_lease_on_another_boot_has_ended(world: World) -> None:
         assert run.attempt == 2
 
 
+@covers("B3")
 def test_setting_the_wall_clock_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     real, real_ns = time.time, time.time_ns
     with world.running("t", start={"n": 0}) as run:
@@ -370,6 +384,10 @@ def test_a_worker_that_renews_keeps_its_run(world: World) -> None:
 # -- seen from outside ------------------------------------------------------------------------------------------------
 
 
+@covers("E5", "E8", "continuum/CrashInfo.session_id", "continuum/CrashInfo.last_activity")
+@covers("continuum/CrashInfo.last_iteration", "continuum/InterruptedSession.session_id")
+@covers("continuum/InterruptedSession.last_iteration", "continuum/InterruptedSession.last_activity")
+@covers("continuum/InterruptedSession.task_description", "continuum/CheckpointData.tool_calls_pending")
 def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World) -> None:
     @holdfast.tool(effect="idempotent")
     def pay(amount: int) -> str:
@@ -434,6 +452,7 @@ def _together(run: Run, world: World, order: list[int], ledger: list[str]) -> li
         return [call.result() for call in calls]
 
 
+@covers("E11")
 @pytest.mark.parametrize("order", [[0, 1, 2, 3], [3, 2, 1, 0], [2, 0, 3, 1]])
 def test_calls_with_keys_may_end_in_any_order(world: World, order: list[int]) -> None:
     ledger: list[str] = []
@@ -589,6 +608,7 @@ def test_a_thread_is_looked_up_by_a_text(hf: Holdfast, name: Any) -> None:
             call()
 
 
+@covers("cortex/DurableError.StepNotFound")
 def test_what_a_call_cannot_be_given(hf: Holdfast) -> None:
     anything: Any = hf.run("t", start={})
 
@@ -623,6 +643,7 @@ def test_what_a_call_cannot_be_given(hf: Holdfast) -> None:
     assert hf.effects("t") == []
 
 
+@covers("continuum/ErrorCategory.Configuration")
 @pytest.mark.parametrize(
     "declaration",
     [

@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Happened, LeaseHeld
 from holdfast.threads import process
 from holdfast.threads.process import is_dead, this_process
+from tests.covers import covers
 from tests.crash.nursery import Child, Nursery
 
 
@@ -67,6 +68,7 @@ def wait_for_line(child: Child, line: str) -> None:
     assert line in child.lines, child.failure
 
 
+@covers("A12", "D3", "E1", "E5", "continuum/CrashRecovery.detect_unclean_shutdown", "continuum/CrashRecovery.new")
 def test_after_a_kill_nobody_waits_for_the_lease(family: Family) -> None:
     def act() -> None:
         pytest.fail("acted twice")
@@ -105,6 +107,7 @@ def test_of_eight_processes_one_wins(family: Family) -> None:
     assert outcomes == ["LeaseHeld"] * 7 + ["won"]
 
 
+@covers("D3")
 def test_a_worker_stopped_past_its_lease_is_refused_before_it_acts_again(family: Family) -> None:
     go, ledger = family.path("go"), family.path("ledger")
     child = family.start("zombie", lease=0.5, go=go, ledger=ledger)

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import HoldfastError, InvalidArgument, NotFound, Run
+from tests.covers import covers
 from tests.runs.conftest import World
 
 HOUR = 3600.0
@@ -36,6 +37,8 @@ def renew(run: Run) -> None:
     run._core._lease._renew()
 
 
+@covers("cortex/ExecutionState.progress", "cortex/ExecutionState.current_step", "cortex/ExecutionState.total_steps")
+@covers("cortex/test_progress")
 def test_progress_costs_no_write_and_comes_with_the_next_renewal(world: World) -> None:
     counting: list[Counting] = []
 
@@ -59,6 +62,7 @@ def test_progress_costs_no_write_and_comes_with_the_next_renewal(world: World) -
         assert counting[0].writes == ["renew"]
 
 
+@covers("cortex/ExecutionState.progress", "cortex/ExecutionState.current_step")
 def test_progress_comes_with_a_checkpoint(world: World) -> None:
     hf = world.open()
     with world.running("t", start={}) as run:
@@ -71,6 +75,8 @@ def test_progress_comes_with_a_checkpoint(world: World) -> None:
         assert hf.progress("t") == told
 
 
+@covers("continuum/AgentState.waiting_tool", "cortex/ExecutionState.status", "cortex/ExecutionStatus.Completed")
+@covers("cortex/ExecutionStatus.Failed", "cortex/ExecutionStatus.Paused", "cortex/GraphStatus", "cortex/test_progress")
 @pytest.mark.parametrize("end", ["completed", "halted", "idle", "waiting", "failed"])
 def test_progress_comes_with_the_end_of_the_block(world: World, end: str) -> None:
     hf = world.open()

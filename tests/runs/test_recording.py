@@ -25,6 +25,7 @@ from holdfast import (
     Unsupported,
 )
 from tests.codec.strategies import identical
+from tests.covers import covers
 from tests.runs.conftest import Crash, World
 
 
@@ -93,6 +94,7 @@ def test_the_value_returned_is_not_the_callers_own_object(world: World) -> None:
         assert got is not reply  # what the function keeps and changes later was never recorded
 
 
+@covers("cortex/ExecutionResult.get_output", "cortex/DurableExecution.run", "cortex/StepResult.output")
 def test_a_tool_returns_live_what_its_replay_returns(world: World) -> None:
     tool = Counted((1, {"a": {2, 3}}))
     with world.dying("t", start={}) as run:
@@ -115,6 +117,7 @@ def test_keyword_only_clients_work(world: World) -> None:
 # -- what cannot be recorded ------------------------------------------------------------------------------------------
 
 
+@covers("cortex/DurableError.SerializationError")
 @pytest.mark.parametrize("effect", ["read", "idempotent", "irreversible"])
 def test_a_tools_result_that_cannot_be_recorded_is_an_error_that_names_the_path(world: World, effect: Any) -> None:
     calls: list[int] = []
@@ -167,6 +170,7 @@ def test_a_type_that_is_none_is_refused_before_the_model_is_paid(world: World) -
     assert model.calls == []
 
 
+@covers("cortex/StepResult.pending")
 def test_arguments_that_cannot_be_recorded_are_refused_before_the_tool_runs(world: World) -> None:
     tool = Counted("done")
     with pytest.raises(Unsupported) as refused, world.open().run("t", start={}) as run:
@@ -279,6 +283,10 @@ class Chatty:
         return {"content": "", "tool_calls": calls}
 
 
+@covers("E4", "E11", "ares/crash recovery", "cortex/DurableExecution", "cortex/DurableExecution.new")
+@covers("cortex/DurableExecution.with_config", "cortex/DurableExecution.add_step", "cortex/DurableExecution.run")
+@covers("cortex/ExecutionStep.new", "cortex/DurableConfig.persist_per_step", "cortex/test_simple_execution")
+@covers("cortex/graph checkpointing", "cortex/Graph.resume", "cortex/graph Checkpoint.next_node")
 @pytest.mark.parametrize("name", ["call_{n}", "call_{asked}_{n}"])
 @pytest.mark.parametrize("policy", [AfterToolCall(), AfterModel(), EveryN(2), EverySeconds(3600), Never()])
 @pytest.mark.parametrize("die_at", range(6))
@@ -295,6 +303,7 @@ def test_no_effect_is_repeated_whatever_the_model_calls_its_calls(
     assert model.asked == 4
 
 
+@covers("E3")
 @pytest.mark.parametrize("policy", [AfterToolCall(), AfterModel(), EveryN(2), EverySeconds(0.001), Never()])
 def test_no_checkpoint_holds_a_call_without_its_result(world: World, policy: holdfast.Policy) -> None:
     ledger: list[Any] = []
@@ -421,6 +430,7 @@ def test_a_rewind_starts_a_branch_that_the_old_journal_does_not_answer(world: Wo
     assert [(effect.branch, effect.step) for effect in hf.effects("t")] == [(0, 2), (1, 2)]
 
 
+@covers("cortex/Graph.resume")
 def test_a_rewind_of_a_completed_run_can_be_run_again(world: World) -> None:
     hf = world.open()
     with hf.run("t", start={"n": 0}) as run:
@@ -439,6 +449,10 @@ def test_a_rewind_of_a_completed_run_can_be_run_again(world: World) -> None:
 # -- journal ----------------------------------------------------------------------------------------------------------
 
 
+@covers("E4", "continuum/CheckpointData.tool_results", "continuum/ErrorRecovery.get_stats", "cortex/StepResult.output")
+@covers("cortex/StepResult.started_at", "cortex/StepResult.completed_at", "cortex/StepResult.duration_ms")
+@covers("cortex/ExecutionResult.total_duration_ms", "cortex/ExecutionState.step_results", "cortex/StepStatus.Completed")
+@covers("cortex/StepResult.step_id", "cortex/StepResult.status", "cortex/test_execution_state")
 def test_the_journal_says_what_was_called(hf: Holdfast) -> None:
     @holdfast.tool(effect="idempotent")
     def pay(amount: int) -> str:

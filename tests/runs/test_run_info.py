@@ -5,9 +5,12 @@ from __future__ import annotations
 import pytest
 
 from holdfast import NotFound
+from tests.covers import covers
 from tests.runs.conftest import World
 
 
+@covers("ares/LoopAction.HaltAgent", "continuum/CrashRecovery.mark_session_terminated", "continuum/AgentState.stopped")
+@covers("cortex/DurableExecution.state", "cortex/ExecutionState.execution_id")
 def test_a_halted_run_says_why_to_everybody(world: World) -> None:
     with world.open().run("t", start={"n": 0}) as run:
         run.halt("it went in circles")
@@ -17,6 +20,8 @@ def test_a_halted_run_says_why_to_everybody(world: World) -> None:
     assert "it went in circles" in (told.reason or "")
 
 
+@covers("continuum/CrashRecovery.mark_session_terminated", "continuum/AgentState.error")
+@covers("continuum/ErrorCategory.System", "cortex/ExecutionState.is_failed")
 def test_a_failed_run_says_why(world: World) -> None:
     with pytest.raises(ValueError, match="broken"), world.open().run("t", start={"n": 0}, version="2"):
         raise ValueError("broken")
@@ -26,6 +31,8 @@ def test_a_failed_run_says_why(world: World) -> None:
     assert "broken" in (told.reason or "")
 
 
+@covers("continuum/AgentState.running", "continuum/CrashRecovery.mark_session_active", "cortex/ExecutionStatus.Running")
+@covers("cortex/GraphStatus")
 def test_a_run_whose_process_is_gone_is_interrupted(world: World) -> None:
     with world.open().run("t", start={"n": 0}, turn="first") as run:
         told = world.open().run_info("t")

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, InvalidArgument, Run, Stuck, tool
+from tests.covers import covers
 from tests.runs.conftest import World
 from tests.runs.test_progress import renew
 
@@ -36,6 +37,7 @@ def only(hf: Holdfast, older_than: float = HOUR) -> Stuck:
     return found
 
 
+@covers("cortex/ExecutionStatus.Pending", "cortex/StepStatus.Pending")
 def test_a_queued_run_that_nobody_claims(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
     hf.submit("invoice", "t", start={}, version="v2")
@@ -58,6 +60,7 @@ def test_a_run_whose_owner_is_gone(world: World, later: Callable[[float], None])
     assert only(hf).why == "its owner is gone, and it has no handler: hf.run goes on with it"
 
 
+@covers("continuum/AgentState.tool_calling", "cortex/StepStatus.Running")
 def test_a_run_that_hangs_inside_a_call(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
     found: list[Stuck] = []
@@ -146,6 +149,7 @@ def test_a_run_that_sleeps_is_not_stuck_until_nobody_wakes_it(world: World, late
     assert only(hf).why == ("sleeps, and the time for that is over, and it has no handler: hf.run goes on with it")
 
 
+@covers("continuum/ErrorCategory.System", "continuum/AgentState.error")
 def test_a_run_that_failed(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
     with world.failing("t", ZeroDivisionError, start={}):

@@ -22,6 +22,7 @@ from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanE
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld, NotFound, Run, Unsupported
 from holdfast.telemetry import instrument
+from tests.covers import covers
 from tests.runs.conftest import Crash, World
 
 CARD = "4111-1111"
@@ -178,6 +179,7 @@ def test_the_attributes_of_each_span(world: World, seen: Seen) -> None:
     assert attributes(last) == {"gen_ai.conversation.id": "t", "holdfast.step": 1}
 
 
+@covers("smooth/AgentEvent.CheckpointSaved")
 def test_threads_without_runs_are_seen_too(world: World, seen: Seen) -> None:
     thread = seen.watch(world.open()).thread("t")
     saved = thread.save({"n": 1}, step=7)

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import Busy, StoreFull
 from holdfast.stores.contract import Store
+from tests.covers import covers
 from tests.runs.conftest import World
 
 
@@ -68,6 +69,7 @@ def test_what_a_tool_did_is_recorded_when_the_store_is_back(world: World, refusa
     assert len(acted) == 1
 
 
+@covers("A13", "cortex/DurableError.StorageError")
 def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world: World) -> None:
     acted: list[int] = []
 

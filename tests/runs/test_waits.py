@@ -10,6 +10,7 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
+from tests.covers import covers
 from tests.runs.conftest import World
 
 
@@ -21,6 +22,7 @@ def status_of(hf: Holdfast, thread: str = "t") -> str:
 # -- questions and answers ------------------------------------------------------------------------------------------
 
 
+@covers("continuum/AgentState.waiting_tool")
 def test_a_question_parks_the_run_and_its_answer_lets_it_go_on(world: World) -> None:
     asked: list[int] = []
 
@@ -312,6 +314,7 @@ def test_an_answer_in_time_counts_although_the_run_looks_late(world: World) -> N
         assert run.wait("approve", timeout=60) is True
 
 
+@covers("cortex/DurableConfig.retry_delay")
 def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -350,6 +353,7 @@ def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch
 # -- cancelling -----------------------------------------------------------------------------------------------------
 
 
+@covers("ares/EmergencyStop", "cortex/DurableExecution.pause", "cortex/ExecutionStatus.Paused")
 @pytest.mark.parametrize("call", ["model", "tool", "wait", "save", "finish", "halt", "steps", "stream", "sleep"])
 def test_a_run_that_is_cancelled_hears_of_it_at_its_next_call(world: World, call: str) -> None:
     acted: list[str] = []
@@ -407,6 +411,7 @@ def test_a_run_that_swallows_it_is_halted_all_the_same(world: World) -> None:
                 run.save()
 
 
+@covers("E7", "ares/EmergencyStop", "continuum/RecoveryAction.abort", "continuum/CrashRecovery.mark_session_terminated")
 def test_a_run_that_nobody_holds_is_halted_at_once(world: World) -> None:
     hf = world.open()
     hf.submit("h", "queued", start={})
@@ -435,6 +440,7 @@ def test_a_cancellation_outlives_the_process_it_was_meant_for(world: World) -> N
     assert status_of(hf) == "halted"
 
 
+@covers("E7")
 def test_a_completed_run_cannot_be_cancelled(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="completed") as run:

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, Run
+from tests.covers import covers
 from tests.runs.conftest import Crash, World
 
 
@@ -199,6 +200,7 @@ def test_runs_are_run_beside_each_other(world: World) -> None:
 # -- failure ----------------------------------------------------------------------------------------------------------
 
 
+@covers("ares/LoopConfig.halt_on_consecutive_failures")
 @pytest.mark.parametrize("error", [ValueError("broken"), Conflict("own"), holdfast.LeaseHeld("of another thread")])
 def test_a_run_that_fails_is_tried_again_later_and_given_up_in_the_end(world: World, error: Exception) -> None:
     attempts: list[int] = []
@@ -270,6 +272,7 @@ def test_a_run_whose_process_dies_each_time_is_given_up(world: World) -> None:
     assert status_of(world, "t") == "dead"
 
 
+@covers("ares/LoopConfig.halt_on_consecutive_failures")
 def test_a_checkpoint_is_progress(world: World) -> None:
     tries: list[int] = []
 
@@ -439,6 +442,7 @@ def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monke
     assert moody[0].left < 3
 
 
+@covers("ares/EmergencyStop")
 def test_a_worker_that_is_stopped_gives_its_runs_back_at_the_end_of_a_step(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={"n": 0})

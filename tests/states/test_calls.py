@@ -6,8 +6,10 @@ import pytest
 
 from holdfast import InvalidArgument
 from holdfast.states import ToolCall
+from tests.covers import covers
 
 
+@covers("ares/ToolCallRecord.tool_name", "ares/ToolCallRecord.arguments", "smooth/ToolCall", "continuum/ToolCall")
 def test_a_call_begins_as_asked_for() -> None:
     call = ToolCall("search", {"query": "tides"}, id="call_1")
     assert (call.status, call.success, call.is_open) == ("pending", None, True)
@@ -18,11 +20,13 @@ def test_every_call_has_an_id_of_its_own() -> None:
     assert ToolCall("search").id != ToolCall("search").id
 
 
+@covers("ares/ToolCallRecord.result", "ares/ToolCallRecord.success", "continuum/ToolResult")
 def test_a_call_that_is_done_has_its_result() -> None:
     call = ToolCall("search").begun().done(["a", "b"])
     assert (call.status, call.success, call.is_open, call.result) == ("done", True, False, ["a", "b"])
 
 
+@covers("ares/ToolCallRecord.success", "continuum/ToolResult")
 def test_a_call_that_failed_has_its_error() -> None:
     call = ToolCall("search").begun().failed("no network")
     assert (call.status, call.success, call.is_open, call.error) == ("failed", False, False, "no network")
@@ -50,7 +54,7 @@ def test_a_call_never_changes() -> None:
 @pytest.mark.parametrize("end", [ToolCall("pay").done(1), ToolCall("pay").failed("no")])
 def test_what_has_ended_stays_so(end: ToolCall) -> None:
     for change in (end.begun, end.in_doubt, lambda: end.done(2), lambda: end.failed("later")):
-        with pytest.raises(InvalidArgument, match=f"a tool call that is {end.status} cannot become"):
+        with pytest.raises(InvalidArgument, match=f"a tool call with status {end.status} cannot become"):
             change()
 
 

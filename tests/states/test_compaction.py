@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import Holdfast, InvalidArgument
 from holdfast.states import Breaker, Conversation, Message, SlidingWindow, SnipResults, Summarise, ToolCall, Way
+from tests.covers import covers
 
 
 class Counted(Conversation):
@@ -33,6 +34,9 @@ def with_results(budget: int = 100) -> Counted:
     return talk
 
 
+@covers("smooth/CompactionStrategy.SlidingWindow", "smooth/Conversation.compact")
+@covers("smooth/CompactionResult.messages_removed", "smooth/CompactionResult.tokens_before")
+@covers("smooth/CompactionResult.tokens_after", "smooth/Compaction.order")
 def test_a_sliding_window_drops_the_oldest_down_to_three_fifths() -> None:
     talk = Counted(budget=20, prompt="PPPP")
     talk.push(Message.system("S"), *(Message.user(text * 3) for text in "abcdef"))
@@ -64,6 +68,7 @@ def test_a_sliding_window_leaves_what_fits() -> None:
     assert (done.removed, texts(talk)) == (0, ["abc"])
 
 
+@covers("smooth/CompactionStrategy.SnipToolResults", "smooth/Compaction.ids", "smooth/CompactionResult.tokens_after")
 def test_snipping_names_the_tool_and_how_it_went_and_keeps_the_pairs() -> None:
     talk = with_results()
     before = list(talk.messages)
@@ -76,6 +81,7 @@ def test_snipping_names_the_tool_and_how_it_went_and_keeps_the_pairs() -> None:
     assert done.tokens_after < done.tokens_before
 
 
+@covers("smooth/CompactionStrategy.SnipToolResults.recent")
 def test_snipping_leaves_the_newest_alone_and_what_is_short() -> None:
     talk = with_results()
     talk.messages[2] = Message.tool("1", "tiny")
@@ -91,6 +97,7 @@ def test_snipping_twice_is_snipping_once() -> None:
     assert talk.messages == once
 
 
+@covers("smooth/CompactionStrategy.default")
 def test_without_a_way_results_are_snipped_but_of_the_newest_ten() -> None:
     talk = with_results()
     talk.push(*(Message.user(str(n)) for n in range(8)))
@@ -98,12 +105,14 @@ def test_without_a_way_results_are_snipped_but_of_the_newest_ten() -> None:
     assert texts(talk)[:6] == ["go", "1", "[read: ok]", "2", "y" * 30, "done"]
 
 
+@covers("smooth/CompactionStrategy.Summarize", "smooth/CompactionResult.summary_injected", "smooth/Compaction.ids")
+@covers("smooth/Compaction.order")
 def test_a_summary_takes_the_place_of_what_is_older() -> None:
     talk = Counted(budget=100, prompt="P")
     talk.push(Message.system("S"), *(Message.user(text) for text in "abcd"))
     kept = talk.messages[-2:]
     done = talk.compact(Summarise("two letters", keep=2))
-    assert texts(talk) == ["S", "[summary of what was said before] two letters", "c", "d"]
+    assert texts(talk) == ["S", "[summary of earlier messages] two letters", "c", "d"]
     assert talk.messages[-2:] == kept
     assert (done.removed, done.added) == (2, 1)
     assert talk.messages[1].role == "system"
@@ -155,7 +164,7 @@ def test_all_can_be_summarised() -> None:
     talk = Counted(budget=100)
     talk.push(Message.user("a"), Message.user("b"))
     talk.compact(Summarise("letters", keep=0))
-    assert texts(talk) == ["[summary of what was said before] letters"]
+    assert texts(talk) == ["[summary of earlier messages] letters"]
 
 
 def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
@@ -170,14 +179,15 @@ def test_a_later_summary_takes_the_place_of_the_earlier_one() -> None:
         return "two"
 
     talk.compact(Summarise(summary, keep=1))
-    assert seen == ["[summary of what was said before] one", "c"]
-    assert texts(talk) == ["[summary of what was said before] two", "d"]
+    assert seen == ["[summary of earlier messages] one", "c"]
+    assert texts(talk) == ["[summary of earlier messages] two", "d"]
 
 
 def no_summary(_: list[Message]) -> None:
     return None
 
 
+@covers("smooth/CompactionStrategy.Summarize.none", "smooth/CompactionResult.summary_injected")
 @pytest.mark.parametrize("summary", [None, "", no_summary])
 def test_without_a_summary_nothing_is_done(summary: str | None) -> None:
     talk = Counted(budget=100)
@@ -196,12 +206,13 @@ def test_a_function_is_not_asked_for_a_summary_of_nothing() -> None:
     assert texts(talk) == ["S", "a"]
 
 
+@covers("smooth/CompactionStrategy.Layered")
 def test_a_further_way_is_gone_only_if_it_is_still_too_long() -> None:
     enough, more = with_results(budget=100), with_results(budget=20)
     for talk in (enough, more):
         talk.compact(SnipResults(keep=1), Summarise("s", keep=1))
     assert texts(enough) == ["go", "1", "[read: ok]", "2", "[write: error]", "done"]
-    assert texts(more) == ["[summary of what was said before] s", "done"]
+    assert texts(more) == ["[summary of earlier messages] s", "done"]
 
 
 def test_how_short_is_short_enough_can_be_said() -> None:
@@ -224,7 +235,7 @@ def test_how_short_is_short_enough_is_a_share(to: float) -> None:
 def test_what_is_no_way_is_refused_before_anything_is_changed(way: Way) -> None:
     talk = with_results()
     before = list(talk.messages)
-    with pytest.raises(InvalidArgument, match=r"a way to make it shorter is a value such as SlidingWindow\(\)"):
+    with pytest.raises(InvalidArgument, match=r"takes instances of Way, such as SlidingWindow\(\)"):
         talk.compact(SnipResults(keep=0), way)
     assert talk.messages == before
 
@@ -249,6 +260,9 @@ def test_how_many_to_keep_is_a_number(keep: int) -> None:
         Summarise("s", keep=keep)
 
 
+@covers("smooth/ReactiveCompaction.new", "smooth/ReactiveCompaction.record_success")
+@covers("smooth/ReactiveCompaction.record_failure", "smooth/ReactiveCompaction.is_circuit_open")
+@covers("smooth/ReactiveCompaction.stats", "smooth/CompactionStats")
 def test_a_breaker_opens_after_three_failures_in_a_row() -> None:
     breaker = Breaker()
     assert (breaker.successes, breaker.failures, breaker.in_a_row, breaker.is_open) == (0, 0, 0, False)

@@ -9,6 +9,7 @@ import pytest
 
 from holdfast import InvalidArgument, TooLarge
 from holdfast.states import Conversation, Message, Prompt, ToolCall
+from tests.covers import covers
 
 
 class Counted(Conversation):
@@ -26,6 +27,8 @@ def texts(messages: list[Message]) -> list[str]:
     return [each.text or ",".join(call.id for call in each.tool_calls) for each in messages]
 
 
+@covers("smooth/Conversation.context_window", "smooth/Conversation.context_window.trims")
+@covers("smooth/Conversation.with_system_prompt", "smooth/Conversation.push", "smooth/Conversation.max_context_tokens")
 def test_the_window_begins_with_the_prompt_and_ends_with_the_newest() -> None:
     talk = Counted(budget=10, prompt="SS")
     talk.push(*(Message.user(text * 3) for text in "abcd"))
@@ -39,12 +42,14 @@ def test_the_window_holds_all_that_fits_exactly() -> None:
     assert texts(talk.window()) == ["SS", "bbb", "ccc", "ddd"]
 
 
+@covers("smooth/Conversation.context_window", "smooth/Conversation.context_window.small")
 def test_system_messages_are_always_in_it_in_their_order() -> None:
     talk = Counted(budget=6, prompt="P")
     talk.push(Message.system("1"), Message.user("aaaa"), Message.system("2"), Message.user("bb"))
     assert texts(talk.window()) == ["P", "1", "2", "bb"]
 
 
+@covers("smooth/Conversation.with_cached_system_prompt")
 def test_two_windows_of_one_conversation_are_equal() -> None:
     talk = Conversation(prompt=Prompt("You are kind. ", "It is Monday."))
     talk.push(Message.user("Hello"))
@@ -52,6 +57,7 @@ def test_two_windows_of_one_conversation_are_equal() -> None:
     assert [each.text for each in talk.window()] == ["You are kind. It is Monday.", "Hello"]
 
 
+@covers("smooth/Conversation.new", "smooth/Conversation.is_empty", "smooth/Conversation.total_tokens")
 def test_an_empty_conversation_has_an_empty_window() -> None:
     assert Conversation().window() == []
     assert Conversation().tokens() == 0
@@ -70,6 +76,7 @@ def test_a_prompt_alone_may_be_too_large() -> None:
         Counted(budget=4, prompt="P" * 5).window()
 
 
+@covers("smooth/Conversation.context_window.pairs")
 def test_a_call_and_its_answers_are_cut_off_together() -> None:
     talk = Counted(budget=9)
     talk.push(Message.user("aaa"), ask("1", "2"), Message.tool("1", "bbb"), Message.tool("2", "ccc"))
@@ -130,6 +137,7 @@ def test_the_last_turn_is_in_the_window_while_its_calls_are_open() -> None:
     assert texts(talk.window()) == ["a", "1,2", "b"]
 
 
+@covers("smooth/Conversation.context_window.pairs", "smooth/Conversation.context_window")
 def test_whatever_the_conversation_a_window_fits_and_is_whole() -> None:
     chance = random.Random(9)
     for _ in range(300):
@@ -158,12 +166,14 @@ def test_whatever_the_conversation_a_window_fits_and_is_whole() -> None:
         assert places == sorted(places)
 
 
+@covers("smooth/Conversation.total_tokens", "smooth/PromptCache.cached_tokens")
 def test_tokens_are_counted_by_the_subclass() -> None:
     talk = Counted(budget=100, prompt="PP")
     talk.push(Message.user("abc"))
     assert talk.tokens() == 5
 
 
+@covers("smooth/Conversation.needs_compaction")
 def test_it_needs_compaction_above_four_fifths() -> None:
     talk = Counted(budget=100)
     talk.push(Message.user("x" * 80))
@@ -172,12 +182,15 @@ def test_it_needs_compaction_above_four_fifths() -> None:
     assert talk.needs_compaction()
 
 
+@covers("smooth/Conversation.max_context_tokens")
 @pytest.mark.parametrize("budget", [0, -1, 1.5, True])
 def test_a_budget_is_a_number_of_tokens(budget: int) -> None:
     with pytest.raises(InvalidArgument, match="budget must be a whole number"):
         Conversation(budget=budget)
 
 
+@covers("smooth/Conversation.last_assistant_content", "smooth/Conversation.assistant_turn_count")
+@covers("ares/LoopDetector.stats", "smooth/Conversation.new")
 def test_what_the_assistant_said() -> None:
     talk = Conversation(prompt="P")
     assert (talk.last_answer(), talk.answers()) == (None, 0)
@@ -200,13 +213,16 @@ def test_a_conversation_is_resumable_when_every_call_is_answered() -> None:
 @pytest.mark.parametrize(
     ("messages", "says"),
     [
-        ([Message.user("a"), ask("1")], "message 1 asks for tools that did not answer"),
-        ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 asks for tools"),
-        ([ask("1"), Message.user("go on")], "message 0 asks for tools"),
-        ([ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")], "message 0 asks"),
-        ([Message.user("a"), Message.tool("1", "b")], "message 1 answers no tool call"),
-        ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 answers no tool call"),
-        ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 answers no tool call"),
+        ([Message.user("a"), ask("1")], "message 1 has calls without results"),
+        ([ask("1"), Message.assistant("b"), Message.tool("1", "late")], "message 0 has calls without results"),
+        ([ask("1"), Message.user("go on")], "message 0 has calls without results"),
+        (
+            [ask("1", "2"), Message.tool("1", "b"), Message.user("hm"), Message.tool("2", "c")],
+            "message 0 has calls without results",
+        ),
+        ([Message.user("a"), Message.tool("1", "b")], "message 1 is a tool result without a call"),
+        ([ask("1"), Message.tool("7", "b"), Message.tool("1", "c")], "message 1 is a tool result without a call"),
+        ([ask("1", "2"), *(Message.tool(id, "b") for id in "112")], "message 2 is a tool result without a call"),
     ],
 )
 def test_what_no_provider_takes_is_named_by_its_place(messages: list[Message], says: str) -> None:
@@ -214,6 +230,8 @@ def test_what_no_provider_takes_is_named_by_its_place(messages: list[Message], s
         Conversation(messages=messages).require_resumable()
 
 
+@covers("ares/LoopAction.InjectWarning", "ares/LoopAction.ForceAlternative", "ares/LoopDetector.stats")
+@covers("ares/LoopDetector.reset", "ares/LoopDetector.normalised")
 def test_repeats_are_counted_without_case_and_white_space() -> None:
     talk = Conversation()
     for text in ("I looked and found nothing.", "Something else entirely.", "I LOOKED  and\nfound nothing."):
@@ -222,6 +240,7 @@ def test_repeats_are_counted_without_case_and_white_space() -> None:
     assert talk.repeats(last=2) == 1
 
 
+@covers("ares/LoopDetector.min_output_len")
 def test_short_answers_are_no_repeats() -> None:
     talk = Conversation()
     talk.push(*(Message.assistant("ok") for _ in range(5)))
@@ -231,6 +250,7 @@ def test_short_answers_are_no_repeats() -> None:
     assert talk.repeats() == 0
 
 
+@covers("ares/LoopDetector.fuzzy")
 def test_what_is_nearly_the_same_can_be_counted() -> None:
     talk = Conversation()
     talk.push(*(Message.assistant(f"Let me run the tests again, {word}.") for word in ("now", "please", "once more")))
@@ -241,5 +261,5 @@ def test_what_is_nearly_the_same_can_be_counted() -> None:
 @pytest.mark.parametrize("last", [0, -1, 2.5, True])
 def test_among_how_many_repeats_are_looked_for_is_a_number(last: int) -> None:
     talk = Conversation(messages=[Message.assistant("an answer that is long enough")])
-    with pytest.raises(InvalidArgument, match="last must be a whole number of answers, 1 or more"):
+    with pytest.raises(InvalidArgument, match="last must be a whole number, 1 or more"):
         talk.repeats(last=last)

@@ -5,12 +5,14 @@ from __future__ import annotations
 from copy import deepcopy
 
 from holdfast.states import Conversation, Image, Message, Text, ToolCall, Work, hand_over
+from tests.covers import covers
 
 
 def talk_of(*messages: Message) -> Conversation:
     return Conversation(messages=list(messages), prompt="P")
 
 
+@covers("smooth/ContextHandoff.to_text", "smooth/ContextHandoff.from_text")
 def test_thoughts_are_put_into_the_text_and_taken_out_again() -> None:
     talk = talk_of(Message.assistant("42", reasoning="six by nine"), Message.user("<thinking>mine</thinking>"))
     there = hand_over(talk, reasoning="inline")
@@ -22,6 +24,7 @@ def test_thoughts_are_put_into_the_text_and_taken_out_again() -> None:
     assert hand_over(there, reasoning="extract") == talk
 
 
+@covers("smooth/ContextHandoff.same_provider")
 def test_thoughts_can_be_kept_or_left_away() -> None:
     talk = talk_of(Message.assistant("42", reasoning="hm"), Message.assistant("43"))
     assert hand_over(talk) == talk
@@ -49,6 +52,7 @@ def test_no_thought_is_lost_when_they_are_taken_out() -> None:
     assert parts.messages[0].reasoning == "one\ntwo"
 
 
+@covers("smooth/ContextHandoff.strip_provider_metadata")
 def test_ids_of_calls_are_new_and_still_pair() -> None:
     call, other = ToolCall("read", id="toolu_A"), ToolCall("read", id="toolu_B")
     work = Work(messages=[Message.assistant(tool_calls=[call, other]), Message.tool(other, "b")])
@@ -81,6 +85,7 @@ def test_an_answer_to_nothing_does_not_become_one_to_something() -> None:
     assert there.messages[1].tool_calls[0].id == "call_2"
 
 
+@covers("smooth/ContextHandoff.placeholder")
 def test_an_empty_answer_gets_a_text_unless_it_asks_for_tools() -> None:
     call = ToolCall("read", id="call_1")
     talk = talk_of(Message.assistant("  "), Message.assistant("", tool_calls=[call]), Message.tool(call, ""))
@@ -91,6 +96,7 @@ def test_an_empty_answer_gets_a_text_unless_it_asks_for_tools() -> None:
     assert [each.content for each in told] == ["(continued)", "(continued)", [Image("https://a")]]
 
 
+@covers("smooth/ContextHandoff.prepare")
 def test_the_old_conversation_stays_as_it_is() -> None:
     work = Work(messages=[Message.assistant("", reasoning="hm"), Message.tool("9", "x")], data={"a": [1]})
     before = deepcopy(work)

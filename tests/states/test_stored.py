@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Unsupported, Usage, states
 from holdfast.states import Conversation, File, Image, Message, Prompt, Text, ToolCall, Work
+from tests.covers import covers
 
 
 def a_work() -> Work:
@@ -24,6 +25,15 @@ def a_work() -> Work:
     return work
 
 
+@covers("ares/Checkpoint.messages", "ares/Checkpoint.tool_calls", "ares/Checkpoint.partial_results")
+@covers("ares/CheckpointMessage.role", "ares/CheckpointMessage.content", "ares/ToolCallRecord.tool_name")
+@covers("ares/ToolCallRecord.arguments", "ares/ToolCallRecord.result", "ares/test_save_and_load")
+@covers("ares/create_checkpoint", "smooth/Message.tool_calls", "smooth/Message.reasoning_content")
+@covers("smooth/Message.images", "smooth/Message.timestamp", "smooth/Message.images.serialization")
+@covers("smooth/Conversation.messages", "smooth/Conversation.serialization")
+@covers("smooth/Conversation.with_cached_system_prompt", "smooth/ToolCall", "continuum/CheckpointData.messages")
+@covers("continuum/CheckpointData.tool_results", "continuum/CheckpointData.iteration", "continuum/Message")
+@covers("continuum/MessageRole")
 def test_a_state_comes_back_as_it_was(hf: Holdfast) -> None:
     work = a_work()
     hf.thread("agent", type=Work).save(work)
@@ -34,6 +44,7 @@ def test_a_state_comes_back_as_it_was(hf: Holdfast) -> None:
     assert type(loaded.messages[1].content[1]) is Image
 
 
+@covers("smooth/Role.serialization")
 def test_without_a_type_it_is_plain_data(hf: Holdfast) -> None:
     hf.thread("agent", type=Conversation).save(Conversation(messages=[Message.user("Hello")], id="talk"))
     state = hf.thread("agent").load("@-1").state
@@ -41,6 +52,7 @@ def test_without_a_type_it_is_plain_data(hf: Holdfast) -> None:
     assert state["messages"][0]["content"] == "Hello"
 
 
+@covers("smooth/Conversation.len")
 def test_a_message_more_costs_a_message_more(hf: Holdfast) -> None:
     thread, talk = hf.thread("agent", type=Conversation), Conversation()
     talk.push(*(Message.user(f"message {n} " * 50) for n in range(200)))
@@ -51,6 +63,7 @@ def test_a_message_more_costs_a_message_more(hf: Holdfast) -> None:
     assert [(each.kind, each.path) for each in change] == [("added", "$.messages[200]")]
 
 
+@covers("smooth/Checkpoint.conversation")
 def test_a_run_holds_one(hf: Holdfast) -> None:
     def answer() -> str:
         return "Tides are two a day."
@@ -70,6 +83,7 @@ class Strict(Conversation):
         self.require_resumable()
 
 
+@covers("smooth/python.refuses_unanswered")
 def test_a_conversation_can_refuse_to_be_saved_in_the_middle_of_a_turn(hf: Holdfast) -> None:
     thread, talk, call = hf.thread("agent", type=Strict), Strict(), ToolCall("read")
     talk.push(Message.user("go"))
@@ -77,7 +91,7 @@ def test_a_conversation_can_refuse_to_be_saved_in_the_middle_of_a_turn(hf: Holdf
     talk.push(Message.assistant(tool_calls=[call]))
     with pytest.raises(Unsupported) as refused:
         thread.save(talk)
-    assert "message 1 asks for tools that did not answer" in str(refused.value.__cause__)
+    assert "message 1 has calls without results" in str(refused.value.__cause__)
     assert thread.count() == 1
     talk.push(Message.tool(call, "text"))
     assert thread.save(talk).seq == 2

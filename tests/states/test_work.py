@@ -6,6 +6,7 @@ import pytest
 
 from holdfast import InvalidArgument, Usage
 from holdfast.states import ToolCall, Work
+from tests.covers import covers
 
 
 def test_a_call_is_recorded_once_and_has_its_place() -> None:
@@ -17,6 +18,7 @@ def test_a_call_is_recorded_once_and_has_its_place() -> None:
     assert work.pending() == [second]
 
 
+@covers("continuum/CheckpointData.tool_calls_pending")
 def test_what_is_asked_for_begun_or_in_doubt_is_pending() -> None:
     work = Work()
     call = ToolCall("pay")
@@ -25,6 +27,7 @@ def test_what_is_asked_for_begun_or_in_doubt_is_pending() -> None:
     assert [each.name for each in work.pending()] == ["a", "b", "c", "pay"]
 
 
+@covers("continuum/CheckpointData.tokens_used")
 def test_what_is_spent_adds_up() -> None:
     work = Work()
     work.spend(Usage(input=10, output=5, cached=2, total=15))
@@ -35,6 +38,6 @@ def test_what_is_spent_adds_up() -> None:
 
 def test_two_currencies_are_no_sum() -> None:
     work = Work(usage=Usage(cost=1.0))
-    with pytest.raises(InvalidArgument, match="two currencies"):
+    with pytest.raises(InvalidArgument, match="cannot add a cost in EUR to one in USD; nothing was added"):
         work.spend(Usage(cost=1.0, currency="EUR"))
     assert work.usage == Usage(cost=1.0)

@@ -13,8 +13,10 @@ from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.testing import StoreContract
 from holdfast.testing.contract.build import commit, names_of, run
+from tests.covers import covers
 
 
+@covers("G1", "cortex/MemoryCheckpointStore")
 class TestMemoryStore(StoreContract):
     durable = False
 
@@ -22,6 +24,7 @@ class TestMemoryStore(StoreContract):
         return MemoryStore(namespace=namespace)
 
 
+@covers("B1", "D1", "G1", "continuum/save replaces the newest at once")
 class TestSQLiteStore(StoreContract):
     durable = True
 
@@ -31,6 +34,7 @@ class TestSQLiteStore(StoreContract):
         return SQLiteStore(tmp_path / "store.db", namespace=namespace, durability="full")
 
 
+@covers("G1", "smooth/FileCheckpointStore.missing")
 class TestDirectoryStore(StoreContract):
     durable = True
 

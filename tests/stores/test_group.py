@@ -14,6 +14,7 @@ import pytest
 
 from holdfast.errors import Busy
 from holdfast.stores.group import BATCH, again
+from tests.covers import covers
 from tests.stores.interrupting import PATIENCE, SCENARIOS, Entries, Interrupt, Interruptible, Writer, until
 
 
@@ -62,6 +63,7 @@ def test_a_batch_is_bounded(writer: Writer, pool: ThreadPoolExecutor) -> None:
     assert [len(batch) for batch in writer.batches] == [1, BATCH, BATCH, 150 - 2 * BATCH]
 
 
+@covers("D5")
 def test_one_failure_is_for_its_caller_alone(writer: Writer, pool: ThreadPoolExecutor) -> None:
     def odd_ones_fail(entries: Entries) -> None:
         for entry in entries:

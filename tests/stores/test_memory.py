@@ -11,6 +11,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.thread import Thread
 from holdfast.stores.running import Clock
 from holdfast.testing.contract.build import cell, commit, effect, inside, run, run_row, saved, value
+from tests.covers import covers
 
 
 @pytest.fixture
@@ -23,6 +24,7 @@ def test_it_is_a_store(store: MemoryStore) -> None:
     assert typed.encoding == "packed"
 
 
+@covers("H8")
 def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
     large, shared = cell("x" * 1000), value(b"y" * 1000)
     at = store.commit(commit("a", runs=[Run(1, 0, (large,))], values=[shared]))
@@ -30,6 +32,7 @@ def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
     assert store.value(shared.digest)[0] is shared.pieces[0]
 
 
+@covers("C7")
 @pytest.mark.parametrize("start", [0, 1])
 def test_a_position_of_a_log_is_written_once(store: MemoryStore, start: int) -> None:
     line = saved(store, "a", "x y")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast.errors import Damaged, NewerFormat, TooLarge
 from holdfast.stores import segment
 from holdfast.stores.contract import Refs, Run, Span
+from tests.covers import covers
 
 HERE = b"where it belongs"
 
@@ -70,6 +71,7 @@ def test_a_segment_in_the_place_of_another_is_noticed() -> None:
         segment.unpack(blob, b"another place")
 
 
+@covers("H2", "cortex/CheckpointConfig.compress")
 def test_text_is_compressed_and_noise_is_not() -> None:
     text = segment.pack([Run(1, 0, (b"the same words " * 100,))], HERE)
     assert len(text) < 150

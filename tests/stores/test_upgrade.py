@@ -21,6 +21,7 @@ from holdfast.stores.directory import root
 from holdfast.stores.postgres import schema as postgres
 from holdfast.stores.sqlite import schema as sqlite
 from tests.codec.strategies import identical
+from tests.covers import covers
 from tests.fixtures import write
 from tests.stores.postgres.server import address_at, database, schema_of
 
@@ -83,6 +84,7 @@ def test_every_format_is_kept() -> None:
     assert sum(path.stat().st_size for path in FIXTURES.rglob("*") if path.is_file()) < MOST
 
 
+@covers("G4")
 @pytest.mark.parametrize("kept", KEPT, indirect=True)
 def test_every_state_is_what_was_saved(kept: Kept) -> None:
     with kept.open() as hf:
@@ -279,6 +281,7 @@ def rows(schema: str) -> dict[str, list[str]]:
         }
 
 
+@covers("G4", "continuum/ChecksumUtils version")
 @pytest.mark.parametrize("make", [later_sqlite, later_sqlite_in_use, later_directory, later_postgres])
 def test_a_later_version_is_refused_and_left_as_it_was(
     make: Callable[[Path], tuple[str, Callable[[], object]]], tmp_path: Path

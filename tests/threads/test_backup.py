@@ -12,11 +12,13 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, InvalidArgument
+from tests.covers import covers
 from tests.threads.wholes import CIPHER, address, change_blob, fill, fingerprint, flip, opened, seen, state_at
 
 KINDS = ("sqlite", "directory")
 
 
+@covers("F7", "continuum/layout backup")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path) -> None:
@@ -48,6 +50,7 @@ def test_all_namespaces_are_in_it_and_it_is_for_its_owner_only(kind: str, tmp_pa
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
+@covers("F7")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_there_is_not_replaced(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:

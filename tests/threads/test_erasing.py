@@ -28,6 +28,7 @@ from holdfast import (
 from holdfast.errors import StoreError
 from holdfast.stores.memory import MemoryStore
 from holdfast.threads import process
+from tests.covers import covers
 from tests.stores.postgres.server import address_at, database, schema_of
 from tests.threads.planting import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
 from tests.threads.wholes import change_blob, flip
@@ -315,6 +316,8 @@ def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
 # -- by metadata ------------------------------------------------------------------------------------------------------
 
 
+@covers("cortex/MemoryBackend.clear_agent_sessions", "cortex/SessionManager.clear_agent_sessions")
+@covers("cortex/session test_session_manager_clear")
 def test_every_thread_with_the_metadata_goes(any_hf: Holdfast) -> None:
     metadata: dict[str, dict[str, Any]] = {
         "a": {"user": "ann", "region": "eu"},

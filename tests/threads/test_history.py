@@ -13,6 +13,7 @@ import pytest
 
 from holdfast import Checkpoint, Damaged, Holdfast, Retention
 from tests.conftest import OpenHandle
+from tests.covers import covers
 
 SAVES = 12
 
@@ -40,6 +41,7 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "agent.db"
 
 
+@covers("A7", "ares/CheckpointManager.list_checkpoints.corrupt", "continuum/list passes over damage")
 @pytest.mark.parametrize("lost", [{1}, {7}, {12}, {11, 12}, {1, 2, 3}, {2, 5, 9}, set(range(2, 13))])
 @pytest.mark.parametrize("deleted", [(), (4, 8)])
 def test_what_can_be_read_is_listed_then_what_cannot_is_told(
@@ -104,6 +106,7 @@ def test_the_newest_that_matches_is_found_or_may_be_lost(
         open_file().thread("t").find(**filters)
 
 
+@covers("B8")
 def test_references_lead_past_damage(open_file: OpenHandle, path: Path, made: list[Checkpoint]) -> None:
     lose(path, [5, 6, 10])
     thread = open_file().thread("t")
@@ -132,6 +135,7 @@ def test_counting_back_past_damage_and_deletions_is_a_guess(
         thread.load("@-6")
 
 
+@covers("A6")
 def test_a_prune_does_not_judge_what_it_cannot_read(open_file: OpenHandle, path: Path, made: list[Checkpoint]) -> None:
     lose(path, [5])
     thread = open_file().thread("t")
@@ -198,6 +202,7 @@ def test_within_a_branch_of_a_rewound_thread_a_lost_record_has_a_known_parent(
     assert [skipped.seq for skipped in latest.skipped] == [8, 7, 6, 5]
 
 
+@covers("A4", "ares/test_stale_pointer")
 def test_a_thread_whose_newest_record_is_gone_can_be_read(
     open_file: OpenHandle, path: Path, made: list[Checkpoint]
 ) -> None:

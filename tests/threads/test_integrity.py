@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Damaged, HoldfastError
+from tests.covers import covers
 
 STATES = 8
 
@@ -66,6 +67,7 @@ WHERE row_key & 4294967295 = 8
 """
 
 
+@covers("A10", "continuum/ChecksumUtils.verify_checksum", "continuum/load checks")
 def test_a_flipped_byte_in_the_file_is_never_a_wrong_state(healthy: Path, tmp_path: Path) -> None:
     content = healthy.read_bytes()
     source = random.Random(1)
@@ -119,6 +121,8 @@ def damaged(tmp_path: Path) -> Path:
     return path
 
 
+@covers("A6", "G7", "ares/CheckpointError.Corrupt", "ares/CheckpointManager.load_latest.invalid")
+@covers("continuum/load checks", "continuum/Layer2Error.CheckpointCorrupted", "continuum/CheckpointSystemTrait.verify")
 def test_damage_hurts_the_checkpoints_that_name_those_bytes_and_no_other(damaged: Path) -> None:
     for n, loaded in loads(damaged, "t"):
         if n < 5:
@@ -128,6 +132,7 @@ def test_damage_hurts_the_checkpoints_that_name_those_bytes_and_no_other(damaged
     assert all(loaded == state_at(n) for n, loaded in loads(damaged, "other"))
 
 
+@covers("A7", "G7", "continuum/CheckpointSystemTrait.verify", "continuum/AtomicFileWriter.with_verify")
 def test_verify_names_the_hurt_checkpoint(damaged: Path) -> None:
     with holdfast.open(damaged, durability="off") as hf:
         report = hf.verify()
@@ -137,6 +142,8 @@ def test_verify_names_the_hurt_checkpoint(damaged: Path) -> None:
         assert not any(p.thread == "other" for p in report.problems)
 
 
+@covers("A5", "continuum/CrashRecovery.recover_session", "continuum/RecoveryResult.checkpoint_path")
+@covers("continuum/RecoveryResult.data", "continuum/RecoveryResult.recovered_from_backup")
 def test_latest_raises_and_falls_back_when_asked(damaged: Path) -> None:
     with holdfast.open(damaged, durability="off") as hf:
         thread = hf.thread("t")
@@ -152,6 +159,7 @@ def test_latest_raises_and_falls_back_when_asked(damaged: Path) -> None:
         assert undamaged.skipped == ()
 
 
+@covers("A6")
 def test_a_thread_with_a_damaged_head_can_be_saved_to(damaged: Path) -> None:
     with holdfast.open(damaged, durability="off") as hf:
         hf.thread("t").save(state_at(9))
@@ -169,6 +177,7 @@ def test_optimize_leaves_damage_as_it_is(damaged: Path) -> None:
         assert hf.optimize().damaged
 
 
+@covers("A4")
 def test_no_readable_checkpoint_is_an_error_not_none(damaged: Path) -> None:
     for seq in range(1, 5):
         damage_cells(damaged, seq)
@@ -229,6 +238,7 @@ def test_a_thread_whose_head_has_no_readable_record_goes_on(damaged: Path) -> No
         assert hf.thread("t").rewind(second).step == 2
 
 
+@covers("A5")
 def test_falling_back_never_gives_what_was_abandoned(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
     with holdfast.open(path, durability="off") as hf:

@@ -10,6 +10,7 @@ import pytest
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
 from holdfast.types import Checkpoint
+from tests.covers import covers
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, state_at
 
 
@@ -17,6 +18,7 @@ def label(hf: Holdfast, thread: str, ref: str, name: str) -> Checkpoint:
     return named(hf._session, thread, ref, label=name)
 
 
+@covers("C8")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_an_earlier_checkpoint_is_found_by_its_new_label_and_the_head_stays(

@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Cipher, InvalidArgument
 from holdfast.threads import fingerprint
 from holdfast.threads.verify import verify
+from tests.covers import covers
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, shown, state_at
 
@@ -57,6 +58,7 @@ def kept(kind: str, folder: Path) -> Callable[[], None]:
     return put_back
 
 
+@covers("G5")
 @pytest.mark.parametrize("kind", ["sqlite", "directory", "postgres"])
 def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import Checkpoint, Holdfast, Incompatible, InvalidArgument
 from tests.conftest import OpenHandle
+from tests.covers import covers
 
 
 def latest(thread: holdfast.Thread) -> Checkpoint:
@@ -166,6 +167,7 @@ class TestWithoutAVersion:
 
 
 class TestIncompatible:
+    @covers("G6")
     def test_a_newer_state_is_refused(self, hf: Holdfast) -> None:
         hf.thread("t", schema_version=3).save({"n": 1})
         thread = hf.thread("t", schema_version=2)

@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
 from holdfast.threads.retention import removable
+from tests.covers import covers
 
 
 def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
@@ -30,6 +31,7 @@ def state_of(thread: holdfast.Thread) -> Any:
 
 
 class TestFork:
+    @covers("F2", "cortex/CheckpointManager.fork", "cortex/test_fork_thread", "cortex/CheckpointMetadata.with_parent")
     def test_a_fork_begins_at_the_head_or_at_any_checkpoint(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -40,6 +42,7 @@ class TestFork:
         assert head is not None
         assert (head.parent, head.step, head.label, head.seq, head.trigger) == (made[1].id, 2, "l1", 1, "fork")
 
+    @covers("cortex/CheckpointManager.fork")
     def test_a_fork_and_its_origin_go_separate_ways(self, hf: Holdfast) -> None:
         grown(hf)
         thread = hf.thread("t")
@@ -62,6 +65,7 @@ class TestFork:
         assert state_of(hf.thread("t"))["messages"][0] != "another beginning"
         assert state_of(hf.thread("t").fork("as it is", state=None)) == state_of(hf.thread("t"))
 
+    @covers("F2")
     def test_a_name_that_exists_is_refused(self, hf: Holdfast) -> None:
         grown(hf)
         hf.thread("taken").save({"mine": True})
@@ -71,6 +75,7 @@ class TestFork:
             hf.thread("t").fork("t")
         assert state_of(hf.thread("taken")) == {"mine": True}
 
+    @covers("F2", "F8")
     def test_a_fork_outlives_its_origin(self, hf: Holdfast) -> None:
         grown(hf, count=50)
         fork = hf.thread("t").fork("f", at="@40")
@@ -90,6 +95,7 @@ class TestFork:
 
 
 class TestRewind:
+    @covers("A17", "F3", "cortex/CheckpointManager.rewind", "cortex/test_rewind")
     def test_the_head_moves_and_history_stays(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -111,6 +117,8 @@ class TestRewind:
             mine.rewind(first.id)
         assert state_of(other) == {"n": 2}
 
+    @covers("C8", "F3", "cortex/CheckpointManager.rewind drops what came after")
+    @covers("cortex/CheckpointMetadata.with_parent", "cortex/graph Checkpoint.id")
     def test_what_is_saved_after_a_rewind_is_a_branch(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -125,6 +133,9 @@ class TestRewind:
 
 
 class TestReferences:
+    @covers("B2", "smooth/CheckpointStore.load")
+    @covers("continuum/CheckpointSystemTrait.load", "continuum/CheckpointData.checkpoint_id")
+    @covers("cortex/CheckpointStore.load", "cortex/CheckpointManager.load", "cortex/graph Checkpoint.id")
     def test_ways_to_name_a_checkpoint(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -132,6 +143,8 @@ class TestReferences:
             assert thread.load(ref).seq == 3, ref
         assert thread.load("@-1").seq == 5
 
+    @covers("ares/CheckpointError.NotFound", "smooth/CheckpointStore.load.none", "continuum/load of an unknown id")
+    @covers("cortex/CheckpointError.NotFound", "cortex/Graph.resume of an unknown checkpoint")
     @pytest.mark.parametrize(
         "ref", ["@-6", "@-0", "@" + "9" * 5_000, "@99", "@no such label", "@", "ffff", "0" * 36, "x", "abc"]
     )
@@ -158,6 +171,7 @@ class TestReferences:
         with pytest.raises(Ambiguous, match="3 ids"):
             hf.thread("t").load(made[0].id[:6])
 
+    @covers("C7", "C9")
     def test_an_id_of_another_thread_is_not_found(self, hf: Holdfast) -> None:
         mine, other = grown(hf), grown(hf, "other")
         assert mine[0].id != other[0].id
@@ -180,6 +194,9 @@ class TestDiff:
 
 
 class TestRemoving:
+    @covers("F8", "F9", "continuum/CheckpointSystemTrait.delete", "continuum/delete leaves the others")
+    @covers("continuum/delete of an unknown id", "cortex/CheckpointStore.delete", "cortex/CheckpointStore.count")
+    @covers("cortex/test_rewind", "cortex/graph CheckpointStore")
     def test_deleting_one_leaves_the_others(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -194,12 +211,16 @@ class TestRemoving:
         assert thread.load("@-3").seq == 2
         assert hf.verify().ok
 
+    @covers("F8", "cortex/CheckpointError.InvalidState")
     def test_the_head_is_protected(self, hf: Holdfast) -> None:
         made = grown(hf)
         with pytest.raises(Protected, match="head"):
             hf.thread("t").delete(made[4])
         assert hf.thread("t").count() == 5
 
+    @covers("H9", "cortex/CheckpointStore.delete_thread", "cortex/CheckpointManager.delete_thread")
+    @covers("cortex/test_delete_thread", "cortex/MemoryBackend.delete_session", "cortex/SessionManager.delete_session")
+    @covers("cortex/session test_sled_backend_delete")
     def test_a_dropped_name_begins_anew(self, hf: Holdfast) -> None:
         grown(hf)
         thread = hf.thread("t")
@@ -207,6 +228,8 @@ class TestRemoving:
         assert thread.latest() is None
         assert thread.save({"again": True}).seq == 1
 
+    @covers("F4", "F10", "ares/expired_metadata", "smooth/CheckpointStore.prune")
+    @covers("cortex/CheckpointConfig.max_checkpoints_per_thread")
     def test_prune_keeps_what_must_stay(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         made = [
@@ -225,6 +248,7 @@ class TestRemoving:
         assert thread.prune(Retention(keep_last=2)).removed == ()
         assert hf.verify().ok
 
+    @covers("F10")
     def test_prune_keeps_a_head_that_was_rewound_to(self, hf: Holdfast) -> None:
         grown(hf)
         thread = hf.thread("t")
@@ -233,6 +257,7 @@ class TestRemoving:
         assert [c.seq for c in thread.history()] == [1]
         assert thread.save({"goes": "on"}).seq == 6
 
+    @covers("F6", "ares/is_expired", "ares/expired_metadata", "ares/cleanup_expired", "cortex/CheckpointConfig.ttl")
     def test_prune_by_age(self, hf: Holdfast) -> None:
         made = grown(hf)
         thread = hf.thread("t")
@@ -244,6 +269,7 @@ class TestRemoving:
         assert not thread.prune(Retention(older_than=1e300, keep_labelled=False)).removed
         assert len(thread.prune(Retention(older_than=0, keep_labelled=False)).removed) == 4
 
+    @covers("F10")
     @pytest.mark.parametrize(
         "policy",
         [
@@ -270,6 +296,7 @@ class TestRemoving:
 
 
 class TestForkDetails:
+    @covers("F2")
     def test_an_edited_fork_is_as_new_as_any_other(self, hf: Holdfast) -> None:
         thread = hf.thread("t", schema_version=1)
         source = thread.save({"n": 1}, tags=["x"], label="l")

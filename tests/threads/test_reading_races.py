@@ -10,6 +10,7 @@ import pytest
 
 from holdfast import Holdfast, NotFound, Retention
 from holdfast.stores.contract import CheckpointRow
+from tests.covers import covers
 from tests.threads.wholes import KINDS, opened
 
 
@@ -52,6 +53,7 @@ def test_the_head_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, t
     assert head.seq == saved[-1]
 
 
+@covers("continuum/save replaces the newest at once")
 @pytest.mark.parametrize("times", [1, 3])
 def test_what_is_loaded_as_the_head_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int) -> None:
     filled(hf)

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, Looked, Repaired
+from tests.covers import covers
 from tests.crash import ledger
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
@@ -64,6 +65,7 @@ def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, t
         }
 
 
+@covers("G8")
 def test_digests_stay_where_no_thread_has_another_number(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path, cipher=CIPHER) as hf:
         thread = hf.thread("t")
@@ -111,6 +113,7 @@ def repaired(tables: Tables) -> tuple[Repaired, Holdfast]:
     return done, new
 
 
+@covers("A6")
 def test_checkpoints_that_are_damaged_become_tombstones_and_the_others_stay(tables: Tables) -> None:
     filled(tables)
     tables.change_blob("checkpoint", "skeleton", f"{tables.in_thread('t')} AND {SEQ} = 8", flip)

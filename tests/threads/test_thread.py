@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import ANY, NEW, Conflict, Holdfast, InvalidArgument, NotFound, Usage
+from tests.covers import covers
 
 HOSTILE_NAMES = [
     "a" * 10_000,
@@ -39,6 +40,16 @@ def state_of(thread: holdfast.Thread) -> Any:
 
 
 class TestSave:
+    @covers("ares/CheckpointManager.save", "ares/CheckpointManager.load_latest", "smooth/CheckpointStore.save")
+    @covers("smooth/CheckpointStore.load_latest", "smooth/Checkpoint.conversation")
+    @covers("continuum/CheckpointSystemTrait.save", "continuum/CheckpointSystemTrait.load")
+    @covers("continuum/test_save_and_load_checkpoint", "continuum/save creates the session")
+    @covers("cortex/CheckpointStore.load_latest", "cortex/CheckpointManager.load_latest")
+    @covers("cortex/graph Checkpoint.state", "cortex/graph Checkpoint.next_node", "cortex/Session.messages")
+    @covers("cortex/Session.new", "cortex/MemoryBackend", "cortex/MemoryBackend.save_session")
+    @covers("cortex/MemoryBackend.load_session", "cortex/MemoryBackend.session_exists")
+    @covers("cortex/SessionManager.create_session", "cortex/SessionManager.save_session")
+    @covers("cortex/session test_session_manager_add_message", "cortex/test_save_and_load_checkpoint")
     def test_a_saved_state_is_the_latest(self, hf: Holdfast) -> None:
         thread = hf.thread("research-42")
         assert thread.latest() is None
@@ -48,6 +59,28 @@ class TestSave:
         assert latest.state == {"messages": ["hello"]}
         assert latest.id == saved.id
 
+    @covers("E2", "F1", "ares/Checkpoint.agent_name", "ares/Checkpoint.session_id", "ares/Checkpoint.timestamp")
+    @covers("ares/test_restore_preserves_all_checkpoint_fields", "ares/create_checkpoint")
+    @covers("ares/CheckpointMetadata.agent_id", "ares/CheckpointMetadata.run_id", "ares/CheckpointMetadata.step")
+    @covers("ares/CheckpointMetadata.timestamp", "smooth/Checkpoint.agent_id", "smooth/Checkpoint.iteration")
+    @covers("smooth/Checkpoint.metadata", "smooth/Checkpoint.created_at", "smooth/Checkpoint.with_metadata")
+    @covers("continuum/CheckpointData", "continuum/CheckpointData.session_id", "continuum/CheckpointData.created_at")
+    @covers("continuum/CheckpointData.trigger", "continuum/CheckpointData.iteration")
+    @covers("continuum/CheckpointData.tokens_used", "continuum/CheckpointData.cost_estimate")
+    @covers("continuum/CheckpointData.resume_hint", "continuum/CheckpointMeta")
+    @covers("continuum/CheckpointMeta.checkpoint_id", "continuum/CheckpointMeta.session_id")
+    @covers("continuum/CheckpointMeta.created_at", "continuum/CheckpointMeta.trigger")
+    @covers("continuum/CheckpointMeta.iteration", "continuum/CheckpointMeta.checksum", "continuum/AgentId")
+    @covers("continuum/ChecksumUtils.add_checksum", "cortex/CheckpointMetadata", "cortex/CheckpointMetadata.thread_id")
+    @covers("cortex/CheckpointMetadata.created_at", "cortex/CheckpointMetadata.step", "cortex/CheckpointMetadata.label")
+    @covers("cortex/CheckpointMetadata.tags", "cortex/CheckpointMetadata.custom")
+    @covers("cortex/CheckpointMetadata.with_label", "cortex/CheckpointMetadata.with_tag")
+    @covers("cortex/CheckpointMetadata.with_custom", "cortex/Checkpoint", "cortex/Checkpoint.metadata")
+    @covers("cortex/Checkpoint.id", "cortex/Checkpoint.thread_id", "cortex/Checkpoint.step")
+    @covers("cortex/CheckpointStore.save", "cortex/CheckpointBuilder.new", "cortex/CheckpointBuilder.label")
+    @covers("cortex/CheckpointBuilder.tag", "cortex/CheckpointBuilder.custom", "cortex/CheckpointBuilder.save")
+    @covers("cortex/ExecutionState.metadata", "cortex/graph Checkpoint.created_at", "cortex/Session.agent_id")
+    @covers("cortex/Session.metadata", "cortex/session test_in_memory_backend_basic")
     def test_a_checkpoint_carries_all_that_was_said_about_it(self, hf: Holdfast) -> None:
         before = datetime.now(UTC)
         usage = Usage(input=10, output=20, cached=5, total=30, cost=0.25, currency="EUR")
@@ -79,6 +112,10 @@ class TestSave:
             assert len(bytes.fromhex(checkpoint.digest)) == 32
             assert checkpoint.schema_version is None
 
+    @covers("cortex/CheckpointMetadata.parent_id", "cortex/CheckpointMetadata.with_parent")
+    @covers("cortex/CheckpointManager.save", "cortex/test_save_and_load_checkpoint", "cortex/test_parent_chain")
+    @covers("cortex/CheckpointManager.rewind", "cortex/CheckpointManager.current_step", "cortex/test_load_latest")
+    @covers("cortex/test_current_step")
     def test_seq_counts_and_step_goes_on_from_the_head(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         made = [thread.save({"n": n}) for n in range(3)]
@@ -92,6 +129,8 @@ class TestSave:
         assert (again.step, again.seq, again.parent) == (3, 6, made[1].id)
         assert thread.fork("f", at=made[0].id).save({}).step == 2
 
+    @covers("C8", "G10", "smooth/Checkpoint.new", "smooth/MemoryCheckpointStore.clones")
+    @covers("continuum/save keeps what was before")
     def test_what_is_saved_later_does_not_change_what_was_saved(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         state = {"list": [{"n": n, "pad": "x" * 100} for n in range(100)]}
@@ -100,6 +139,7 @@ class TestSave:
         thread.save(state)
         assert thread.load(first.id).state["list"][5]["n"] == 5
 
+    @covers("G10", "smooth/MemoryCheckpointStore.clones")
     def test_a_loaded_state_is_the_callers_own(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         thread.save({"list": [{"n": n} for n in range(1_000)], "x": {"y": [1]}})
@@ -109,12 +149,14 @@ class TestSave:
         assert state_of(thread)["list"][0]["n"] == 0
         assert state_of(thread)["x"] == {"y": [1]}
 
+    @covers("C7")
     def test_identical_saves_are_checkpoints_of_their_own(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         first, second = thread.save({"a": 1}), thread.save({"a": 1})
         assert first.id != second.id
         assert first.digest != second.digest
 
+    @covers("E7", "G3", "continuum/ErrorCategory.Logic")
     @pytest.mark.parametrize(
         "bad",
         [
@@ -151,6 +193,7 @@ class TestSave:
         assert thread.count() == 1
         assert state_of(thread) == {"n": 1}
 
+    @covers("G3", "smooth/Agent.save_error", "cortex/CheckpointError.Serialization")
     def test_a_refused_state_leaves_the_head(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         thread.save({"n": 1})
@@ -159,6 +202,7 @@ class TestSave:
         assert state_of(thread) == {"n": 1}
         assert thread.save({"n": 2}).seq == 2
 
+    @covers("continuum/ErrorCategory.Resource")
     def test_a_state_over_the_limit_is_refused(self, url: str) -> None:
         with holdfast.open(url, durability="off", max_state_bytes=10_000) as hf:
             thread = hf.thread("t")
@@ -167,6 +211,9 @@ class TestSave:
                 thread.save({"text": "x" * 11_000})
             assert thread.count() == 1
 
+    @covers("continuum/SessionId", "cortex/ThreadId", "cortex/Session.with_id", "cortex/Session.resume_token")
+    @covers("cortex/MemoryBackend.load_by_resume_token", "cortex/SessionManager.resume_session")
+    @covers("cortex/session test_resume_token", "cortex/ExecutionId", "cortex/Session.id")
     @pytest.mark.parametrize("name", HOSTILE_NAMES, ids=range(len(HOSTILE_NAMES)))
     def test_any_text_is_a_name(self, hf: Holdfast, name: str) -> None:
         hf.thread("other").save({"n": 0})
@@ -185,6 +232,7 @@ class TestSave:
 
 
 class TestExpect:
+    @covers("D1", "cortex/CheckpointError.InvalidState")
     def test_a_stale_handle_conflicts_and_stores_nothing_until_it_looks(self, hf: Holdfast) -> None:
         mine, other = hf.thread("t"), hf.thread("t")
         mine.save({"n": 1})
@@ -203,6 +251,7 @@ class TestExpect:
         with pytest.raises(Conflict):
             mine.save({"n": 3})
 
+    @covers("C7", "cortex/CheckpointError.InvalidState")
     def test_new_expects_no_thread(self, hf: Holdfast) -> None:
         hf.thread("t").save({}, expect=NEW)
         with pytest.raises(holdfast.AlreadyExists, match="'t'"):
@@ -216,6 +265,7 @@ class TestExpect:
         saved = mine.save({"n": 3}, expect=ANY)
         assert (saved.seq, saved.parent) == (3, head.id)
 
+    @covers("D2", "cortex/CheckpointError.InvalidState")
     def test_an_id_expects_that_head(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         first = thread.save({"n": 1})
@@ -240,6 +290,7 @@ class TestExpect:
             mine.save({"n": 2})
         assert state_of(hf.thread("t")) == {"n": "new"}
 
+    @covers("smooth/SqliteCheckpointStore.concurrent_saves")
     def test_threads_racing_with_any_all_get_through(self, hf: Holdfast) -> None:
         def work(worker: int) -> None:
             thread = hf.thread("t")
@@ -255,6 +306,17 @@ class TestExpect:
 
 
 class TestReading:
+    @covers("F11", "ares/CheckpointManager.load_latest.none", "ares/test_load_nonexistent")
+    @covers("ares/CheckpointManager.has_checkpoint.none", "ares/CheckpointManager.has_checkpoint")
+    @covers("ares/CheckpointError.NotFound", "smooth/CheckpointStore.load_latest.none")
+    @covers("smooth/CheckpointStore.load.none", "continuum/load of an unknown session")
+    @covers("continuum/load of an unknown id", "continuum/list of an unknown session")
+    @covers("continuum/delete of an unknown id", "continuum/verify of a missing checkpoint")
+    @covers("continuum/AtomicFileWriter.safe_remove", "continuum/Layer2Error.CheckpointNotFound")
+    @covers("cortex/CheckpointError.NotFound", "cortex/CheckpointError.ThreadNotFound", "cortex/CheckpointStore.count")
+    @covers("cortex/test_current_step", "cortex/CheckpointManager.current_step")
+    @covers("cortex/Graph.resume of an unknown checkpoint", "cortex/SessionManager.add_message")
+    @covers("cortex/MemoryBackend.session_exists")
     def test_unknown_names_and_ids(self, hf: Holdfast) -> None:
         thread = hf.thread("unknown")
         assert thread.latest() is None
@@ -271,6 +333,11 @@ class TestReading:
                 act()
         assert list(hf.threads()) == []
 
+    @covers("A17", "F9", "ares/CheckpointManager.list_checkpoints", "ares/test_multiple_steps")
+    @covers("ares/CheckpointMetadata.from", "smooth/CheckpointStore.list")
+    @covers("smooth/SqliteCheckpointStore.list_newest_first", "continuum/CheckpointSystemTrait.list")
+    @covers("continuum/CheckpointMeta", "cortex/CheckpointStore.list", "cortex/CheckpointManager.history")
+    @covers("cortex/test_checkpoint_history", "cortex/CheckpointManager.find_by_tag", "cortex/graph CheckpointStore")
     def test_history_is_newest_first_without_states_and_in_pages(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         made = [
@@ -298,6 +365,8 @@ class TestReading:
         thread.save({"n": 250})
         assert [c.seq for c in history] == list(range(249, 0, -1))
 
+    @covers("B2", "B8", "F1", "cortex/CheckpointManager.find_by_label", "cortex/CheckpointManager.save_with_label")
+    @covers("cortex/test_checkpoint_with_label")
     def test_find_gives_the_newest(self, hf: Holdfast) -> None:
         thread = hf.thread("t")
         thread.save({"n": 1}, label="plan", tags=["x"])
@@ -313,6 +382,7 @@ class TestReading:
 
 
 class TestTyped:
+    @covers("cortex/Checkpoint.state", "cortex/CheckpointManager.load", "cortex/CheckpointStore.load")
     def test_states_come_back_as_their_type(self, hf: Holdfast) -> None:
         thread = hf.thread("t", type=Plan)
         plan = Plan("ship", [Task("build", True), Task("test")])
@@ -384,6 +454,7 @@ def test_usage_is_checked_when_it_is_made(bad: dict[str, Any]) -> None:
         Usage(**bad)
 
 
+@covers("ares/Checkpoint.clone")
 def test_what_users_get_survives_being_copied_and_sent_to_another_process(hf: Holdfast) -> None:
     with pytest.raises(holdfast.Unsupported) as refused:
         hf.thread("t").save({"x": object()})

@@ -16,6 +16,7 @@ from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.running import RunRow
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
+from tests.covers import covers
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at
@@ -86,6 +87,7 @@ def problems(tables: Tables, cipher: Any) -> str:
     return "; ".join(f"{problem.thread} {problem.seqs}: {problem.what}" for problem in report.problems)
 
 
+@covers("A15", "F8")
 def test_a_checkpoint_that_was_removed_shows(cipher: Any, tables: Tables) -> None:
     saved(tables, cipher)
     tables.execute(_DELETE, 4)
@@ -109,6 +111,7 @@ def renumbered(tables: Tables, moves: dict[int, int]) -> None:
         )
 
 
+@covers("G5")
 def test_two_checkpoints_that_were_exchanged_show(cipher: Any, tables: Tables) -> None:
     saved(tables, cipher)
     renumbered(tables, {5: 6, 6: 5})

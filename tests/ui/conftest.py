@@ -95,7 +95,7 @@ class Page:
         return self.ask("POST", f"/act/{action}", data=form, headers={"Origin": ORIGIN})
 
     def confirm(self, action: str, asked: httpx.Response) -> httpx.Response:
-        """What is answered to who was asked, and says "Do it"."""
+        """What is answered to who was asked, and confirms."""
         return self.send(action, hidden(asked.text))
 
 

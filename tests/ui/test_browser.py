@@ -82,7 +82,7 @@ def test_a_fork_with_an_edited_state(browser: Browser, served: Server, store: Pa
     area.send_keys('{"messages": [], "chapter": 40}')
     assert browser.find("input[name=edited]").is_selected(), "who edits it means it"
     browser.click("form[action$='/act/fork'] button")
-    browser.wait(lambda: "with the state that you edited" in browser.text() or None)
+    browser.wait(lambda: "with your edited state" in browser.text() or None)
     browser.click("button.sure")
     browser.wait(lambda: "writer/mine" in browser.text("h1") or None)
     assert "forked from" in browser.text()
@@ -96,7 +96,7 @@ def test_a_question_is_answered(browser: Browser, served: Server, store: Path) -
     article = next(each for each in browser.all("article") if "approve?" in each.text)
     article.find_element("css selector", "textarea").send_keys('{"ok": true}')
     article.find_element("css selector", "button").click()
-    browser.wait(lambda: "Are you sure?" in browser.text("h1") or None)
+    browser.wait(lambda: "Confirm" in browser.text("h1") or None)
     browser.click("button.sure")
     browser.wait(lambda: scene.APPROVAL in browser.text("h1") or None)
     with holdfast.open(store) as hf:
@@ -211,7 +211,7 @@ def test_what_a_run_does_is_seen_while_it_does_it(browser: Browser, served: Serv
 def test_verify_tells_how_far_it_is_and_what_it_found(browser: Browser, served: Server) -> None:
     opened(browser, served, "/store")
     browser.click("form[action$='/act/verify'] button")
-    browser.wait(lambda: "nothing is wrong" in browser.text() or None)
+    browser.wait(lambda: "no problems" in browser.text() or None)
 
 
 def test_a_name_with_everything_in_it_has_a_page(browser: Browser, served: Server) -> None:

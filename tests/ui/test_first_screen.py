@@ -119,7 +119,7 @@ def test_where_no_model_call_was_in_flight_every_figure_is_exact(tmp_path: Path)
     assert figure(text, "effects") == len(papers.lines("ledger.csv")) + len(papers.lines("budget.csv"))
     assert settled(text) == _decided(papers)
     assert settled(text)["reserve", "rerun", "yes"] >= 1
-    assert "reserve: called again, with the same key" in text
+    assert "reserve: called again with the same key" in text
 
 
 def _reserved_again(papers: demo.Papers) -> Counter[tuple[str, str, str]]:

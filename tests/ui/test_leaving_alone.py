@@ -42,7 +42,7 @@ def test_what_is_typed_stays_when_the_focus_leaves_it(browser: Browser, served: 
     browser.find(box).send_keys("half an answer")
     browser.run("document.activeElement.blur()")
     ask(hf, "another")
-    sign(browser, "paused while you write")
+    sign(browser, "paused while you type")
     assert browser.find(box).get_attribute("value") == "half an answer"
     assert "another" not in browser.text()
     browser.find(box).send_keys(Keys.CONTROL, "a")
@@ -57,7 +57,7 @@ def test_a_choice_in_a_form_stays(browser: Browser, served: Server, hf: Holdfast
     browser.click("input[value=give_up]")
     browser.run("document.activeElement.blur()")
     hf.settle(scene.LETTERS, 3, holdfast.NotDone())
-    sign(browser, "paused while you write")
+    sign(browser, "paused while you type")
     assert browser.find("input[value=give_up]").is_selected()
 
 

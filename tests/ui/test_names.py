@@ -72,7 +72,7 @@ def test_a_browser_acts_on_the_thread_it_shows(browser: Browser, served: Server,
     box.clear()
     box.send_keys("forked")
     browser.click("form[action$='/act/fork'] button")
-    browser.wait(lambda: "Are you sure?" in browser.text("h1") or None)
+    browser.wait(lambda: "Confirm" in browser.text("h1") or None)
     browser.click("button.sure")
     browser.wait(lambda: browser.text("h1") == "forked" or None)
     with holdfast.open(served.store) as hf:

@@ -177,7 +177,7 @@ def test_plots_are_drawn_of_what_is_known(page: Page) -> None:
 def test_every_view_of_a_step_on_every_store(filled: Holdfast, view: str) -> None:
     text = text_of(step(Page(filled), scene.LETTERS, view=view))
     expected = {
-        "messages": "Called since this checkpoint",
+        "messages": "Calls after this checkpoint",
         "state": "messages",
         "diff": "changes since",
         "effects": "irreversible",
@@ -234,7 +234,7 @@ def test_steps_are_compared_with_the_one_before_or_any(page: Page) -> None:
 def test_what_a_resume_would_do_is_told_with_the_command_and_the_code(page: Page) -> None:
     text = text_of(page.get("/thread", name=scene.LETTERS).text)
     assert "What a resume would do now" in text
-    assert "needs an answer" in text
+    assert "needs a decision" in text
     assert "holdfast settle letters/in-doubt" in text
     assert "with hf.run('letters/in-doubt') as run:" in text
 
@@ -251,7 +251,7 @@ def test_the_store_tells_its_size_and_verifies_itself(page: Page) -> None:
     assert "Checkpoints" in page.get("/store", part="stats").text
     assert page.post("verify").status_code == 303
     deadline = time.monotonic() + 30
-    while "nothing is wrong" not in page.get("/store", part="verify").text:
+    while "no problems" not in page.get("/store", part="verify").text:
         assert time.monotonic() < deadline
 
 

@@ -94,7 +94,7 @@ def test_a_question_is_answered_by_the_form_as_it_is_shown(memory: Holdfast) -> 
 def test_commands_code_and_what_a_resume_would_do_stay_in_our_own_words(memory: Holdfast) -> None:
     page = Page(memory, redact=masked, allow_write=True)
     text = unescape(page.get("/thread", name=scene.LETTERS).text)
-    for said in ("holdfast settle", scene.LETTERS, "needs an answer", "in doubt", "somebody has to say"):
+    for said in ("holdfast settle", scene.LETTERS, "needs a decision", "in doubt", "Outcome unknown"):
         assert said in text
     assert f"with hf.run('{scene.LETTERS}')" in text
     assert "post" in text
@@ -239,5 +239,5 @@ def test_a_redaction_that_fails_shows_nothing_and_says_so(memory: Holdfast) -> N
     answer = page.get("/step", thread="broken", id=memory.thread("broken").load("@-1").id)
     assert answer.status_code == 400
     assert scene.SECRET not in answer.text
-    assert "redact= failed" in answer.text
+    assert "redaction function failed" in answer.text
     assert "recorded" not in answer.text, "this page records nothing"

@@ -1,1 +1,1 @@
-"""Where Holdfast meets what agents are written with. Nothing here imports a provider's package or a framework."""
+"""Adapters for model providers and agent frameworks. Only the adapter of a framework imports its package."""

@@ -1,7 +1,7 @@
-"""What a provider's client returns, as plain data: to be recorded by a run and to be sent back to the provider.
+"""Convert the replies of model providers' clients to plain data, which a run can record and send back.
 
-Clients such as `openai` and `anthropic` return objects of their own. A run records plain data. `recorded` stands
-between the two:
+Clients such as `openai` and `anthropic` return objects of their own, and a run records plain data. `recorded` converts
+them:
 
     reply = run.model(recorded(client.chat.completions.create), model=MODEL, messages=run.state["messages"])
     run.state["messages"].append(reply["choices"][0]["message"])
@@ -9,7 +9,7 @@ between the two:
     reply = run.model(recorded(client.messages.create), model=MODEL, max_tokens=1024, messages=run.state["messages"])
     run.state["messages"].append({"role": "assistant", "content": reply["content"]})
 
-Nothing here imports a client. Whatever has pydantic's `model_dump` is understood.
+No client is imported. Any object with pydantic's `model_dump` is supported.
 """
 
 from __future__ import annotations
@@ -25,41 +25,40 @@ from holdfast.types import Usage
 
 
 def plain(reply: object) -> Any:
-    """A reply as dicts, lists, texts, numbers, booleans and None, with the names and values that the provider sent.
+    """Convert a reply to dicts, lists, strings, numbers, booleans and None, with the provider's names and values.
 
-    What the provider did not send is left out: a client's `None` for a field that never came is refused by some
-    providers when it is sent back. Dicts, lists and tuples may hold replies. Unsupported for anything else, with the
-    path and the type.
+    Fields that the provider did not send are left out: some providers reject a `None` that a client filled in when it
+    is sent back. Replies may be inside dicts, lists and tuples. Unsupported for anything else, with the path and type.
 
-    >>> class Message:  # as clients have them
+    >>> class Message:  # like those of clients
     ...     def model_dump(self, **how):
     ...         return {"role": "assistant", "content": "Hello"}
     >>> plain([Message(), {"role": "user", "content": "Hi"}])
     [{'role': 'assistant', 'content': 'Hello'}, {'role': 'user', 'content': 'Hi'}]
     >>> plain({"reply": object()})  # doctest: +ELLIPSIS
     Traceback (most recent call last):
-    holdfast.errors.Unsupported: $.reply: builtins.object cannot be turned into plain data; ...
+    holdfast.errors.Unsupported: $.reply: builtins.object cannot be converted to plain data; ...
     """
     return _plain(reply, "$")
 
 
 def recorded(function: Callable[..., Any], /) -> Callable[..., Any]:
-    """A client's method, made to return what a run can record: `run.model(recorded(client.messages.create), …)`.
+    """Wrap a client's method so that it returns plain data: `run.model(recorded(client.messages.create), …)`.
 
-    Called, it gives `plain` of what the method returns. If that is awaited, awaiting gives plain data; if it is a
-    stream, of either kind, its chunks are plain data, and the stream is closed when the last one was taken or nobody
-    wants more.
+    The wrapper returns `plain` of the method's result. If the result is awaitable, awaiting it returns plain data. If
+    it is a stream, sync or async, its chunks are plain data, and the stream is closed at its end or when the caller
+    stops reading.
 
     >>> class Count:
     ...     def model_dump(self, **how):
     ...         return {"input_tokens": 7}
-    >>> recorded(lambda text: {"said": text, "usage": Count()})("Hello")
-    {'said': 'Hello', 'usage': {'input_tokens': 7}}
+    >>> recorded(lambda text: {"text": text, "usage": Count()})("Hello")
+    {'text': 'Hello', 'usage': {'input_tokens': 7}}
     >>> list(recorded(lambda: iter([Count(), Count()]))())
     [{'input_tokens': 7}, {'input_tokens': 7}]
     """
 
-    # What comes back decides: the async methods of both clients are wrapped in functions that do not look async.
+    # The result decides, not the function: both clients wrap their async methods in functions that are not async.
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
         return _received(function(*args, **kwargs))
@@ -68,10 +67,10 @@ def recorded(function: Callable[..., Any], /) -> Callable[..., Any]:
 
 
 def usage_of(reply: object) -> Usage | None:
-    """The tokens that a reply cost; None if it does not say. A reply, plain or not, its `usage`, or a stream's chunks.
+    """The token usage of a reply; None if unknown. Accepts a reply, plain or not, its `usage`, or a stream's chunks.
 
-    `input` is all that was read, the cached part too, and `cached` that part. OpenAI counts so; Anthropic counts what
-    was read from a cache, or written to it, beside `input_tokens`, and it is added here.
+    `input` includes cached tokens, and `cached` is their number, as OpenAI counts. Anthropic counts tokens read from or
+    written to a cache separately from `input_tokens`; they are added here.
 
     >>> usage_of({"prompt_tokens": 90, "completion_tokens": 8, "prompt_tokens_details": {"cached_tokens": 64}})
     Usage(input=90, output=8, cached=64, total=98, cost=0.0, currency='USD')
@@ -117,34 +116,34 @@ async def _async_chunks(stream: AsyncIterable[Any]) -> AsyncIterator[Any]:
 
 
 def _close(stream: object) -> Any:
-    """Give the connection back. Clients' streams have `close`, async generators `aclose`, other iterators neither."""
+    """Release the connection. Clients' streams have `close`, async generators `aclose`, other iterators neither."""
     close = getattr(stream, "close", None) or getattr(stream, "aclose", None)
     return None if close is None else close()
 
 
 def _plain(value: Any, path: str) -> Any:
-    # Exact types: an enum that is a text as well would come back as something else.
+    # Exact types: a string enum would be loaded as a plain string.
     if value is None or type(value) in (bool, int, float, str):
         return value
     if hasattr(value, "model_dump") and not isinstance(value, type):
         return _plain(_dumped(value), path)
     if isinstance(value, Mapping):
         if not all(type(name) is str for name in value):
-            raise Unsupported(path, "a dict with keys that are not texts cannot be sent to a provider")
+            raise Unsupported(path, "a dict with keys that are not strings cannot be sent to a provider")
         return {name: _plain(item, f"{path}.{name}") for name, item in value.items()}
     if isinstance(value, list | tuple):
         return [_plain(item, f"{path}[{number}]") for number, item in enumerate(value)]
     kind = type(value)
     raise Unsupported(
         path,
-        f"{kind.__module__}.{kind.__qualname__} cannot be turned into plain data; "
-        "give what a client's create method returns, or make a dict of it first",
+        f"{kind.__module__}.{kind.__qualname__} cannot be converted to plain data; "
+        "pass what a client's create method returns, or convert it to a dict first",
     )
 
 
 def _dumped(reply: Any) -> Any:
-    # `warnings`: clients do not validate what a provider sends, and pydantic would complain about each new field.
-    # `exclude`: what a client added to a reply and leaves out itself when it sends the reply back.
+    # `warnings`: clients do not validate replies, so pydantic would warn about each new field.
+    # `exclude`: fields that the client added itself and does not send back either.
     return reply.model_dump(
         mode="json",
         by_alias=True,

@@ -1,4 +1,4 @@
-"""A streamed reply, put together from its chunks."""
+"""Join the chunks of a streamed reply."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import Any
 
 from holdfast.errors import InvalidArgument
 
-# Texts that come whole; some providers repeat them in every chunk. All other texts come in pieces.
+# Strings that are sent whole, by some providers in every chunk. All other strings are sent in pieces.
 _WHOLE = {"finish_reason", "id", "name", "role", "type"}
 
 
 def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
-    """The reply that the chunks of a stream add up to, in the shape it has when it is not streamed.
+    """Join the chunks of a stream to the reply that the provider would send without streaming.
 
-    Takes chunks of OpenAI's chat completions, events of its responses, and events of Anthropic's messages, as plain
-    data. InvalidArgument if they are none of these, or if the reply is not whole: half a reply must not be acted on.
+    Accepts chunks of OpenAI's chat completions, events of its responses, and events of Anthropic's messages, as plain
+    data. InvalidArgument for other data, and for an incomplete reply, which must not be used.
 
     >>> reply = joined([
     ...     {"id": "c1", "choices": [{"index": 0, "delta": {"role": "assistant", "content": "Hel"}}]},
@@ -45,7 +45,7 @@ def joined(chunks: Iterable[dict[str, Any]]) -> dict[str, Any]:
             return _response(pieces)
         case _:
             raise InvalidArgument(
-                "these are neither chunks of a chat completion nor events of a response or a message, as plain data"
+                "the chunks are not those of a chat completion, a response or a message, as plain data"
             )
 
 
@@ -67,12 +67,12 @@ def _choice(choice: dict[str, Any]) -> dict[str, Any]:
     message = choice.pop("delta")
     message.setdefault("content", None)
     for call in message.get("tool_calls") or []:
-        call.pop("index", None)  # of the stream, not of the reply
+        call.pop("index", None)  # belongs to the stream, not to the reply
     return {"index": choice.pop("index"), "message": message, **choice}
 
 
 def _add(whole: dict[str, Any], piece: dict[str, Any]) -> None:
-    """Add a piece of a reply to what came before it."""
+    """Add a piece of a reply to the earlier pieces."""
     for name, value in piece.items():
         before = whole.get(name)
         if isinstance(value, dict):
@@ -88,7 +88,7 @@ def _add(whole: dict[str, Any], piece: dict[str, Any]) -> None:
 
 
 def _add_items(items: list[Any], more: list[Any]) -> None:
-    """Pieces with an index belong to the item of that index; others are items themselves."""
+    """Add pieces to a list. A piece with an index belongs to the item with that index; others are new items."""
     for piece in more:
         if not isinstance(piece, dict) or "index" not in piece:
             items.append(piece)
@@ -124,7 +124,7 @@ def _message(events: list[dict[str, Any]]) -> dict[str, Any]:
                 _add_to_block(blocks.setdefault(index, {}), delta)
             case {"type": "message_delta", "delta": dict(delta)}:
                 message.update(delta)
-                # Counts are totals so far; what is not counted anew stays.
+                # Counts are running totals; a count that is not sent again stays.
                 counts = event.get("usage") or {}
                 message["usage"].update({name: count for name, count in counts.items() if count is not None})
             case {"type": "message_stop"}:
@@ -132,7 +132,7 @@ def _message(events: list[dict[str, Any]]) -> dict[str, Any]:
                     blocks.setdefault(index, {})["input"] = _input(text, message)
                 return {**message, "content": [blocks[index] for index in sorted(blocks)]}
             case _:
-                pass  # pings, and what a provider may add: it announces events of new kinds
+                pass  # pings, and new types of events, which Anthropic may add
     raise _unfinished()
 
 
@@ -151,14 +151,14 @@ def _add_to_block(block: dict[str, Any], delta: dict[str, Any]) -> None:
 
 
 def _input(text: str, message: dict[str, Any]) -> Any:
-    """The arguments of a tool call. A model that reached its limit of tokens breaks off inside them."""
+    """Parse the arguments of a tool call. They are incomplete if the model reached its token limit."""
     try:
         return json.loads(text) if text else {}
     except ValueError:
-        # Not its cause: that holds the text.
+        # No cause: it contains the text of the reply.
         reason = message.get("stop_reason")
-        raise InvalidArgument(f"the arguments of a tool call are not whole; the reply ended with {reason!r}") from None
+        raise InvalidArgument(f"the arguments of a tool call are incomplete; the reply ended with {reason!r}") from None
 
 
 def _unfinished() -> InvalidArgument:
-    return InvalidArgument("the stream ended before the reply did, so the reply cannot be acted on")
+    return InvalidArgument("the stream ended before the reply was complete; do not use this reply")

@@ -1,37 +1,42 @@
-"""Threads for async code: Holdfast's own work in a pool of its own, what users wrote in threads of their own.
+"""Threads for async code: a pool for Holdfast's own work, and one thread for each call of a user's function.
 
-asyncio's default pool is small and belongs to the program. Work of the store that waits there behind slow tools comes
-too late for a lease, and a tool that waits there for the store never ends.
+asyncio's default pool is small and belongs to the program. A lease renewed in that pool could wait too long for slow
+tools, and a tool in that pool could wait for the store for ever.
 """
 
 from __future__ import annotations
 
 import asyncio
 import contextvars
+import functools
 import threading
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import Final, Generic, TypeVar
+from itertools import islice
+from typing import Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
 from holdfast import forksafe
+from holdfast.errors import HoldfastError
 
+P = ParamSpec("P")
 T = TypeVar("T")
 
-_WORKERS: Final = 32  # it waits for disks and locks, not for processors
+_WORKERS: Final = 32  # they wait for disks and locks, not for processors
+_PAGE: Final = 100  # items that `iterate` reads at a time
 
 
 class Done(msgspec.Struct, Generic[T], frozen=True):
-    """What work in a thread came to. An error is a value here: a future cannot carry a StopIteration."""
+    """The outcome of work in a thread. An error is a value here: a future cannot carry a StopIteration."""
 
     result: T | None = None
     error: BaseException | None = None
-    cancelled: asyncio.CancelledError | None = None  # of who waited for it, meanwhile
+    cancelled: asyncio.CancelledError | None = None  # raised in the caller while it waited
 
     def given(self) -> T:
-        """The result; raises the error there was. That its caller is gone is heard first."""
+        """Return the result, or raise: first the caller's cancellation, then the error of the work."""
         if self.cancelled is not None:
             raise self.cancelled
         if self.error is not None:
@@ -40,7 +45,7 @@ class Done(msgspec.Struct, Generic[T], frozen=True):
 
 
 class _Pool:
-    """The threads of Holdfast's own work, begun when they are first needed. Work that was begun ends before exit."""
+    """The threads for Holdfast's own work, started when first needed. Started work ends before the process exits."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -53,7 +58,7 @@ class _Pool:
             self._executor.submit(work)
 
     def forget(self) -> None:
-        """In a forked process: threads are not inherited, and a lock may be held by one that is not there."""
+        """Start again in a forked process: it has no threads, and the lock may be held by a thread of the parent."""
         self._lock = threading.Lock()
         self._executor = None
 
@@ -62,23 +67,51 @@ _pool = _Pool()
 forksafe.register(in_child=_pool.forget)
 
 
+async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+    """Do Holdfast's own work in the pool. If the caller is cancelled, the work still ends there: no write is torn."""
+    return (await asyncio.shield(start(functools.partial(work, *args, **kwargs)))).given()
+
+
 async def to_the_end(work: Callable[[], T]) -> T:
-    """Do work of Holdfast's. A caller that is cancelled hears of that when the work is done: a write is never torn."""
-    return (await done(begin(work))).given()
+    """Do Holdfast's own work in the pool and wait for its end, also when the caller is cancelled meanwhile."""
+    return (await done(start(work))).given()
 
 
-def begin(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
-    """Do work of Holdfast's in the pool, whoever waits for it."""
-    return _begin(work, _pool.submit)
+async def iterate(items: Callable[[], Iterator[T]]) -> AsyncIterator[T]:
+    """Iterate in the pool, a page at a time."""
+    iterator = await in_thread(items)
+    is_over = False
+    while not is_over:
+        page, error = await in_thread(lambda: _page_of(iterator))
+        for item in page:
+            yield item
+        if error is not None:
+            raise error
+        is_over = not page
 
 
-def begin_theirs(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
-    """Do what a user wrote, in a thread of its own. It cannot be stopped, and the end of the process ends it."""
-    return _begin(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=True).start())
+def _page_of(items: Iterator[T]) -> tuple[list[T], HoldfastError | None]:
+    """Some items, and the error raised after them: the caller gets the items first."""
+    page: list[T] = []
+    try:
+        page.extend(islice(items, _PAGE))
+    except HoldfastError as error:
+        return page, error
+    return page, None
+
+
+def start(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
+    """Start Holdfast's own work in the pool."""
+    return _start(work, _pool.submit)
+
+
+def start_user_function(work: Callable[[], T]) -> asyncio.Future[Done[T]]:
+    """Start a user's function in a thread of its own. It cannot be stopped; it ends with the process at the latest."""
+    return _start(work, lambda run: threading.Thread(target=run, name="holdfast-tool", daemon=True).start())
 
 
 async def done(future: asyncio.Future[Done[T]]) -> Done[T]:
-    """What work came to when it is over, however often its caller is cancelled meanwhile."""
+    """Wait for the end of work, however often the caller is cancelled meanwhile."""
     cancelled: asyncio.CancelledError | None = None
     while not future.done():
         try:
@@ -89,7 +122,7 @@ async def done(future: asyncio.Future[Done[T]]) -> Done[T]:
     return outcome if cancelled is None else Done(outcome.result, outcome.error, cancelled)
 
 
-def _begin(work: Callable[[], T], start: Callable[[Callable[[], None]], None]) -> asyncio.Future[Done[T]]:
+def _start(work: Callable[[], T], run_in_thread: Callable[[Callable[[], None]], None]) -> asyncio.Future[Done[T]]:
     loop = asyncio.get_running_loop()
     future: asyncio.Future[Done[T]] = loop.create_future()
     context = contextvars.copy_context()
@@ -97,12 +130,12 @@ def _begin(work: Callable[[], T], start: Callable[[Callable[[], None]], None]) -
     def run() -> None:
         try:
             outcome = Done(context.run(work))
-        except BaseException as error:  # noqa: BLE001 - raised again where it is waited for
+        except BaseException as error:  # noqa: BLE001 - raised again in the caller
             outcome = Done(error=error)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+        with suppress(RuntimeError):  # the loop was closed, so no caller is waiting
             loop.call_soon_threadsafe(_settle, future, outcome)
 
-    start(run)
+    run_in_thread(run)
     return future
 
 

@@ -6,20 +6,18 @@ import asyncio
 import functools
 import inspect
 import time
-import weakref
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager
-from contextvars import ContextVar
 from types import TracebackType
-from typing import Any, Final, TypeAlias, TypeVar
+from typing import Any, Final, TypeVar
 
 import msgspec
 
-from holdfast.aio.executor import Done, begin, begin_theirs, done, to_the_end
+from holdfast.aio.executor import Done, done, start, start_user_function, to_the_end
 from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, LeaseHeld
 from holdfast.observer import Observed
 from holdfast.policy import Policy
-from holdfast.runs.calls import BESIDE, OnChange, watched_stream
+from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.core import RunCore, waits_in_hook
 from holdfast.runs.drivers import Call, Ended, Invocation, Uncalled, advance, is_async, watched
@@ -29,145 +27,93 @@ from holdfast.runs.run import RunFace
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
 
-_Task: TypeAlias = asyncio.Task[Any]
-
-
-class _Line(msgspec.Struct, frozen=True):
-    """A task that is, or was, in a run, and those that it was begun by."""
-
-    task: weakref.ref[_Task]
-    parent: _Line | None
-
-    def has(self, task: _Task) -> bool:
-        line: _Line | None = self
-        while line is not None:
-            if line.task() is task:
-                return True
-            line = line.parent
-        return False
-
-
-# A task inherits the context of the one that begins it: so it is known which were begun by whom.
-_line: ContextVar[_Line | None] = ContextVar("holdfast_line", default=None)
-
-
-class _Called(msgspec.Struct, frozen=True):
-    """The last call without a key: by whom, and who could have made it instead."""
-
-    step: int
-    line: _Line
-    beside: weakref.WeakSet[_Task]
-
-
-class _Entry:
-    """A task inside a verb, or inside the block of a child."""
-
-    def __init__(self, task: _Task) -> None:
-        self.task = task
-        self.over: asyncio.Future[None] = task.get_loop().create_future()
-        self.is_told = False
-
 
 class Tasks:
-    """The tasks inside one run. Made by the one that enters its block."""
+    """The asyncio tasks inside one run. Made in the task that enters its block."""
 
     def __init__(self) -> None:
-        self._home = _this_line()
+        self._home = _current_task()
         self._entries: list[_Entry] = []
-        self._called: _Called | None = None
         self._is_left = False
 
     @contextmanager
     def inside(self) -> Generator[None]:
-        """While a task is inside a verb, or in the block of a child."""
+        """Count the current task as inside the run while it is in a method of the run."""
         leave = self.enter()
         try:
             yield
         finally:
             leave()
 
-    def enter(self) -> _Leave:
-        """The task is inside the run from here on, until it calls what this gives."""
+    def enter(self) -> Callable[[], None]:
+        """Count the current task as inside the run, until it calls the function returned."""
         if self._is_left:
-            raise HoldfastError("the block of this run is being left: nothing more can be done in it")
-        task = _this_line().task()
-        entry = _Entry(task) if task is not None else None
-        if entry is not None:
-            self._entries.append(entry)
-        return _Leave(self._entries, entry)
+            raise HoldfastError("the block of this run is ending: nothing more can be done in it")
+        entry = _Entry(_current_task())
+        self._entries.append(entry)
+
+        def leave() -> None:
+            if entry in self._entries:
+                self._entries.remove(entry)
+                if not entry.over.done():
+                    entry.over.set_result(None)
+
+        return leave
 
     async def end(self) -> asyncio.CancelledError | None:
-        """Begin to leave the block: cancel what other tasks are in, and wait until it is over.
+        """Cancel what other tasks do in the run, and wait for its end.
 
-        Cancelled meanwhile, the caller is told of it afterwards.
+        Returns the cancellation of the caller, if it was cancelled meanwhile.
         """
         self._is_left = True
         here = asyncio.current_task()
         cancelled: asyncio.CancelledError | None = None
         while others := [entry for entry in self._entries if entry.task is not here and not entry.task.done()]:
             for entry in others:
-                if not entry.is_told:
-                    entry.is_told = True
+                if not entry.is_cancelled:
+                    entry.is_cancelled = True
                     entry.task.cancel()
             try:
-                # Its task, too: one may end that never left the block of its child.
+                # Also wait for the task itself: it may end without having left the block of its child.
                 await asyncio.wait([others[0].over, others[0].task], return_when=asyncio.FIRST_COMPLETED)
             except asyncio.CancelledError as error:
                 cancelled = error
         return cancelled
 
-    def require_order(self, step: int) -> None:
-        """InvalidArgument if the call without a key that is made here could as well have come before the last one.
-
-        It cannot if the same task made both, if the one began the task of the other, or if this task was begun later.
-        """
-        line = _this_line()
-        last = self._called
-        task = line.task()
-        if last is not None and last.step == step and task is not None:
-            caller = last.line.task()
-            if caller is not None and not caller.done():
-                is_ordered = line.has(caller)
-            else:
-                is_ordered = last.line.has(task) or task not in last.beside
-            if not is_ordered:
-                raise InvalidArgument(BESIDE)
-        # While the block is open its own task is never done: nobody asks who was beside it.
-        beside = weakref.WeakSet[_Task]() if line is self._home else weakref.WeakSet(asyncio.all_tasks())
-        self._called = _Called(step, line, beside)
+    def require_key(self, key: str | None) -> None:
+        """Refuse a call without a key outside the task that entered the block: its order could differ on a resume."""
+        task = _current_task()
+        if key is not None or task is self._home:
+            return
+        if not self._home.done():
+            raise InvalidArgument(
+                "a call outside the task that entered the run's block needs a key: "
+                "pass key= so that the call is recognised when the run is resumed"
+            )
+        self._home = task  # in a notebook, each cell is a task: the next one takes over
 
 
-class _Leave:
-    def __init__(self, entries: list[_Entry], entry: _Entry | None) -> None:
-        self._entries = entries
-        self._entry = entry
+class _Entry:
+    """A task inside a method of the run, or inside the block of a child."""
 
-    def __call__(self) -> None:
-        if self._entry is not None and self._entry in self._entries:
-            self._entries.remove(self._entry)
-            if not self._entry.over.done():
-                self._entry.over.set_result(None)
+    def __init__(self, task: asyncio.Task[Any]) -> None:
+        self.task = task
+        self.over: asyncio.Future[None] = task.get_loop().create_future()
+        self.is_cancelled = False
 
 
-def _this_line() -> _Line:
+def _current_task() -> asyncio.Task[Any]:
     task = asyncio.current_task()
     if task is None:
-        raise HoldfastError("an async run is used inside a task")
-    line = _line.get()
-    if line is not None and line.task() is task:
-        return line
-    while line is not None and ((begun_by := line.task()) is None or begun_by.done()):
-        line = line.parent  # it can be nobody's beside any more
-    line = _Line(weakref.ref(task), line)
-    _line.set(line)
-    return line
+        raise HoldfastError("an async run must be used inside a task")
+    return task
 
 
 _END: Final = object()
 
 
 class _Outcome(msgspec.Struct, frozen=True):
-    """What an invocation gave. `cancelled` if its caller was meanwhile, and it could not be stopped."""
+    """The outcome of an invocation. `cancelled` if its caller was cancelled while it could not be stopped."""
 
     result: Any = None
     error: BaseException | None = None
@@ -175,7 +121,7 @@ class _Outcome(msgspec.Struct, frozen=True):
 
 
 async def drive(call: Call, observed: Observed | None = None) -> Any:
-    """Make a call."""
+    """Make a call: run its invocations, and return its result."""
     if observed is not None:
         with observed as observation:
             return await drive(watched(call, observation))
@@ -186,20 +132,20 @@ async def drive(call: Call, observed: Observed | None = None) -> Any:
 
 
 async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation | Ended:
-    """Go on with a call. What an invocation gave is recorded, then its caller hears that it was cancelled meanwhile."""
+    """Advance a call by one step. A result is recorded first; then the caller's cancellation is raised."""
     outcome = outcome or _Outcome()
-    gone_on = await _settled(functools.partial(advance, call, outcome.result, outcome.error))
-    cancelled = gone_on.cancelled or outcome.cancelled
+    advanced = await _settled(functools.partial(advance, call, outcome.result, outcome.error))
+    cancelled = advanced.cancelled or outcome.cancelled
     if cancelled is not None:
-        if isinstance(gone_on.result, Invocation):
-            # What it was about to invoke never was.
+        if isinstance(advanced.result, Invocation):
+            # The next invocation will not be made.
             await _settled(functools.partial(advance, call, error=Uncalled()))
         raise cancelled
-    return gone_on.given()
+    return advanced.given()
 
 
 async def _settled(work: Callable[[], Invocation | Ended]) -> Done[Invocation | Ended]:
-    return await done(begin(work))
+    return await done(start(work))
 
 
 async def _invoke(what: Invocation) -> _Outcome:
@@ -221,15 +167,15 @@ async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
         async with limit:
             result = make()
             return _Outcome(await result if inspect.isawaitable(result) else result)
-    except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+    except BaseException as error:  # noqa: BLE001 - the call records it and raises it again
         if isinstance(error, TimeoutError) and limit.expired():
             return _Outcome(error=_timed_out(what))
         return _Outcome(error=error)
 
 
 async def _invoke_in_thread(what: Invocation) -> _Outcome:
-    """Call a function that is not async. It cannot be stopped: a caller that is cancelled hears of it afterwards."""
-    future = begin_theirs(functools.partial(what.function, *what.args, **what.kwargs))
+    """Call a sync function in a thread. It cannot be stopped, so a cancellation of the caller is raised afterwards."""
+    future = start_user_function(functools.partial(what.function, *what.args, **what.kwargs))
     loop = asyncio.get_running_loop()
     deadline = None if what.timeout is None else loop.time() + what.timeout
     cancelled: asyncio.CancelledError | None = None
@@ -250,29 +196,29 @@ def _timed_out(what: Invocation) -> CallTimedOut:
 
 
 async def source_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """What a function gives to be streamed. One that is not async is called in a thread."""
+    """Call a function that returns a stream. A sync function is called in a thread."""
     if is_async(function) or inspect.isasyncgenfunction(function):
         source = function(*args, **kwargs)
     else:
-        source = (await done(begin_theirs(functools.partial(function, *args, **kwargs)))).given()
+        source = (await done(start_user_function(functools.partial(function, *args, **kwargs)))).given()
     return await source if inspect.isawaitable(source) else source
 
 
 async def chunks(source: Any) -> AsyncGenerator[Any, None]:
-    """What a source gives, piece by piece; one that is not async is asked in threads. Closes it in the end."""
+    """Iterate over a stream, and close it at the end. A sync stream is read in threads."""
     try:
         if hasattr(source, "__aiter__"):
             async for chunk in source:
                 yield chunk
             return
         iterator = iter(source)
-        while (chunk := (await done(begin_theirs(functools.partial(next, iterator, _END)))).given()) is not _END:
+        while (chunk := (await done(start_user_function(functools.partial(next, iterator, _END)))).given()) is not _END:
             yield chunk
     finally:
         if hasattr(source, "aclose"):
             await source.aclose()
         elif inspect.isgenerator(source):
-            (await done(begin_theirs(source.close))).given()
+            (await done(start_user_function(source.close))).given()
 
 
 T = TypeVar("T")
@@ -281,14 +227,17 @@ _POLL_SECONDS: Final = 0.05
 
 
 class AsyncRun(RunFace):
-    """A run that this process holds, inside `async with hf.aio.run(…) as run`. `Run` says what each verb does."""
+    """A run held by this process, inside `async with hf.aio.run(…) as run`. `Run` documents each method.
+
+    A call outside the task that entered the block needs a `key=`.
+    """
 
     def __init__(self, core: RunCore, claiming: Claiming) -> None:
         super().__init__(core, claiming)
         self._tasks = Tasks()
 
     async def steps(self) -> AsyncIterator[int]:
-        """As `Run.steps`: `async for step in run.steps()`."""
+        """Iterate over the steps, as `Run.steps` does: `async for step in run.steps()`."""
         if self._core.is_open:
             yield self._core.step
         while self._core.is_open:
@@ -297,22 +246,22 @@ class AsyncRun(RunFace):
             yield self._core.step
 
     async def save(self) -> Checkpoint:
-        """As `Run.save`."""
+        """See `Run.save`."""
         with self._tasks.inside():
             return await to_the_end(self._core.saving())
 
     async def finish(self, result: Any = None) -> None:
-        """As `Run.finish`."""
+        """See `Run.finish`."""
         with self._tasks.inside():
             await to_the_end(self._core.finishing(result))
 
     async def halt(self, reason: str) -> None:
-        """As `Run.halt`."""
+        """See `Run.halt`."""
         with self._tasks.inside():
             await to_the_end(functools.partial(self._core.halt, reason))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """As `Run.progress`. Not awaited: nothing is stored here."""
+        """See `Run.progress`. Not awaited: the next write to the store stores it."""
         self._core.progress(done, total, note)
 
     async def model(
@@ -325,21 +274,20 @@ class AsyncRun(RunFace):
         on_change: OnChange = "recorded",
         **kwargs: Any,
     ) -> Any:
-        """As `Run.model`. The function may be async or not; one that is not is called in a thread."""
+        """See `Run.model`. The function may be async; a sync function is called in a thread."""
         call = self._core.calling(
             lambda calls: calls.model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
         )
         return await self._made(call, self._core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
-        """As `Run.tool`. The tool may be async or not; one that is not is called in a thread, and not cancelled."""
+        """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""
         call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=None))
         return await self._made(call, self._core.observed("tool", named), key)
 
     async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
         with self._tasks.inside():
-            if key is None:
-                self._tasks.require_order(self._core.step)
+            self._tasks.require_key(key)
             return await drive(call, observed)
 
     def child(
@@ -352,27 +300,26 @@ class AsyncRun(RunFace):
         policy: Policy | None = None,
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> AsyncChildBlock:
-        """As `Run.child`: `async with run.child("name", start=state) as child`."""
+        """See `Run.child`: `async with run.child("name", start=state) as child`."""
         child = Child(self._core, self._claiming, name, start, type, agent, policy, tools)
         return AsyncChildBlock(child, self._tasks)
 
-    async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - not of this process: the run waits without one
-        """As `Run.wait`."""
+    async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
+        """See `Run.wait`."""
         with self._tasks.inside():
             return await to_the_end(functools.partial(self._core.wait, name, payload, timeout))
 
     async def sleep(self, seconds: float) -> None:
-        """As `Run.sleep`."""
+        """See `Run.sleep`."""
         with self._tasks.inside():
             await to_the_end(functools.partial(self._core.sleep, seconds))
 
     async def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
-        """As `Run.stream`. The function gives an async iterator or another, or a coroutine that gives one."""
+        """See `Run.stream`. The function returns an iterator or an async iterator, or a coroutine that returns one."""
         with self._tasks.inside():
-            if key is None:
-                self._tasks.require_order(self._core.step)
+            self._tasks.require_key(key)
             calls = await to_the_end(self._core.calls)
         streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
         with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
@@ -387,7 +334,7 @@ class AsyncRun(RunFace):
 
 
 class AsyncRunBlock:
-    """What `hf.aio.run(…)` gives: `async with` it, the run is claimed, and given back at the end."""
+    """The block of `async with hf.aio.run(…)`: claims the run, and releases it at the end."""
 
     def __init__(self, claiming: Claiming) -> None:
         self._claiming = claiming
@@ -395,7 +342,7 @@ class AsyncRunBlock:
 
     async def __aenter__(self) -> AsyncRun:
         self._claiming.enter_once()
-        termination.listen()  # before the run is claimed, or a signal in between would not give it back
+        termination.listen()  # before the claim, so that a signal cannot come between them
         try:
             with self._claiming.observed():
                 core = await self._claimed_in_time()
@@ -409,7 +356,7 @@ class AsyncRunBlock:
         return run
 
     async def _resume(self, run: AsyncRun, hook: Callable[[AsyncRun], Any]) -> None:
-        """Let the hook of a resumed run have it first. What it raises ends the run as it would in the block."""
+        """Call the hook of a resumed run. An error in it ends the run as an error in the block does."""
         try:
             with run._core.hooking():
                 result = hook(run)
@@ -431,7 +378,7 @@ class AsyncRunBlock:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _claimed(self) -> RunCore:
-        """The run, claimed. Given back at once if the caller is cancelled meanwhile, or a signal comes."""
+        """Claim the run. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
         claimed: list[RunCore] = []
         try:
             with termination.deferred():
@@ -458,10 +405,10 @@ class AsyncRunBlock:
 
 
 class AsyncChildBlock:
-    """What `run.child(…)` of an async run gives."""
+    """The block of `async with run.child(…)`."""
 
     def __init__(self, child: Child, tasks: Tasks) -> None:
-        """`tasks` are those of the parent: who is in the block of its child is in it."""
+        """`tasks` are those of the parent run: a task in the child's block is also inside the parent."""
         self._child = child
         self._tasks = tasks
         self._run: AsyncRun | None = None
@@ -479,7 +426,7 @@ class AsyncChildBlock:
         return self._run
 
     async def _entered(self) -> RunCore:
-        """The child, claimed. Given back at once if the caller is cancelled meanwhile."""
+        """Claim the child. Release it at once if the caller is cancelled meanwhile."""
         entered: list[RunCore] = []
         try:
             await to_the_end(lambda: entered.append(self._child.enter(can_await=True)))
@@ -502,7 +449,7 @@ class AsyncChildBlock:
 
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
-    """Leave the block of a run: nothing of it is under way any more when it is given back."""
+    """Leave the block of a run: end what its tasks do, then release it."""
     cancelled = await run._tasks.end()
     with termination.deferred():
         result = await to_the_end(leave)

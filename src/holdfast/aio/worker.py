@@ -1,6 +1,6 @@
-"""Async handlers of a worker: one event loop for all, as what they share, such as a client, belongs to one.
+"""Async handlers of a worker: one event loop for all, because what they share, such as a client, belongs to one loop.
 
-The loops of the worker stay what they are: each waits, in its thread, for the run that it has handed over.
+Each thread of the worker hands its run to the event loop and waits for it.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.runs.worker import Entered, failure_of
 
 
 class AsyncServer:
-    """See `Server`. The event loop begins with the first run that is served, and ends when it is closed."""
+    """See `Server`. The event loop starts with the first run and ends with `close`."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -32,7 +32,7 @@ class AsyncServer:
         asyncio.run_coroutine_threadsafe(_serve(claiming, handler, entered), loop.running.result()).result()
 
     def close(self) -> None:
-        """See `Server`. What handlers left running on the loop is cancelled."""
+        """See `Server`. Tasks that handlers left running are cancelled."""
         with self._lock:
             loop, self._loop = self._loop, None
         if loop is not None:
@@ -56,7 +56,7 @@ class _Loop:
                 try:
                     loop.run_forever()
                 except (SystemExit, KeyboardInterrupt):
-                    # Of one task: whoever awaits it hears of it. The others are none of its business.
+                    # Raised by one task, and again where that task is awaited. The other tasks continue.
                     continue
 
     def close(self) -> None:
@@ -79,6 +79,6 @@ async def _handled(handler: Callable[[AsyncRun], Any], run: AsyncRun) -> Any:
         return await handler(run)
     except BaseException as error:
         failure = failure_of(error)
-        if failure is None or isinstance(error, GeneratorExit):  # who is being thrown away cannot await any more
+        if failure is None or isinstance(error, GeneratorExit):  # a coroutine being closed cannot await
             raise
         raise failure from error

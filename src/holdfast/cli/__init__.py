@@ -1,1 +1,1 @@
-"""The command line: one module per verb, imported when the verb is called."""
+"""The command line: one module per command, imported when the command is called."""

@@ -1,4 +1,4 @@
-"""Amounts as people write them: ages, spans, bytes, counts, money."""
+"""Format ages, durations, byte counts, numbers and money."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ _DECADE: Final = 10
 
 
 def now() -> float:
-    """Seconds since 1970."""
+    """Return the current time in seconds since 1970."""
     return time.time()
 
 
 def age(moment: datetime) -> str:
-    """How long ago a moment was: 5s, 12m, 3h, 40d."""
+    """Return how long ago a time was: 5s, 12m, 3h, 40d."""
     return span(max(now() - moment.timestamp(), 0.0))
 
 
 def span(seconds: float) -> str:
-    """A span of time in one unit, and below a second in milliseconds."""
+    """Format a duration in one unit; below a second, in milliseconds."""
     if seconds < 1:
         return f"{seconds * 1000:.0f}ms" if seconds >= 0.001 or not seconds else "<1ms"
     size, unit = next((each for each in _SPANS if seconds >= each[0]), _SPANS[-1])
@@ -30,7 +30,7 @@ def span(seconds: float) -> str:
 
 
 def sized(count: int) -> str:
-    """So many bytes: 812 B, 4.2 kB, 17 MB."""
+    """Format a number of bytes: 812 B, 4.2 kB, 17 MB."""
     amount = float(count)
     for unit in ("B", "kB", "MB", "GB", "TB"):
         if amount < 1000 or unit == "TB":
@@ -40,12 +40,12 @@ def sized(count: int) -> str:
 
 
 def grouped(count: int | None) -> str:
-    """A number with its thousands apart; empty if nobody knows it."""
+    """Format a number with thousands separators; "" for None."""
     return "" if count is None else f"{count:,}"
 
 
 def money(cost: float | None, currency: str) -> str:
-    """A cost; empty if nobody knows it."""
+    """Format a cost; "" for None."""
     if cost is None:
         return ""
     amount = f"{cost:.2f}" if cost >= 1 else f"{cost:.4f}"
@@ -53,5 +53,5 @@ def money(cost: float | None, currency: str) -> str:
 
 
 def stamp(moment: datetime) -> str:
-    """A moment, in UTC."""
+    """Format a UTC time as date and time."""
     return f"{moment:%Y-%m-%d %H:%M:%S}"

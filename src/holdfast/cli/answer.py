@@ -1,6 +1,7 @@
-"""Answer a question that a run waits for, or will ask: `holdfast waiting` lists what is asked.
+"""Answer a question of a run, even before the run asks it. `holdfast waiting` lists open questions.
 
-The first answer holds. The same again changes nothing; another ends with 4. Calls in doubt are settled, not answered.
+The first answer counts. Repeating it changes nothing; a different answer is refused with exit code 4. Calls in doubt
+are not answered but settled: see `holdfast settle`.
 """
 
 from __future__ import annotations
@@ -17,13 +18,13 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD", help="whose run asks")
-    parser.add_argument("name", metavar="NAME", help="what run.wait calls the question")
+    parser.add_argument("thread", metavar="THREAD", help="the thread of the run")
+    parser.add_argument("name", metavar="NAME", help="the name of the question, as passed to run.wait")
     parser.add_argument("value", metavar="VALUE", help=f"the answer: {FORM}")
-    parser.add_argument("--by", metavar="WHO", help="who answers; it is kept with the answer")
-    parser.add_argument("--text", action="store_true", help="VALUE is a text, as it stands")
+    parser.add_argument("--by", metavar="WHO", help="the author of the answer, stored with it")
+    parser.add_argument("--text", action="store_true", help="VALUE is a plain string, not JSON")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -35,5 +36,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "name": arguments.name, "by": arguments.by})
     else:
-        put(f"{shown(arguments.name)} of {shown(arguments.thread)} is answered")
+        put(f"answered {shown(arguments.name)} of {shown(arguments.thread)}")
     return Exit.OK

@@ -1,4 +1,4 @@
-"""Applications: what "module:attribute" on a command line stands for, loaded as the person who wrote it meant."""
+"""Load handlers, tools and functions that are named on the command line as "module:attribute"."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from holdfast.runs.tools import Tools
 Handlers = dict[str, Callable[[Any], Any]]
 
 _FORM = 'write "module:attribute", like app:handlers'
-_HANDLE = "hf"  # what a function calls its one argument that wants the handle
+_HANDLE = "hf"  # the name of the parameter that receives the handle
 
 
 def load_application(named: str) -> Callable[[Holdfast], Handlers]:
-    """What gives the handlers that a name stands for when the store is open. Errors as of `load_handlers`.
+    """Return a function that takes the handle and returns the handlers. Raises what `load_handlers` raises.
 
-    Beside those, it may be a function of `hf`, the handle, which can then be instrumented, or given migrations. What
-    does not need the handle is loaded at once: a mistake must not leave an empty store behind.
+    The name may also be that of a function with one parameter `hf`, which can instrument the handle or add migrations.
+    Everything else is loaded at once, before the store is opened: a mistake must not create an empty store.
     """
     found = _load(named)
     if isinstance(found, Mapping) or not callable(found) or not _takes_handle(found):
@@ -34,22 +34,22 @@ def load_application(named: str) -> Callable[[Holdfast], Handlers]:
         return lambda _: handlers
     _check_sync(named, found)
     return lambda hf: _checked(
-        f"what {named}({_HANDLE}) returns", _call(f"{named}({_HANDLE}) failed", lambda: found(hf))
+        f"the result of {named}({_HANDLE})", _call(f"{named}({_HANDLE}) failed", lambda: found(hf))
     )
 
 
 def load_handlers(named: str) -> Handlers:
-    """The handlers that a name stands for: a dict, or a function without arguments that returns one.
+    """Load the named handlers: a dict, or a function without arguments that returns one.
 
-    InvalidArgument if it is not there or something else; HoldfastError, with the traceback, if the application's own
-    code raises.
+    Raises InvalidArgument if there is no such attribute or it is something else, and HoldfastError, with the
+    traceback, if the application's own code raises.
     """
     found = _load(named)
     what = named
     if not isinstance(found, Mapping) and callable(found):
         _check_factory(named, found)
         found = _call(f"{named}() failed", found)
-        what = f"what {named}() returns"
+        what = f"the result of {named}()"
     return _checked(what, found)
 
 
@@ -69,20 +69,22 @@ def _checked(what: str, found: object) -> Handlers:
 
 
 def load_tools(named: str) -> list[Callable[..., Any]]:
-    """The tools that a name stands for: an iterable of functions. Errors as for handlers, and if two share a name."""
+    """Load the named tools: an iterable of functions with distinct names. Raises what `load_handlers` raises."""
     found = _load(named)
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
-        raise InvalidArgument(f"{named} is of type {type(found).__name__}; tools are a list of functions")
+        raise InvalidArgument(f"{named} is of type {type(found).__name__}; it must be a list of functions")
     functions = list(found)
     Tools(functions)
     return functions
 
 
 def load_redaction(named: str) -> Callable[[str], str]:
-    """The function of a text that a name stands for. InvalidArgument if it is something else."""
+    """Load the named redaction function. Raises InvalidArgument if it is not callable."""
     found = _load(named)
     if not callable(found):
-        raise InvalidArgument(f"{named} is of type {type(found).__name__}; it must be a function of a text")
+        raise InvalidArgument(
+            f"{named} is of type {type(found).__name__}; it must be a function that takes and returns a string"
+        )
     return cast(Callable[[str], str], found)
 
 
@@ -90,9 +92,9 @@ def _load(named: str) -> Any:
     module, separator, path = named.partition(":")
     if module.endswith(".py") or "/" in module:
         meant = ".".join(part for part in module.removesuffix(".py").split("/") if part.strip("."))
-        raise InvalidArgument(f"{named!r} names a file; name its module: {meant}:{path or 'handlers'}")
+        raise InvalidArgument(f"{named!r} is a file; write its module: {meant}:{path or 'handlers'}")
     if not separator or not all([*module.split("."), *path.split(".")]):
-        raise InvalidArgument(f"{named!r} names no attribute of a module; {_FORM}")
+        raise InvalidArgument(f"{named!r} does not name an attribute of a module; {_FORM}")
     found = _module(module)
     at = f"module {module!r}"
     names = path.split(".")
@@ -109,10 +111,10 @@ def _load(named: str) -> Any:
 def _module(name: str) -> Any:
     here = str(Path.cwd())
     if here not in sys.path[:1]:
-        # The script stands in a folder of programs; what is to be run stands where the person is.
+        # sys.path[0] is the folder of the `holdfast` script; the application is in the current folder.
         sys.path.insert(0, here)
     try:
-        # The person at the command line named it; nothing that was stored did.
+        # Safe to import: the name comes from the command line, never from the store.
         return _call(f"importing {name} failed", lambda: importlib.import_module(name))
     except HoldfastError as failure:
         cause = failure.__cause__
@@ -121,20 +123,20 @@ def _module(name: str) -> Any:
         first = name.partition(".")[0]
         known = [found.name for found in pkgutil.iter_modules([here])]
         hint = nearest(first, known) if first not in known else ""
-        raise InvalidArgument(f"there is no module {cause.name or name!r}, in {here} or installed{hint}") from None
+        raise InvalidArgument(f"no module {cause.name or name!r} in {here} or installed{hint}") from None
 
 
 def _check_factory(named: str, factory: Callable[..., Any]) -> None:
     try:
         signature = inspect.signature(factory)
     except (TypeError, ValueError):
-        return  # a builtin that does not say
+        return  # a builtin without a signature
     try:
         signature.bind()
     except TypeError:
         raise InvalidArgument(
-            f"{named} is a function that takes {signature}; name a dict of handlers, or a function that returns one, "
-            f"without arguments or with one called {_HANDLE}"
+            f"{named} is a function that takes {signature}; it must take no arguments, or one called {_HANDLE}, "
+            "and return a dict of handlers"
         ) from None
     _check_sync(named, factory)
 
@@ -143,17 +145,17 @@ def _takes_handle(factory: Callable[..., Any]) -> bool:
     try:
         parameters = inspect.signature(factory).parameters.values()
     except (TypeError, ValueError):
-        return False  # a builtin that does not say
+        return False  # a builtin without a signature
     return [each.name for each in parameters if each.default is each.empty] == [_HANDLE]
 
 
 def _check_sync(named: str, factory: Callable[..., Any]) -> None:
     if inspect.iscoroutinefunction(factory):
-        raise InvalidArgument(f"{named} is async; name a dict of handlers, or a plain function that returns one")
+        raise InvalidArgument(f"{named} is async; it must be a dict of handlers, or a sync function that returns one")
 
 
 def _call(failed: str, function: Callable[[], Any]) -> Any:
-    """What somebody else's code returns. What it raises is theirs to see: HoldfastError with their traceback."""
+    """Call the application's code. What it raises becomes a HoldfastError with the application's traceback."""
     try:
         return function()
     except (Exception, SystemExit) as error:
@@ -163,7 +165,7 @@ def _call(failed: str, function: Callable[[], Any]) -> Any:
 
 
 def _own_frames(error: BaseException) -> list[traceback.FrameSummary]:
-    """Where an error came from, without the machinery of importing and without us."""
+    """Return the frames of an error's traceback, without those of the import system and of this module."""
     machinery = (__file__, importlib.__file__)
     return [
         frame

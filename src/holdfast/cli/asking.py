@@ -1,4 +1,4 @@
-"""What cannot be taken back is shown first, and done when a person says so: with --yes, or when they are asked."""
+"""Confirmation of commands that delete data: --yes, --dry-run, or a question on the terminal."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from holdfast.cli.talk import say
 
 
 def add_yes(parser: ArgumentParser) -> None:
-    """The options of a verb that shows a plan first."""
+    """Add --yes and --dry-run."""
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--yes", action="store_true", help="do it without asking")
-    how.add_argument("--dry-run", action="store_true", help="show what would be done, and do nothing")
+    how.add_argument("--yes", action="store_true", help="do not ask for confirmation")
+    how.add_argument("--dry-run", action="store_true", help="show the plan and change nothing")
 
 
 def may_go_on(arguments: Namespace) -> bool:
-    """Whether what was shown is to be done. Nobody is asked where nobody could answer, or would read the question."""
+    """Whether to carry out the plan that was shown. Asks only if stdin and stderr are terminals and not with --json."""
     if arguments.yes or arguments.dry_run:
         return bool(arguments.yes)
     if arguments.json or not _is_asked():
-        say("nothing was changed: say --yes to do it, or --dry-run to look only")
+        say("nothing was changed; pass --yes to do it, or --dry-run to see only the plan")
         return False
-    sys.stderr.write("Go on? [y/N] ")
+    sys.stderr.write("Continue? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):
         return True
@@ -32,7 +32,7 @@ def may_go_on(arguments: Namespace) -> bool:
 
 
 def refused(arguments: Namespace) -> Exit:
-    """How a verb ends that was not to go on: looking only is no mistake, leaving out --yes in a script is."""
+    """Return the exit code if the plan was not carried out: OK after --dry-run or "no", USAGE if --yes was missing."""
     return Exit.OK if arguments.dry_run or (_is_asked() and not arguments.json) else Exit.USAGE
 
 

@@ -1,7 +1,7 @@
-"""Copy a store to TARGET, as it is at one moment, while others go on writing; then check the copy.
+"""Copy a store to TARGET as one consistent snapshot, then verify the copy. Writers can continue meanwhile.
 
-TARGET is of the same kind as the store: a path, or dir:path. It must not be there yet. All namespaces are copied, and
-what is encrypted stays so. For PostgreSQL use pg_dump.
+TARGET is of the same kind as the store: a path, or dir:path. It must not exist. All namespaces are copied. Encrypted
+data stays encrypted. For PostgreSQL, use pg_dump instead.
 """
 
 from __future__ import annotations
@@ -17,9 +17,9 @@ from holdfast.cli.store import add_store, open_existing
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("target", metavar="TARGET", help="the copy: a path, or dir:path")
+    parser.add_argument("target", metavar="TARGET", help="where to write the copy: a path, or dir:path")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -33,7 +33,7 @@ def run(arguments: Namespace) -> int:
     else:
         for line in lines(report.problems):
             put(line)
-        sound = "checked" if report.ok else f"with {counted(len(report.problems), 'problem')}, as the store has"
+        sound = "verified" if report.ok else f"{counted(len(report.problems), 'problem')}, copied from the store"
         put(f"{made.target}: {made.bytes} bytes, {counted(report.threads, 'thread')}, {sound}")
     return Exit.OK if report.ok else Exit.ERROR
 

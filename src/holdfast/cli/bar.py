@@ -1,4 +1,4 @@
-"""A bar on stderr while something lasts, where somebody looks on."""
+"""A progress bar on stderr for long operations."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from contextlib import contextmanager
 from typing import Any
 
 Show = Callable[[str, int, int | None], None]
-"""Say what is being done, how much of it is, and of how much if that is known."""
+"""Show progress: what is being done, how much is done, and the total if known."""
 
-_PATIENCE = 0.5  # seconds before it is drawn: most is done by then, and `rich` takes a while to import
+_PATIENCE = 0.5  # seconds before the bar is drawn: most commands end sooner, and `rich` is slow to import
 
 
 @contextmanager
 def bar(begun: str) -> Generator[Show | None]:
-    """What shows how far something is, or how long it takes if nobody says.
+    """Yield a function that reports progress; the bar shows the elapsed time if it is never called.
 
-    None where stderr is no terminal. Nothing is drawn where there is no `rich`: it is a nicety.
+    Yields None if stderr is not a terminal. Draws nothing if `rich` is not installed.
     """
     if sys.stderr is None or not sys.stderr.isatty():
         yield None
@@ -36,7 +36,7 @@ def bar(begun: str) -> Generator[Show | None]:
 
 
 class _Drawing:
-    """What was said last, and the bar that shows it once it has begun."""
+    """The last reported progress, and the bar once it is drawn."""
 
     def __init__(self, what: str) -> None:
         self._lock = threading.Lock()

@@ -1,6 +1,6 @@
-"""Halt a run: at once if nobody holds it, else at its next call. Its progress is kept, and it can be resumed.
+"""Halt a run: at once if no process holds it, otherwise at its next call. Its progress is kept; it can be resumed.
 
-The runs that it began as its children are cancelled with it. Ends with 4 if it is completed.
+Its child runs are cancelled too. Exits with 4 if the run is completed.
 """
 
 from __future__ import annotations
@@ -16,10 +16,12 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD", help="whose run is to end")
-    parser.add_argument("--reason", metavar="TEXT", default="cancelled on the command line", help="kept with the run")
+    parser.add_argument("thread", metavar="THREAD", help="the thread of the run")
+    parser.add_argument(
+        "--reason", metavar="TEXT", default="cancelled on the command line", help="the reason, stored with the run"
+    )
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:

@@ -1,7 +1,7 @@
-"""Write the completion script of a shell: verbs, their options, and names of threads.
+"""Write a shell completion script. It completes commands, options and thread names.
 
-bash: add `eval "$(holdfast completion bash)"` to ~/.bashrc. zsh: the same in ~/.zshrc, behind compinit. fish: write it
-to ~/.config/fish/completions/holdfast.fish.
+bash: add `eval "$(holdfast completion bash)"` to ~/.bashrc. zsh: add `eval "$(holdfast completion zsh)"` to ~/.zshrc,
+after compinit. fish: write the script to ~/.config/fish/completions/holdfast.fish.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.verbs import VERBS
 from holdfast.errors import HoldfastError
 
-_MOST = 100  # names of threads that are offered
+_MOST = 100  # thread names to offer
 _SHELLS = ("bash", "zsh", "fish")
 _FISH_THREADS = """\
 function __holdfast_threads
@@ -39,17 +39,17 @@ def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("shell", metavar="SHELL", choices=(*_SHELLS, "threads"), help="bash, zsh or fish")
     parser.add_argument(
-        "begun", metavar="TEXT", nargs="?", default="", help="for the scripts: `threads TEXT` lists names"
+        "begun", metavar="TEXT", nargs="?", default="", help="used by the scripts: `threads TEXT` lists thread names"
     )
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the script as the field of a JSON object")
+    parser.add_argument("--json", action="store_true", help="write the script as a field of a JSON object")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     if arguments.shell == "threads":
         names: list[str] = []
-        with suppress(HoldfastError):  # whoever presses a key does not want to hear what is wrong with a store
+        with suppress(HoldfastError):  # the user pressed Tab; an error would garble the prompt
             names = _threads(arguments)
         if arguments.json:
             put_json({"threads": names})
@@ -71,7 +71,7 @@ def _threads(arguments: Namespace) -> list[str]:
 
 
 def _options() -> dict[str, list[str]]:
-    """The options of each verb, and those that take a thread."""
+    """Return the long options of each command."""
     found: dict[str, list[str]] = {}
     for name, verb in VERBS.items():
         parser = ArgumentParser(add_help=True)
@@ -83,16 +83,16 @@ def _options() -> dict[str, list[str]]:
 def _bash() -> str:
     cases = "\n".join(f'        {verb}) options="{" ".join(options)}" ;;' for verb, options in _options().items())
     return f"""\
-# Names of threads are never expanded: they may hold what a shell would obey.
+# Thread names are quoted and never expanded: they may hold shell syntax.
 _holdfast() {{
-    # bash parts words at : and @, too, of which names have many: so the line itself is read.
+    # bash also splits words at : and @, which thread names may hold, so read the line itself.
     local line="${{COMP_LINE:0:COMP_POINT}}" word kept="" options="" name at last
     local -a words given=()
     read -ra words <<< "$line"
     case "$line" in *[[:space:]]) words+=("") ;; esac
     last=$((${{#words[@]}} - 1))
     word="${{words[last]}}"
-    # What stands before the last of them stays: bash replaces only what comes behind it.
+    # bash replaces only the text after the last of these characters.
     case "$word" in *[:@=]*) kept="${{word%"${{word##*[:@=]}}"}}" ;; esac
     COMPREPLY=()
     for ((at = 2; at < last; at++)); do

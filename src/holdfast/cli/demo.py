@@ -1,6 +1,6 @@
-"""Watch an agent that is killed again and again, and pays every invoice once. Offline, some seconds.
+"""Watch an agent that is killed repeatedly and still pays every invoice once. It runs offline for a few seconds.
 
-The demo comes with the source of Holdfast, not with the installed package. What follows `--` is given to it; see
+The demo is part of Holdfast's source, not of the installed package. Arguments after `--` are passed to it; see
 `holdfast demo -- --help`.
 """
 
@@ -15,13 +15,13 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put_json
 from holdfast.errors import NotInstalled
 
-_HOW = "get the source of Holdfast, and run `make demo` there"
+_HOW = "get Holdfast's source and run `make demo` there"
 
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help="what is given to the demo, behind --")
-    parser.add_argument("--json", action="store_true", help="write where the demo is as JSON, and do not run it")
+    parser.add_argument("words", metavar="ARGUMENT", nargs="*", help="arguments of the demo, after --")
+    parser.add_argument("--json", action="store_true", help="write the path of the demo as JSON; do not run it")
 
 
 def run(arguments: Namespace) -> int:
@@ -37,6 +37,6 @@ def run(arguments: Namespace) -> int:
 
 
 def _path() -> Path | None:
-    """The demo, where this package lies in its source tree."""
+    """Return the path of the demo if this package is in its source tree."""
     found = Path(__file__).resolve().parents[3] / "examples" / "demo.py"
     return found if found.is_file() and (found.parents[1] / "src" / "holdfast").is_dir() else None

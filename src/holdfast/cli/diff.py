@@ -1,7 +1,7 @@
-"""Show what changed between two checkpoints, of one thread or of two: what was added, removed, changed, and where.
+"""Show what was added, removed and changed between two checkpoints, of one thread or of two.
 
-A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, it is what
-changed from the checkpoint before it; of a fork's first, from what it was forked from.
+A and B are references, as for `holdfast show`; B may be @REF alone, for the thread of A. With A alone, the command
+compares A with its parent; the parent of a fork's first checkpoint is the one it was forked from.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ _MARKS: dict[str, tuple[str, Colour]] = {"added": ("+", "green"), "removed": ("-
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("a", metavar="A", help="a checkpoint: THREAD[@REF]")
-    parser.add_argument("b", metavar="B", nargs="?", help="another, or @REF for one of the same thread")
+    parser.add_argument("b", metavar="B", nargs="?", help="another one; @REF means one of the same thread")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the changes as JSON, whole")
+    parser.add_argument("--json", action="store_true", help="write the changes as JSON, with full values")
 
 
 def run(arguments: Namespace) -> int:
@@ -46,7 +46,7 @@ def run(arguments: Namespace) -> int:
     for change in found.changes:
         put(_line(change))
     if not found:
-        say("nothing differs")
+        say("no differences")
     return Exit.OK
 
 
@@ -54,18 +54,18 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
     first = find(hf, a)
     if b is None:
         if first.checkpoint.parent is None:
-            raise NotFound(f"{shown(a)} is the first checkpoint of its thread; name another to compare it with")
+            raise NotFound(f"{shown(a)} is the first checkpoint of its thread; name a second one to compare it with")
         try:
             return find(hf, _before(hf, first)), first
         except NotFound:
             raise NotFound(
-                f"the checkpoint before {shown(a)} is not there any more; name another to compare it with"
+                f"the checkpoint before {shown(a)} was deleted; name a second one to compare it with"
             ) from None
     return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
 
 
 def _before(hf: Holdfast, found: Found) -> str:
-    """A reference to what a checkpoint came from: of its thread, or of the one that it was forked from."""
+    """Return a reference to a checkpoint's parent, which may be in the thread it was forked from."""
     if found.checkpoint.seq == 1:
         origin = timeline(hf, found.thread, before=2, limit=1, calls=False).forked_from
         if origin is not None:

@@ -1,7 +1,6 @@
-"""Look whether a store can be worked with: reached, read, written, the settings of its database as
-they are, clock, disk, versions.
+"""Check that a store can be used: connection, reads, writes, database settings, clock, disk space and versions.
 
-Ends with 1 if something is not as it should be. Whether what is stored is sound is what `holdfast verify` looks at.
+Exits with 1 if a check fails. It does not check the stored data; `holdfast verify` does.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ _WIDEST = 120
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was found as JSON")
+    parser.add_argument("--json", action="store_true", help="write the checks as JSON")
 
 
 def run(arguments: Namespace) -> int:

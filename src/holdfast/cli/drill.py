@@ -1,10 +1,11 @@
 """Kill an agent at every point of its run, resume it each time, and report what was repeated, lost or different.
 
-APP names the agent as "module:attribute": a holdfast.testing.Drill, a handler, or a dict with one handler. The current
-folder can be imported from. The store is a new one for each run, in a folder that is removed again.
+APP names the agent as "module:attribute": a holdfast.testing.Drill, a handler, or a dict with one handler. Modules in
+the current folder can be imported. Each run uses a new store in a temporary folder.
 
-The agent's own tools are not called: --fakes names functions of the same names, or --live allows it. Model functions
-are called. --recorded calls everything once, in the first run, and plays that back in the others.
+The agent's own tools are not called unless you pass --live; --fakes names functions that replace them, with the same
+names. Model functions are called. With --recorded, models and tools are called in the first run only, and the other
+runs replay their results.
 """
 
 from __future__ import annotations
@@ -13,7 +14,6 @@ import json
 import traceback
 from argparse import ArgumentParser, ArgumentTypeError, Namespace
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -23,7 +23,6 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.output import write
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.testing.drill.child import place_of
-from holdfast.testing.drill.report import DrillReport
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.verbs import run_drill
 
@@ -32,36 +31,37 @@ def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("app", metavar="APP", help="the agent, as module:attribute")
     parser.add_argument(
-        "--start", metavar="JSON", type=_json, help="the state that a run begins with, unless APP has it"
+        "--start", metavar="JSON", type=_json, help="the start state of a run; required unless APP is a Drill"
     )
-    parser.add_argument("--tools", metavar="APP", help="the agent's tools, for what they declare: a list of functions")
-    parser.add_argument("--fakes", metavar="APP", help="what is called in their place: a list of functions")
+    parser.add_argument(
+        "--tools", metavar="APP", help="the agent's tools, whose declarations are read: a list of functions"
+    )
+    parser.add_argument("--fakes", metavar="APP", help="functions to call instead of the tools: a list of functions")
     parser.add_argument("--live", action="store_true", help="call the agent's own tools, in every run")
-    parser.add_argument("--recorded", action="store_true", help="call everything in the first run only")
+    parser.add_argument("--recorded", action="store_true", help="call models and tools in the first run only")
     parser.add_argument(
         "--watch",
         metavar="PATH",
         action="append",
-        help="a file or folder that must end as undisturbed; may be repeated",
+        help="a file or folder that must end with the same contents as without kills; may be repeated",
     )
-    parser.add_argument("--answers", metavar="JSON", type=_object, help="what run.wait is answered, by name: an object")
-    parser.add_argument("--points", metavar="N", type=_count, help="try so many points, evenly spread; by default all")
-    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="how long one run may take (60)")
+    parser.add_argument(
+        "--answers", metavar="JSON", type=_object, help="answers to run.wait: an object from name to answer"
+    )
+    parser.add_argument("--points", metavar="N", type=_count, help="kill at N evenly spread points (default: all)")
+    parser.add_argument("--timeout", metavar="SECONDS", type=_seconds, help="time limit of one run (default: 60)")
     parser.add_argument("--json", action="store_true", help="write the report to stdout as JSON")
-    parser.add_argument("--junit", metavar="PATH", type=Path, help="write the report to a file as JUnit XML")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     report = run_drill(_drill(arguments))
-    if arguments.junit is not None:
-        _write(arguments.junit, report)
     write(f"{report.json().decode() if arguments.json else report.table()}\n")
     return Exit.OK if report.passed else Exit.ERROR
 
 
 def _drill(arguments: Namespace) -> Drill:
-    """The drill that was asked for: what APP says, and over it what the options say."""
+    """Return the drill that APP describes, with the options applied over it."""
     given: dict[str, Any] = {
         "start": arguments.start,
         "tools": None if arguments.tools is None else load_tools(arguments.tools),
@@ -84,18 +84,18 @@ def _drill(arguments: Namespace) -> Drill:
         found = next(iter(found.values()))
     if not callable(found) or isinstance(found, type):
         raise InvalidArgument(
-            f"{arguments.app} is of type {type(found).__name__}; name a holdfast.testing.Drill, or a function of a run"
+            f"{arguments.app} is of type {type(found).__name__}; it must be a holdfast.testing.Drill or a handler"
         )
     if arguments.start is None:
         raise InvalidArgument(
-            f"{arguments.app} is a function of a run, and a run needs a start; give --start, or name a "
+            f"{arguments.app} is a handler, so the start state is missing; pass --start, or name a "
             "holdfast.testing.Drill"
         )
     return Drill(handler=found, **said)
 
 
 def _found(named: str) -> Any:
-    """What APP names. InvalidArgument also if its module makes a Drill that cannot be: that needs no traceback."""
+    """Load APP. An invalid Drill in its module raises InvalidArgument, without a traceback."""
     try:
         return _load(named)
     except HoldfastError as failure:
@@ -104,13 +104,6 @@ def _found(named: str) -> Any:
             raise
         place = place_of(traceback.TracebackException.from_exception(cause))
         raise InvalidArgument(f"{named}: {cause} (in {place})") from None
-
-
-def _write(path: Path, report: DrillReport) -> None:
-    try:
-        path.write_bytes(report.junit())
-    except OSError as error:
-        raise HoldfastError(f"cannot write {path} ({error.strerror})") from error
 
 
 def _json(text: str) -> Any:
@@ -123,7 +116,7 @@ def _json(text: str) -> Any:
 def _object(text: str) -> dict[str, Any]:
     found = _json(text)
     if not isinstance(found, dict):
-        raise ArgumentTypeError(f"{text!r} is no JSON object")
+        raise ArgumentTypeError(f"{text!r} is not a JSON object")
     return found
 
 

@@ -1,7 +1,7 @@
-"""Delete whole threads, with their runs and journals. What would go is shown first.
+"""Delete whole threads, with their runs and journals, after showing what would be deleted.
 
-Their forks keep what they share with them. A thread that is being run is refused. What was in the files may be there
-still: `holdfast erase` removes that, too.
+Forks keep the data they share with a dropped thread. A thread whose run is active is refused. Deleted data can remain
+in the store's files; `holdfast erase` removes it there too.
 """
 
 from __future__ import annotations
@@ -21,10 +21,10 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("threads", metavar="THREAD", nargs="+", help="which ones")
+    parser.add_argument("threads", metavar="THREAD", nargs="+", help="the threads to delete")
     add_yes(parser)
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the plan, and whether it was done, as JSON")
+    parser.add_argument("--json", action="store_true", help="write the plan and the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
         effects = [store.last_effect(row.position.thread) for row in rows]
         if not arguments.json:
             for row, entries in zip(rows, effects, strict=True):
-                journal = f", a journal of {entries}" if entries else ""
+                journal = f", {entries} journal entr{'y' if entries == 1 else 'ies'}" if entries else ""
                 put(f"{shown(row.name)}: {counted(row.count, 'checkpoint')}{journal}, {row.summary.status}")
         is_done = may_go_on(arguments)
         if is_done:
@@ -60,4 +60,4 @@ def _drop(hf: Holdfast, names: list[str], show: Show | None) -> None:
         try:
             hf.thread(name).drop()
         except LeaseHeld as error:
-            raise LeaseHeld(f"{shown(name)}: {error}; dropped before it: {done} of {len(names)}") from error
+            raise LeaseHeld(f"{shown(name)}: {error}; {done} of {len(names)} threads were dropped before it") from error

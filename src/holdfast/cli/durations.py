@@ -1,4 +1,4 @@
-"""Spans of time on the command line: 90, 90s, 45m, 12h, 30d, 2w."""
+"""Durations on the command line: 90, 90s, 45m, 12h, 30d, 2w."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ _SECONDS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400, "w": 604_800}
 
 
 def seconds(text: str) -> float:
-    """For `ArgumentParser`: how many seconds a text says."""
+    """Parse a duration into seconds, as a type for `ArgumentParser`."""
     found = _FORM.fullmatch(text)
     if found is None or not (span := float(found[1]) * _SECONDS[found[2]]) < 1e12:
-        raise ArgumentTypeError(f"{text!r} is no span of time; write 90s, 45m, 12h, 30d or 2w")
+        raise ArgumentTypeError(f"{text!r} is not a duration; write 90s, 45m, 12h, 30d or 2w")
     return span

@@ -1,8 +1,8 @@
-"""Show the journal of a thread: every call that was recorded, oldest first, and what became of it.
+"""Show the journal of a thread: every recorded call and its outcome, oldest first.
 
-With THREAD@REF, see `holdfast show`, only the calls of the step that this checkpoint closed.
---in-doubt shows only calls that were begun and whose outcome nobody recorded; `holdfast settle` decides them. Ends
-with 5 if there are some. --full shows arguments and results.
+THREAD@REF (see `holdfast show`) shows only the calls of the step that ended with this checkpoint. --in-doubt shows
+only calls that started but have no recorded outcome; `holdfast settle` records it. Exits with 5 if the thread has calls
+in doubt. --full shows arguments and results.
 """
 
 from __future__ import annotations
@@ -56,13 +56,13 @@ _COLUMNS = (
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD[@REF]", help="whose journal")
-    parser.add_argument("--in-doubt", action="store_true", help="only calls in doubt")
-    parser.add_argument("--full", action="store_true", help="with arguments and results")
-    parser.add_argument("--after", metavar="N", type=count, default=0, help="only those with a higher number")
-    parser.add_argument("--limit", metavar="N", type=count, default=0, help="at most so many; by default all")
+    parser.add_argument("thread", metavar="THREAD[@REF]", help="the thread, or one of its checkpoints")
+    parser.add_argument("--in-doubt", action="store_true", help="show only calls in doubt")
+    parser.add_argument("--full", action="store_true", help="show arguments and results")
+    parser.add_argument("--after", metavar="N", type=count, default=0, help="show only calls with a number above N")
+    parser.add_argument("--limit", metavar="N", type=count, default=0, help="show at most N calls (default: all)")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write them as JSON, with arguments and results")
+    parser.add_argument("--json", action="store_true", help="write the calls as JSON, with arguments and results")
 
 
 def run(arguments: Namespace) -> int:
@@ -90,19 +90,19 @@ def run(arguments: Namespace) -> int:
                 for text in _payloads(found[at - 1]):
                     put(text)
     if not found and not lost:
-        say("no calls in doubt" if arguments.in_doubt else "no calls were recorded")
+        say("no calls in doubt" if arguments.in_doubt else "no recorded calls")
     return tell_lost(lost, Exit.IN_DOUBT if standing.in_doubt else Exit.OK)
 
 
 def _numbers(hf: Holdfast, reference: str) -> set[int]:
-    """The calls that led to a checkpoint."""
+    """Return the numbers of the calls in the step that ended with a checkpoint."""
     return {call.number for call in step_of(hf, find(hf, reference).checkpoint).calls}
 
 
 def _journal(
     hf: Holdfast, thread: int, after: int, which: set[int] | None, lost: Lost, show: Show | None
 ) -> Iterator[Effect]:
-    """The calls behind a number that can be read, all or some."""
+    """Yield the readable calls with a number above `after`, all or those in `which`."""
     store = whole(hf._session.store, lost)
     last = store.last_effect(thread) if which is None else max(which, default=0)
     after = after if not which else max(after, min(which) - 1)
@@ -114,7 +114,7 @@ def _journal(
 
 
 def is_doubtful(effect: Effect, *, is_held: bool) -> bool:
-    """Whether nobody knows what became of a call; in a run that somebody holds, what is begun is under way."""
+    """Whether the outcome of a call is unknown. In a run that a process holds, a started call is still running."""
     return effect.effect in _ACTING and effect.status in DOUBTFUL and not (is_held and effect.status == "begun")
 
 

@@ -1,7 +1,8 @@
-"""Remove all about a thread, or about every thread with a checkpoint that has some metadata, from the files, too.
+"""Delete a thread, or every thread that has a checkpoint with given metadata, and remove its data from the files.
 
-Children go with it, forks only with --forks. What would go is shown first; what is left, and where something of it may
-still be, is told. Ends with 1 if a reader keeps it in the files: give the command again when that has ended.
+Threads of child runs are erased too, forks only with --forks. The plan is shown first: what is erased, what is kept,
+and where copies may remain. Exits with 1 if an open reader keeps the data in the files: close the reader, and run the
+command again.
 """
 
 from __future__ import annotations
@@ -27,26 +28,29 @@ from holdfast.types import Erased
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD", nargs="?", help="which one")
+    parser.add_argument("thread", metavar="THREAD", nargs="?", help="the thread to erase")
     parser.add_argument(
-        "--metadata", metavar="NAME=JSON", action="append", help="threads with this in a checkpoint; may be repeated"
+        "--metadata",
+        metavar="NAME=JSON",
+        action="append",
+        help="erase threads that have a checkpoint with this metadata; may be repeated",
     )
-    parser.add_argument("--forks", action="store_true", help="what was forked from them goes, too")
+    parser.add_argument("--forks", action="store_true", help="also erase their forks")
     add_yes(parser)
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the plan, and whether it was done, as JSON")
+    parser.add_argument("--json", action="store_true", help="write the plan and the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     if (arguments.thread is None) == (arguments.metadata is None):
-        raise InvalidArgument("name a thread, or give --metadata, and not both")
+        raise InvalidArgument("name a thread or pass --metadata, not both")
     metadata = None if arguments.metadata is None else dict(map(_entry, arguments.metadata))
     is_pending = is_done = False
     with open_existing(arguments) as hf:
         if arguments.thread is not None and not arguments.yes:
-            existing(hf, arguments.thread)  # with --yes: a call that was cut off is given again, and has to go on
-        with bar("looking"):
+            existing(hf, arguments.thread)  # not with --yes, which may repeat an erase that was interrupted
+        with bar("reading"):
             told = erase.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
         if not arguments.json:
             for name in told.threads:
@@ -72,11 +76,11 @@ def run(arguments: Namespace) -> int:
 
 def _tell(told: Erased) -> None:
     for name in told.forks_left:
-        put(f"left: {shown(name)}, a fork; --forks takes it along")
+        put(f"kept: {shown(name)}, a fork; --forks erases it too")
     if told.values_kept:
-        put(f"left: {counted(len(told.values_kept), 'large value')} that others use, too")
+        put(f"kept: {counted(len(told.values_kept), 'blob')} that other threads use")
     for what in told.beyond:
-        put(f"beyond: {line(what)}")
+        put(f"may remain: {line(what)}")
 
 
 def _data(told: Erased) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""How a command ends: its exit code, which scripts rely on, and the code each error stands for."""
+"""Exit codes of the command line, and the code of each error."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.errors import Conflict, HoldfastError, InvalidArgument, LeaseHeld,
 
 
 class Exit(enum.IntEnum):
-    """The exit codes of every verb."""
+    """The exit codes of every command. Scripts rely on them."""
 
     OK = 0
     ERROR = 1
@@ -16,8 +16,8 @@ class Exit(enum.IntEnum):
     NOT_FOUND = 3
     CONFLICT = 4
     IN_DOUBT = 5
-    INTERRUPTED = 130  # what a shell reports for a program that Ctrl-C ended
-    UNREAD = 141  # and for one that wrote to a pipe which nobody reads any more
+    INTERRUPTED = 130  # as shells report SIGINT
+    UNREAD = 141  # as shells report SIGPIPE
 
 
 _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
@@ -30,5 +30,5 @@ _CODES: tuple[tuple[type[HoldfastError], Exit], ...] = (
 
 
 def exit_code(error: HoldfastError) -> Exit:
-    """The code that a command ends with when this error ends it."""
+    """Return the exit code for an error."""
     return next((code for kind, code in _CODES if isinstance(error, kind)), Exit.ERROR)

@@ -1,10 +1,11 @@
-"""Write threads for others to read: all that is stored of them, their messages for OpenTelemetry, or a transcript.
+"""Export threads: complete as JSON lines, in OpenTelemetry form, or as a readable transcript.
 
---format jsonl, the default, has checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` brings them
-into any store. otel has messages and model calls as OpenTelemetry's GenAI conventions form them. Both take those that
-are named, those of a --prefix, or all of the namespace. markdown and html are a transcript of one thread. All but jsonl
-take a reference, THREAD@12, too; see `holdfast show`. Without --output they go to stdout. docs/export.md describes the
-formats. What is encrypted is written in clear.
+jsonl (the default) holds checkpoints, forks, labels, journals and runs; `holdfast import jsonl FILE` imports it into
+any store. otel holds messages and model calls in the form of OpenTelemetry's GenAI conventions. Both export the named
+threads, those with --prefix, or all of the namespace. markdown and html are a transcript of one thread. All formats
+but jsonl also accept a reference like THREAD@12; see `holdfast show`. docs/export.md describes the formats.
+
+Without --output, the export goes to stdout. Encrypted data is exported in plain text.
 """
 
 from __future__ import annotations
@@ -36,15 +37,17 @@ Export = Callable[[Any], Exported]
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("threads", metavar="THREAD", nargs="*", help="which ones; by default all")
+    parser.add_argument("threads", metavar="THREAD", nargs="*", help="the threads to export (default: all)")
     parser.add_argument("--format", choices=_FORMATS, default="jsonl", help="jsonl, otel, markdown or html")
-    parser.add_argument("--prefix", metavar="TEXT", help="those whose names begin with this")
-    parser.add_argument("-o", "--output", metavar="FILE", help="a new file; by default stdout")
+    parser.add_argument("--prefix", metavar="TEXT", help="export threads whose names start with this")
+    parser.add_argument("-o", "--output", metavar="FILE", help="the new file to write (default: stdout)")
     parser.add_argument(
-        "--redact", metavar="APP:FN", help="a function of a text, module:attribute, for every text but names; not jsonl"
+        "--redact",
+        metavar="APP:FN",
+        help="a function (module:attribute) that is applied to every string but names; not for jsonl",
     )
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON; needs --output")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON; needs --output")
 
 
 def run(arguments: Namespace) -> int:
@@ -60,19 +63,19 @@ def run(arguments: Namespace) -> int:
 
 def _check(arguments: Namespace) -> None:
     if arguments.threads and arguments.prefix is not None:
-        raise InvalidArgument("name threads, or give a --prefix, and not both")
+        raise InvalidArgument("name threads or pass --prefix, not both")
     if arguments.json and arguments.output is None:
-        raise InvalidArgument("--json says what was written, so what is written needs an --output of its own")
+        raise InvalidArgument("--json writes the result to stdout, so the export needs --output FILE")
     if arguments.format in _TRANSCRIPTS and (len(arguments.threads) != 1 or arguments.prefix is not None):
-        raise InvalidArgument(f"--format {arguments.format} is a transcript of one thread: name one, or a reference")
+        raise InvalidArgument(f"--format {arguments.format} exports one thread: name a thread or a reference")
     if arguments.format == "jsonl" and arguments.redact is not None:
-        raise InvalidArgument("--format jsonl has all as it is stored, so there is no --redact; see the other formats")
+        raise InvalidArgument("--format jsonl exports stored data unchanged; use --redact with another format")
 
 
 def _exporting(
     hf: Holdfast, arguments: Namespace, redact: Callable[[str], str] | None, progress: Show | None
 ) -> Export:
-    """What writes to a file or a stream. NotFound, with what may have been meant, before anything is written."""
+    """Return the function that exports to a file or stream. Raises NotFound, with a suggestion, before it writes."""
     transcript = _TRANSCRIPTS.get(arguments.format)
     if transcript is not None:
         return lambda target: transcript(hf, target, arguments.threads[0], redact=redact)
@@ -87,7 +90,7 @@ def _exporting(
 
 
 def _whole(hf: Holdfast, name: str) -> None:
-    """NotFound if there is no thread of that name, InvalidArgument if it is a reference to a checkpoint of one."""
+    """Raise NotFound if there is no thread of that name, InvalidArgument if the name is a reference."""
     try:
         existing(hf, name)
     except NotFound:
@@ -95,7 +98,7 @@ def _whole(hf: Holdfast, name: str) -> None:
             raise
         thread, _ = split(hf, name)
         raise InvalidArgument(
-            f"--format jsonl has whole threads: name {shown(thread.name)} alone, or give another --format"
+            f"--format jsonl exports whole threads: write {shown(thread.name)}, or choose another --format"
         ) from None
 
 
@@ -113,9 +116,9 @@ def _tell(arguments: Namespace, done: Exported) -> None:
 
 
 def _to_stdout(export: Callable[[IO[bytes]], Exported]) -> Exported:
-    """HoldfastError if stdout takes no more. BrokenPipeError, which ends the command, if nobody reads any more."""
+    """Export to stdout. Raises HoldfastError if a write fails, BrokenPipeError if the pipe is closed."""
     if sys.stdout is None:
-        raise HoldfastError("stdout is closed, so nothing can be written to it")
+        raise HoldfastError("stdout is closed; nothing was written")
     try:
         done = export(sys.stdout.buffer)
         sys.stdout.buffer.flush()
@@ -124,5 +127,5 @@ def _to_stdout(export: Callable[[IO[bytes]], Exported]) -> Exported:
         raise
     except OSError as error:
         _give_up()
-        raise HoldfastError(f"stdout takes no more ({error.strerror})") from error
+        raise HoldfastError(f"cannot write to stdout ({error.strerror}); the output is incomplete") from error
     return done

@@ -1,4 +1,4 @@
-"""What checks found, as lines for people and as data for programs."""
+"""Problems that checks found, as lines for people and as data for programs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SEQS_SHOWN = 8
 
 
 class Finding(Protocol):
-    """A problem that a verb of the handle reported."""
+    """A problem that a method of the handle reported."""
 
     @property
     def thread(self) -> str | None: ...
@@ -25,7 +25,7 @@ class Finding(Protocol):
 
 
 def lines(found: Iterable[Finding]) -> list[str]:
-    """One line each. Names are escaped: they may hold what a terminal would obey."""
+    """Return one line per problem. Names are escaped: they may hold terminal control characters."""
     return [f"{_place(each)}{_printable(each.what)}" for each in found]
 
 
@@ -42,7 +42,7 @@ def put_json(value: Any) -> None:
 
 
 def counted(number: int, what: str) -> str:
-    """A number of things, as a person writes it."""
+    """Return a number and its noun, in the plural unless it is 1."""
     return f"{number} {what}{'' if number == 1 else 's'}"
 
 

@@ -1,7 +1,7 @@
-"""Begin a new thread, NAME, at a checkpoint of another: THREAD means its head, THREAD@REF any of its checkpoints.
+"""Start a new thread NAME at a checkpoint of another: THREAD means its head, THREAD@REF any of its checkpoints.
 
-Nothing is copied, and the other thread stays as it is. With --state the fork begins at an edited state instead; it has
-the checkpoint as its parent all the same. Runs on a fork ask before they do what cannot be undone.
+Nothing is copied, and the other thread is not changed. With --state the fork starts from an edited state; its parent
+is still the checkpoint. Runs on a fork ask before they make irreversible calls.
 """
 
 from __future__ import annotations
@@ -20,11 +20,13 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("reference", metavar="THREAD[@REF]", help="where it begins: thread, thread@-2, thread@label, …")
-    parser.add_argument("name", metavar="NAME", help="the new thread")
-    parser.add_argument("--state", metavar="FILE", help="begin at this state: a file of JSON, - for stdin")
+    parser.add_argument(
+        "reference", metavar="THREAD[@REF]", help="the checkpoint to fork: thread, thread@-2, thread@label, …"
+    )
+    parser.add_argument("name", metavar="NAME", help="the name of the new thread")
+    parser.add_argument("--state", metavar="FILE", help="start from the state in this JSON file; - reads stdin")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was made as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -33,14 +35,14 @@ def run(arguments: Namespace) -> int:
         found = find(hf, arguments.reference)
         state = None if arguments.state is None else in_file(arguments.state, "the state")
         if state is None and arguments.state is not None:
-            raise InvalidArgument("the state is null, and a fork cannot begin at that; nothing was forked")
+            raise InvalidArgument("the state is null; nothing was forked. Give a state other than null")
         forked = hf.thread(found.thread).fork(arguments.name, at=found.checkpoint, state=state)
         first = forked.head()
     if first is None:
-        raise HoldfastError(f"thread {shown(arguments.name)} was forked, and somebody has just dropped it")
+        raise HoldfastError(f"thread {shown(arguments.name)} was forked, and then dropped by another process")
     if arguments.json:
         put_json({**checkpoint_data(first), "from": checkpoint_data(found.checkpoint)})
     else:
-        edited = "" if arguments.state is None else ", with another state"
-        put(f"{shown(first.thread)} begins at {described(found.checkpoint)} of {shown(found.thread)}{edited}")
+        edited = "" if arguments.state is None else ", with an edited state"
+        put(f"{shown(first.thread)} forked from {described(found.checkpoint)} of {shown(found.thread)}{edited}")
     return Exit.OK

@@ -1,15 +1,15 @@
-"""A thread's branches as lines beside its checkpoints, as `git log --graph` draws them."""
+"""Branches of a thread drawn next to its checkpoints, in the style of `git log --graph`."""
 
 from __future__ import annotations
 
 from holdfast.cli.paint import Colour, painted
 from holdfast.looking.timeline import Step
 
-_WIDEST = 12  # lanes; those further right are left out
+_WIDEST = 12  # lanes; lanes further right are not drawn
 
 
 def joint(step: Step) -> str | None:
-    """What is drawn above a checkpoint that newer branches come from; None where there is none."""
+    """Return the line above a checkpoint at which newer branches join, or None if none do."""
     joining = [lane for lane in step.joining if lane < _WIDEST]
     if not joining:
         return None
@@ -24,7 +24,7 @@ def joint(step: Step) -> str | None:
 
 
 def lead(step: Step) -> str:
-    """What stands before a checkpoint: its dot, and the lanes that pass."""
+    """Return the prefix of a checkpoint's line: its dot, and the lanes that pass."""
     lanes = _lanes(set(step.passing), "|")
     at = 2 * min(step.lane, _WIDEST)
     dot = "@" if step.is_head else "*" if step.is_current else "o"
@@ -34,7 +34,7 @@ def lead(step: Step) -> str:
 
 
 def beside(step: Step, *, is_below: bool) -> str:
-    """What stands before lines about a checkpoint: its own lane goes on below it, unless it is where that began."""
+    """Return the prefix of extra lines about a checkpoint. Below it, its own lane continues if it has a parent."""
     own = {step.lane} if not is_below or step.parent else set()
     return _lanes({*step.passing, *own}, "|").ljust(2 * min(step.lane, _WIDEST) + 1)
 

@@ -1,7 +1,7 @@
-"""Bring the threads of another system over, every checkpoint of them, and check that each reads back equal.
+"""Import the threads of another system with all their checkpoints, then read each one back and compare it.
 
-SOURCE is only read. Started again after it was stopped, the import goes on; what is there is not stored twice. What
-cannot be moved is skipped and told, with the reason, and the rest goes on; then the exit code is 1.
+SOURCE is only read. An import that was interrupted can be run again: checkpoints already imported are not stored twice.
+Items that cannot be imported are skipped and reported with the reason; the rest is imported, and the exit code is 1.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     formats = "\n".join(f"{name} {each.source}: {each.summary}" for name, each in FORMATS.items())
     parser.add_argument("format", metavar="FORMAT", help=f"one of\n{formats}")
-    parser.add_argument("source", metavar="SOURCE", help="what to import from, as the format has it")
+    parser.add_argument("source", metavar="SOURCE", help="the file, folder or URL that the format names")
     add_store(parser)
-    parser.add_argument("--dry-run", action="store_true", help="store nothing; tell what would be imported")
+    parser.add_argument("--dry-run", action="store_true", help="show what would be imported, and store nothing")
     parser.add_argument(
         "--accept-mismatch",
         action="store_true",
-        help=f"take checkpoints whose checksum does not fit, and say so; for {_takers('accept_mismatch')}",
+        help=f"import and report checkpoints with a wrong checksum; for {_takers('accept_mismatch')}",
     )
     parser.add_argument(
         "--max-file-bytes",
         metavar="N",
         type=count,
         default=Options().max_file_bytes,
-        help=f"skip what is larger in one file, or line; by default {Options().max_file_bytes}",
+        help=f"skip files, or lines of a file, over N bytes (default: {Options().max_file_bytes})",
     )
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def _takers(option: str) -> str:
@@ -49,8 +49,8 @@ def _takers(option: str) -> str:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     if arguments.format not in FORMATS:
-        known = nearest(arguments.format, FORMATS) or f"; there is {', '.join(FORMATS)}"
-        raise InvalidArgument(f"there is no format {arguments.format!r}{known}")
+        known = nearest(arguments.format, FORMATS) or f"; formats: {', '.join(FORMATS)}"
+        raise InvalidArgument(f"unknown format {arguments.format!r}{known}")
     report = _rehearsed(arguments) if arguments.dry_run else _imported(arguments)
     if arguments.json:
         put_json(_data(report))
@@ -61,7 +61,7 @@ def run(arguments: Namespace) -> int:
 
 def _imported(arguments: Namespace) -> Report:
     options = Options(accept_mismatch=arguments.accept_mismatch, max_file_bytes=arguments.max_file_bytes)
-    # What is no source must not leave an empty store.
+    # Check the source first: an invalid one must not create an empty store.
     checked_format(arguments.format, options).open(arguments.source, None, options).close()
     with bar("importing") as show, open_store(arguments) as hf:
         return _import(arguments, hf, show)
@@ -101,7 +101,7 @@ def _tell(report: Report) -> None:
         put(f"and {report.untold} more")
     would = "would be imported" if report.dry_run else "imported"
     moved = f"{counted(report.checkpoints, 'checkpoint')} and {counted(report.writes, 'write')} {would}"
-    put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} there already, {_checked(report)}")
+    put(f"{counted(report.threads, 'thread')}: {moved}, {report.present} already present, {_checked(report)}")
 
 
 def _checked(report: Report) -> str:

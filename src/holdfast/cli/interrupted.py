@@ -1,7 +1,7 @@
-"""List the runs whose process is gone, and what a resume would do with each.
+"""List the runs whose process died, and what a resume would do with each.
 
-Ends with 5 if some of their calls are in doubt. --tools names the agent's tools, which declare what is done with those;
-without, it is assumed that somebody is asked about irreversible ones.
+Exits with 5 if some of their calls are in doubt. --tools names the agent's tools, which declare how a call in doubt is
+settled. Without it, the plan assumes that a person decides about irreversible calls.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ _MARKS = {"answered": "=", "again": ">", "decide": "?", "wait": "?", "child": ">
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("--tools", metavar="APP", help="the agent's tools, as module:attribute: a list of functions")
-    parser.add_argument("--calls", action="store_true", help="show each call, and what becomes of it")
+    parser.add_argument("--calls", action="store_true", help="show each call, and what a resume does with it")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write them as JSON")
+    parser.add_argument("--json", action="store_true", help="write the runs as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
-    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf, bar("looking"):
+    with open_handle(existing(arguments), namespace=arguments.namespace, tools=tools) as hf, bar("reading"):
         plans, lost = interrupted(hf)
     if arguments.json:
         put_json(
@@ -51,13 +51,13 @@ def run(arguments: Namespace) -> int:
         for _, plan in plans:
             _show(plan, with_calls=arguments.calls)
     if not plans and not lost:
-        say("nothing is interrupted")
+        say("no interrupted runs")
     return tell_lost(lost, Exit.IN_DOUBT if any(each.in_doubt for each, _ in plans) else Exit.OK)
 
 
 def _show(plan: Recovery, *, with_calls: bool) -> None:
     attempts = f", attempt {plan.attempt}" if plan.attempt > 1 else ""
-    put(f"{painted(line(plan.thread), 'bold')}  step {plan.step}, held {age(plan.since)} ago{attempts}")
+    put(f"{painted(line(plan.thread), 'bold')}  step {plan.step}, last active {age(plan.since)} ago{attempts}")
     put(f"  {line(plan.summary)}")
     for each in plan.calls:
         if with_calls or each.does == "decide":

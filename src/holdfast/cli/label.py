@@ -1,9 +1,10 @@
-"""Give a checkpoint a label, under which THREAD@NAME finds it, and which keeps it from being pruned.
+"""Give a checkpoint a label. THREAD@NAME then finds the checkpoint, and pruning keeps it.
 
-Checkpoints do not change: a new one, with the same state and no bytes of it stored again, has the label. If the
-checkpoint is the head, the new one is the head then; else the head stays. On a thread with a run only the head can be
-labelled, and only when the run is completed: a run is told by its checkpoints where it stands. `holdfast fork` at any
-other, and label the fork. All else ends with 4.
+Checkpoints are immutable, so the label goes to a new checkpoint with the same state; no state is stored twice. If the
+checkpoint is the head, the new one becomes the head; otherwise the head does not change.
+
+On a thread with a run, only the head can be labelled, and only when the run is completed: a run reads its position from
+its checkpoints. Other checkpoints are refused with exit code 4; fork the thread there, and label the fork.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from holdfast.threads.branches import named
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("reference", metavar="THREAD[@REF]", help="which one: thread, thread@-2, thread@12, …")
+    parser.add_argument("reference", metavar="THREAD[@REF]", help="the checkpoint: thread, thread@-2, thread@12, …")
     parser.add_argument("name", metavar="NAME", help="the label")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the new checkpoint as JSON")
@@ -33,7 +34,7 @@ def run(arguments: Namespace) -> int:
 
 
 def put_name(arguments: Namespace, *, is_label: bool) -> int:
-    """What `label` and `tag` do."""
+    """Add a label or a tag."""
     with open_existing(arguments) as hf:
         found = find(hf, arguments.reference)
         label, tags = (arguments.name, ()) if is_label else (None, (arguments.name,))
@@ -42,5 +43,5 @@ def put_name(arguments: Namespace, *, is_label: bool) -> int:
         put_json({**checkpoint_data(made), "of": found.checkpoint.id})
     else:
         what = f"the {'label' if is_label else 'tag'} {shown(arguments.name)}"
-        put(f"{described(found.checkpoint)} of {shown(found.thread)} has {what}, as {made.id}")
+        put(f"{described(found.checkpoint)} of {shown(found.thread)} has {what}, in the new checkpoint {made.id}")
     return Exit.OK

@@ -1,7 +1,7 @@
 """Show the checkpoints of a thread, newest first, with its branches, crashes and resumes.
 
-`@` is the head, `*` what leads to it, `o` what a rewind abandoned. `!` marks where a process was gone and another went
-on. --calls shows the calls of each step.
+`@` is the head, `*` its ancestors, `o` checkpoints that a rewind abandoned. `!` marks where a run was resumed. --calls
+shows the calls of each step.
 """
 
 from __future__ import annotations
@@ -24,15 +24,17 @@ from holdfast.looking.printable import line
 from holdfast.looking.references import find, split
 from holdfast.looking.timeline import Resumption, Step, Timeline, timeline
 
-_SHORT = 8  # the last characters of an id, which no other of its thread has
-_USUAL = ("running", "idle")  # what is said of nearly every checkpoint says nothing
+_SHORT = 8  # the last characters of an id, unique within its thread
+_USUAL = ("running", "idle")  # nearly every checkpoint has one of these, so they are not shown
 _LEFT = {"in_doubt": "in doubt", "begun": "begun", "failed": "failed", "not_done": "not done", "asked": "asked"}
 
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD[@REF]", help="the thread, and where to begin")
-    parser.add_argument("--limit", metavar="N", type=count, default=50, help="at most so many checkpoints (50); 0: all")
+    parser.add_argument("thread", metavar="THREAD[@REF]", help="the thread, and the newest checkpoint to show")
+    parser.add_argument(
+        "--limit", metavar="N", type=count, default=50, help="show at most N checkpoints (default: 50; 0: all)"
+    )
     parser.add_argument("--calls", action="store_true", help="show the calls of each step")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the timeline as JSON")
@@ -50,21 +52,21 @@ def run(arguments: Namespace) -> int:
         for each in _lines(found, with_calls=arguments.calls):
             put(each)
         if found.before is not None:
-            say(f"there are more: {counted(found.count, 'checkpoint')} in all; --limit 0 shows them")
+            say(f"{counted(found.count, 'checkpoint')} in all; --limit 0 shows all")
         if found.unmarked and found.before is None:
-            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not marked: only the newest are kept")
+            say(f"{found.unmarked} of {counted(found.resumed, 'resume')} are not shown: only the newest are stored")
     return tell_lost(found.lost)
 
 
 def _lines(found: Timeline, *, with_calls: bool) -> Iterator[str]:
     if found.interrupted:
-        yield painted("! interrupted: its process is gone", "red")
+        yield painted("! interrupted: its process died", "red")
     if found.open_calls:
         yield _fit(" ", f"open step: {_calls(found.open_calls)}")
         if with_calls:
             yield from (_fit("   ", _call(call)) for call in found.open_calls)
     for number, step in enumerate(found.steps):
-        above = joint(step) if number else None  # what would come from above is not shown
+        above = joint(step) if number else None  # newer branches of the first one are not shown
         if above is not None:
             yield above
         for resumption in reversed(step.resumptions):
@@ -122,13 +124,13 @@ def _call(call: Call) -> str:
     took = "" if call.seconds is None else f"  {span(call.seconds)}"
     state = "" if call.status == "done" else f"  {_LEFT.get(call.status, call.status)}"
     error = "" if call.error is None else f": {line(call.error)}"
-    back = "  given back" if call.given_back else ""
+    back = "  replayed" if call.given_back else ""
     return f"{call.number}  {call.kind}  {line(call.name)}{took}{state}{error}{back}"
 
 
 def _resumed(resumption: Resumption) -> str:
-    answered = f", {counted(resumption.answered, 'call')} answered from the journal" if resumption.answered else ""
-    what = "the process was gone" if resumption.after == "crash" else f"{resumption.after}"
+    answered = f", {counted(resumption.answered, 'call')} replayed" if resumption.answered else ""
+    what = "the process died" if resumption.after == "crash" else f"{resumption.after}"
     return f"{what}; resumed {age(resumption.at)} ago{answered}"
 
 

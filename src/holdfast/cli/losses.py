@@ -1,4 +1,4 @@
-"""What could not be read of a damaged store, said beside what could."""
+"""Report the parts of a damaged store that could not be read."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from holdfast.looking.printable import line
 
 
 def tell_lost(lost: Iterable[str], otherwise: Exit = Exit.OK) -> Exit:
-    """Say what is lost; how a verb ends: with an error if something is."""
+    """Report unreadable parts. Return ERROR if there are any, else `otherwise`."""
     told = [line(each) for each in lost]
     for each in told:
         say(f"cannot be read: {each}")

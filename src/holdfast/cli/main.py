@@ -1,4 +1,4 @@
-"""The command line's entry: finds the verb, reads its arguments, and turns errors into a message and an exit code."""
+"""Entry point of the command line: parses arguments, runs the command, reports errors and the exit code."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from holdfast.cli.verbs import VERBS
 from holdfast.cli.wording import worded
 from holdfast.errors import HoldfastError, InvalidArgument, StoreError
 
-_ABOUT = "Holdfast keeps an LLM agent's work safe: its state step by step, back where it was after a crash."
+_ABOUT = "Checkpoints and durable runs for LLM agents: inspect, resume and maintain a Holdfast store."
 _CODES = (
-    "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or leased, 5 in doubt found, 130 interrupted, "
-    "141 nobody reads it"
+    "exit codes: 0 ok, 1 error, 2 usage, 3 not found, 4 conflict or lease held, 5 calls in doubt, "
+    "130 interrupted (Ctrl-C), 141 output pipe closed"
 )
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run a command; its exit code. `argv` are the words after `holdfast`, by default those of this process."""
+    """Run a command and return its exit code. `argv` defaults to the arguments of this process."""
     words = list(sys.argv[1:] if argv is None else argv)
     name = "holdfast"
     try:
@@ -47,18 +47,18 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 class _Parser(ArgumentParser):
-    """Raises for wrong arguments instead of ending the process."""
+    """An argument parser that raises InvalidArgument instead of ending the process."""
 
     def error(self, message: str) -> NoReturn:
         raise InvalidArgument(f"{message.removeprefix('argument ')}; see {self.prog} --help")
 
     def _print_message(self, message: str, file: object = None) -> None:
-        """Help goes where all else does: it is cut off, or cannot be shown, in the same ways."""
+        """Write help with `write`, which handles closed pipes and encodings."""
         write(message)
 
 
 class _Formatter(HelpFormatter):
-    """Wraps a description to the terminal, paragraph by paragraph, and the help of an argument line by line."""
+    """Wraps descriptions paragraph by paragraph, and the help of an argument line by line."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return "\n\n".join(super(_Formatter, self)._fill_text(each, width, indent) for each in text.split("\n\n"))
@@ -74,29 +74,29 @@ def _run(name: str, verb: str, words: list[str]) -> int:
         description=program.__doc__,
         epilog=_CODES,
         formatter_class=_Formatter,
-        allow_abbrev=False,  # an abbreviation would mean something else once there are more options
+        allow_abbrev=False,  # an abbreviation can become ambiguous when options are added
     )
     program.declare(parser)
     try:
         arguments, unknown = parser.parse_known_args(words)
-    except SystemExit:  # of --help
+    except SystemExit:  # raised by --help
         return Exit.OK
     if unknown:
         options: dict[str, Any] = parser._option_string_actions
         word = next((each for each in unknown if each.startswith("-")), unknown[0]).partition("=")[0]
-        parser.error(f"{word!r} is not an argument of this verb{nearest(word, options)}")
+        parser.error(f"unknown argument {word!r}{nearest(word, options)}")
     return program.run(arguments)
 
 
 def _verb(words: list[str]) -> str:
     if not words:
-        raise InvalidArgument(f"a verb is missing; there is {_listed()}; see holdfast --help")
+        raise InvalidArgument(f"no command given; commands: {_listed()}; see holdfast --help")
     if words[0].startswith("-"):
         raise InvalidArgument(
-            f"the verb comes first, options after it: holdfast VERB {words[0]} …; there is {_listed()}"
+            f"the command comes before its options: holdfast COMMAND {words[0]} …; commands: {_listed()}"
         )
     if words[0] not in VERBS:
-        raise InvalidArgument(f"there is no verb {words[0]!r}{nearest(words[0], VERBS) or f'; there is {_listed()}'}")
+        raise InvalidArgument(f"unknown command {words[0]!r}{nearest(words[0], VERBS) or f'; commands: {_listed()}'}")
     return words[0]
 
 
@@ -108,13 +108,13 @@ def _overview() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:{width}}  {verb.summary}" for name, verb in VERBS.items())
     return (
-        f"usage: holdfast VERB [arguments]\n\n{_ABOUT}\n\nverbs:\n{verbs}\n\n"
-        f"`holdfast VERB --help` says what a verb takes. `holdfast --version` says which Holdfast this is.\n{_CODES}\n"
+        f"usage: holdfast COMMAND [arguments]\n\n{_ABOUT}\n\ncommands:\n{verbs}\n\n"
+        f"`holdfast COMMAND --help` describes a command. `holdfast --version` prints the version.\n{_CODES}\n"
     )
 
 
 def _version() -> str:
-    from importlib import metadata  # noqa: PLC0415 - slow to import, and nobody else asks
+    from importlib import metadata  # noqa: PLC0415 - slow to import, and needed only here
 
     try:
         return metadata.version("holdfast")

@@ -1,7 +1,7 @@
-"""Write where every thread of a namespace stands, to be kept outside of the store: `holdfast verify --mark` compares.
+"""Write a fingerprint of every thread of a namespace to stdout. Keep it outside the store.
 
-What is written to stdout takes about a hundred bytes per thread, and tells their names. In an encrypted store it is
-signed by a key.
+`holdfast verify --mark FILE` compares the store with it, and so detects a store that was replaced by an older copy. The
+fingerprint takes about 100 bytes per thread and contains the threads' names. For an encrypted store it is signed.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ from holdfast.cli.store import add_store, open_existing
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the text as the field of a JSON object")
+    parser.add_argument("--json", action="store_true", help="write the fingerprint as a field of a JSON object")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         text = hf.mark()
     if arguments.json:
         put_json({"mark": text})

@@ -1,4 +1,4 @@
-"""Checkpoints and threads in the output of verbs that steer: a line for people, an object for programs."""
+"""Format a checkpoint for output: as text for people, as an object for programs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from holdfast.types import Checkpoint
 
 
 def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
-    """What tells a checkpoint from others."""
+    """Return the fields that identify a checkpoint."""
     return {
         "thread": checkpoint.thread,
         "id": checkpoint.id,
@@ -21,6 +21,6 @@ def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
 
 
 def described(checkpoint: Checkpoint) -> str:
-    """A checkpoint in some words."""
+    """Return the id, step and label of a checkpoint as text."""
     label = "" if checkpoint.label is None else f", {shown(checkpoint.label)}"
     return f"{checkpoint.id} (step {checkpoint.step}{label})"

@@ -1,7 +1,7 @@
-"""Merge small segments, drop what nothing names any more, and give space back to the file system.
+"""Merge small segments, delete unreferenced data, and return free space to the file system.
 
-Readers and writers go on meanwhile. Ends with 1 if something damaged had to be left as it is: `holdfast verify` says
-what.
+Readers and writers can continue meanwhile. Exits with 1 if damaged segments were found and left unchanged; `holdfast
+verify` lists the damage.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from holdfast.cli.store import add_store, open_existing
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -27,6 +27,6 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"merged": done.merged, "damaged": done.damaged})
     else:
-        left = f", {done.damaged} damaged ones left as they are" if done.damaged else ""
+        left = f", {done.damaged} damaged left unchanged" if done.damaged else ""
         put(f"{counted(done.merged, 'segment')} merged{left}")
     return Exit.ERROR if done.damaged else Exit.OK

@@ -1,4 +1,4 @@
-"""Output: what a verb writes to stdout, whole or with an error, whatever stdout is."""
+"""Writing to stdout: encodings, closed pipes and full disks."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from holdfast.errors import HoldfastError
 
 
 def write(text: str) -> None:
-    """Write to stdout, and through. What its encoding does not have is escaped.
+    """Write text to stdout and flush. Characters that its encoding lacks are escaped.
 
-    HoldfastError if it takes no more. BrokenPipeError, which ends a command without a word, if nobody reads any more.
+    Raises HoldfastError if the write fails, and BrokenPipeError, which ends a command silently, if the pipe is closed.
     """
     if sys.stdout is None:
-        raise HoldfastError("stdout is closed, so nothing can be written to it")
+        raise HoldfastError("stdout is closed; nothing was written")
     encoding = sys.stdout.encoding or "utf-8"
     try:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
@@ -25,12 +25,12 @@ def write(text: str) -> None:
         raise
     except OSError as error:
         _give_up()
-        raise HoldfastError(f"stdout takes no more ({error.strerror})") from error
+        raise HoldfastError(f"cannot write to stdout ({error.strerror}); the output is incomplete") from error
 
 
 def _give_up() -> None:
-    """Keep the interpreter from trying once more, with what is left in its buffer, when it ends."""
-    with suppress(OSError, ValueError):  # of what stands for stdout and is no file
+    """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
+    with suppress(OSError, ValueError):  # stdout may be an object without a file
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)
         try:
             os.dup2(nothing, sys.stdout.fileno())

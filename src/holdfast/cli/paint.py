@@ -1,4 +1,4 @@
-"""Colour and width of what is written to stdout: as the terminal, NO_COLOR and COLUMNS say."""
+"""Colours and text widths for the terminal; honours NO_COLOR, FORCE_COLOR and COLUMNS."""
 
 from __future__ import annotations
 
@@ -33,29 +33,29 @@ STANDINGS: Final[dict[str, Colour]] = {
     "queued": "blue",
 }
 _PLAIN: Final = "\x1b[0m"
-_COLOURS: Final = re.compile(r"(\x1b\[\d+m)")  # what `painted` adds; what is stored is spelled out before
+_COLOURS: Final = re.compile(r"(\x1b\[\d+m)")  # added by `painted`; stored text is escaped before
 _WIDEST: Final = 1 << 20
 
 
 def is_coloured() -> bool:
-    """Whether stdout is a terminal that shows colours, and nobody forbids them."""
+    """Whether to write colours: stdout is a terminal that shows them, and NO_COLOR is not set."""
     if os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb":
         return False
     return bool(os.environ.get("FORCE_COLOR")) or (sys.stdout is not None and sys.stdout.isatty())
 
 
 def painted(text: str, colour: Colour | None) -> str:
-    """A text in a colour, where that is shown."""
+    """Return text in a colour, or unchanged if colours are off."""
     return text if colour is None or not text or not is_coloured() else f"\x1b[{_CODES[colour]}m{text}{_PLAIN}"
 
 
 def columns() -> int:
-    """How many columns there are: $COLUMNS, else those of the terminal; into a pipe, as many as it takes."""
+    """Return the width to write in: $COLUMNS, else the terminal's; practically unlimited for a pipe."""
     return shutil.get_terminal_size((_WIDEST, 24)).columns or _WIDEST
 
 
 def cells(text: str) -> int:
-    """How many columns a text takes. Its colours take none."""
+    """Return how many columns a text takes, not counting colour codes."""
     if "\x1b" in text:
         text = _COLOURS.sub("", text)
     if text.isascii():
@@ -64,7 +64,7 @@ def cells(text: str) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """A text in at most so many columns, with the colours of what is left of it."""
+    """Cut a text to `width` columns, keeping its colours."""
     if cells(text) <= width:
         return text
     room = width - 1

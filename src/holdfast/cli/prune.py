@@ -1,7 +1,7 @@
-"""Delete the checkpoints of threads that need not be kept, and the cells that only they used. The plan is shown first.
+"""Delete old checkpoints of threads, and the data that only they used, after showing the plan.
 
-A checkpoint goes when it is not among the newest --keep-last, and is older than --older-than. The head, labelled ones,
-the newest completed one and those that forks began at always stay.
+A checkpoint is deleted if it is not among the newest --keep-last and is older than --older-than. The head, labelled
+checkpoints, the newest completed checkpoint and the starting points of forks are always kept.
 """
 
 from __future__ import annotations
@@ -25,31 +25,33 @@ from holdfast.threads.retention import Pruned, Retention
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("threads", metavar="THREAD", nargs="*", help="which ones")
-    parser.add_argument("--prefix", metavar="TEXT", help="those whose names begin with this")
-    parser.add_argument("--all", action="store_true", help="all of the namespace")
-    parser.add_argument("--keep-last", metavar="N", type=count, help="keep the newest N of each thread")
-    parser.add_argument("--older-than", metavar="AGE", type=seconds, help="keep those that are younger: 12h, 30d, …")
+    parser.add_argument("threads", metavar="THREAD", nargs="*", help="the threads to prune")
+    parser.add_argument("--prefix", metavar="TEXT", help="prune threads whose names start with this")
+    parser.add_argument("--all", action="store_true", help="prune all threads of the namespace")
+    parser.add_argument("--keep-last", metavar="N", type=count, help="keep the newest N checkpoints of each thread")
+    parser.add_argument(
+        "--older-than", metavar="AGE", type=seconds, help="delete only checkpoints older than this: 12h, 30d, …"
+    )
     add_yes(parser)
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write the plan, and whether it was done, as JSON")
+    parser.add_argument("--json", action="store_true", help="write the plan and the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     if [bool(arguments.threads), arguments.prefix is not None, arguments.all].count(True) != 1:
-        raise InvalidArgument("say which threads: name them, or give --prefix or --all")
+        raise InvalidArgument("choose threads in one way: name them, or pass --prefix or --all")
     if arguments.keep_last is None and arguments.older_than is None:
-        raise InvalidArgument("say what may go: --keep-last N, --older-than AGE, or both")
+        raise InvalidArgument("choose what to delete: pass --keep-last N, --older-than AGE, or both")
     retention = Retention(keep_last=arguments.keep_last, older_than=arguments.older_than)
     with open_existing(arguments) as hf:
-        with bar("looking") as show:
+        with bar("reading") as show:
             plans = _each(hf, _names(hf, arguments), retention, show, dry_run=True)
         planned = [plan for plan in plans if plan.removed]
         is_done = False
         if not arguments.json:
             for plan in planned:
-                put(f"{shown(plan.thread)}: {counted(len(plan.removed), 'checkpoint')} of {_of(plan)} would go")
+                put(f"{shown(plan.thread)}: {len(plan.removed)} of {counted(_of(plan), 'checkpoint')} to delete")
         if planned and may_go_on(arguments):
             with bar("pruning") as show:
                 planned = _each(hf, [plan.thread for plan in planned], retention, show, dry_run=False)
@@ -57,7 +59,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"done": is_done or not planned, "threads": [_data(plan) for plan in planned]})
     elif not planned:
-        put("there is nothing to prune")
+        put("nothing to prune")
     elif is_done:
         removed = sum(len(plan.removed) for plan in planned)
         put(f"{counted(removed, 'checkpoint')} deleted in {counted(len(planned), 'thread')}")
@@ -74,11 +76,11 @@ def _each(hf: Holdfast, names: list[str], retention: Retention, show: Show | Non
     found: list[Pruned] = []
     for done, name in enumerate(names):
         if show is not None:
-            show("looking" if dry_run else "pruning", done, len(names))
+            show("reading" if dry_run else "pruning", done, len(names))
         try:
             found.append(hf.thread(name).prune(retention, dry_run=dry_run))
         except (NotFound, Protected):
-            continue  # dropped meanwhile, or rewound to what was to go
+            continue  # dropped, or rewound to a checkpoint of the plan, in the meantime
     return found
 
 

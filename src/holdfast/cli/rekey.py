@@ -1,8 +1,9 @@
-"""Wrap every data key of an encrypted store by the current key: the first in $HOLDFAST_KEY.
+"""Rewrap every data key of an encrypted store with the current key, the first in $HOLDFAST_KEY.
 
-$HOLDFAST_KEY holds `name:key`, and behind commas the older keys that are still needed to read. Open every writer with
-the new key first: what an older one creates later needs the older key. What is stored is not written anew. Once this
-has ended without an error, the older keys are not needed any more; an error says which were left as they are.
+$HOLDFAST_KEY holds `name:key`, followed by the older keys that are still needed to read, separated by commas. First
+restart every writer with the new key: data that a writer with the old key creates later needs the old key. Stored data
+is not rewritten. After this command succeeds, the older keys are no longer needed. An error lists the keys that were
+not changed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.cli.store import add_store, open_existing
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -29,7 +30,7 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"rewrapped": changed})
     else:
-        put(f"{counted(changed, 'key')} wrapped anew" if changed else "every key is wrapped by the current one")
+        put(f"{counted(changed, 'key')} rewrapped" if changed else "all keys already use the current key")
     return Exit.OK
 
 

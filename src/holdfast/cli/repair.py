@@ -1,8 +1,8 @@
-"""Copy all of a damaged store's namespace that can be read into a new store, TARGET, and say what could not be.
+"""Copy the readable part of a damaged store's namespace into a new store TARGET, and report what was lost.
 
-TARGET is a store of any kind that holds nothing yet. Ids, order, labels, metadata, times, runs and journals stay; of
-checkpoints that are damaged a tombstone does. The old store is not touched: a file is copied first, and the copy read.
-Ends with 1 if something was lost. Stop what writes to the store before.
+TARGET is an empty store of any kind. Ids, order, labels, metadata, times, runs and journals are kept. A damaged
+checkpoint is replaced by a tombstone. The old store is not changed: if it is a file, a copy of it is read. Exits with 1
+if something was lost. Stop all writers of the store first.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from holdfast.threads.verify import Looked
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("target", metavar="TARGET", help="the new store: a path, dir:path, or another address")
+    parser.add_argument("target", metavar="TARGET", help="the new store: a path, dir:path, or a URL")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:

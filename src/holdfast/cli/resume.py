@@ -1,8 +1,8 @@
-"""Go on with the run of one thread, as a worker would: what it did is answered from the journal, nothing is repeated.
+"""Resume the run of one thread, as a worker would. Recorded calls are replayed from the journal, not repeated.
 
-APP names the handlers, as for `holdfast worker`. A run that was submitted is resumed by its own handler; one that a
-program began by itself by the only one there is, or by --handler. Ends with 0 if it is completed or waits for an
-answer, 1 if the handler raised, 4 if somebody else runs it, 5 if it waits for somebody to settle a call in doubt.
+APP names the handlers, as for `holdfast worker`. A submitted run is resumed by the handler it was submitted for; any
+other run by --handler, or by the only handler in APP. Exits with 0 if the run is completed or waits for an answer, 1 if
+the handler raised, 4 if another process holds the run, 5 if it waits for a call in doubt to be settled.
 """
 
 from __future__ import annotations
@@ -37,13 +37,15 @@ _ASKED = ("name", "about", "effect", "step")
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("app", metavar="APP", help="the handlers, as module:attribute")
-    parser.add_argument("thread", metavar="THREAD", help="whose run is to go on")
-    parser.add_argument("--handler", metavar="NAME", help="which of the handlers, for a run that names none")
+    parser.add_argument("thread", metavar="THREAD", help="the thread of the run")
+    parser.add_argument("--handler", metavar="NAME", help="the handler to use, for a run that was not submitted")
     parser.add_argument("--tools", metavar="APP", help="tools that the run calls by name: a list of functions")
-    parser.add_argument("--lease", metavar="SECONDS", type=_lease, default=30.0, help="as for `holdfast worker` (30)")
-    parser.add_argument("--traceback", action="store_true", help="show all of what the handler raised")
+    parser.add_argument(
+        "--lease", metavar="SECONDS", type=_lease, default=30.0, help="as for `holdfast worker` (default: 30)"
+    )
+    parser.add_argument("--traceback", action="store_true", help="show the full traceback if the handler raises")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write how it ended as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -55,9 +57,11 @@ def run(arguments: Namespace) -> int:
         thread = existing_thread(hf, arguments.thread)
         row = hf._session.store.run(thread.position.thread)
         if row is None:
-            raise NotFound(f"thread {shown(thread.name)} has no run, so there is nothing to resume")
+            raise NotFound(f"thread {shown(thread.name)} has no run to resume")
         if row.parent is not None:
-            raise Conflict(f"{shown(thread.name)} is a child, resumed by its parent: resume {shown(row.parent)}")
+            raise Conflict(
+                f"{shown(thread.name)} is a child run; nothing was resumed. Resume its parent {shown(row.parent)}"
+            )
         failure: BaseException | None = None
         if row.status != "completed":
             handler = _handler(arguments, row, application(hf))
@@ -74,17 +78,17 @@ def run(arguments: Namespace) -> int:
 def _handler(arguments: Namespace, row: RunRow, handlers: Handlers) -> Callable[[Any], Any]:
     name = arguments.handler or row.handler or (next(iter(handlers)) if len(handlers) == 1 else None)
     if name is None:
-        raise InvalidArgument(f"the run names no handler; say --handler, one of {', '.join(handlers)}")
+        raise InvalidArgument(f"the run has no handler; pass --handler with one of {', '.join(handlers)}")
     if row.handler is not None and name != row.handler:
-        raise InvalidArgument(f"the run was submitted for {shown(row.handler)}, not for {shown(name)}")
+        raise InvalidArgument(f"the run was submitted for handler {shown(row.handler)}, not {shown(name)}")
     if name not in handlers:
-        known = nearest(name, handlers) or f"; there is {', '.join(handlers)}"
+        known = nearest(name, handlers) or f"; it has {', '.join(handlers)}"
         raise InvalidArgument(f"{arguments.app} has no handler {name!r}{known}")
     return handlers[name]
 
 
 class _Resuming:
-    """One run, with its handler."""
+    """A run to resume, and its handler."""
 
     def __init__(self, hf: Holdfast, arguments: Namespace, row: RunRow, handler: Callable[[Any], Any]) -> None:
         self._hf = hf
@@ -99,10 +103,10 @@ class _Resuming:
         }
 
     def run(self) -> BaseException | None:
-        """Let the handler go on; what it raised. What keeps the run from being claimed is raised."""
+        """Call the handler and return what it raised, if anything. Raises if the run cannot be claimed."""
         try:
             if is_async(self._handler):
-                import asyncio  # noqa: PLC0415 - slow to import, and most handlers are sync
+                import asyncio  # noqa: PLC0415 - slow to import, and only async handlers need it
 
                 asyncio.run(self._serve_async())
             else:

@@ -1,7 +1,7 @@
-"""Make an earlier checkpoint the head of its thread. Nothing is deleted: what came after it stays, as a branch.
+"""Make an earlier checkpoint the head of its thread. Nothing is deleted: later checkpoints stay, as a branch.
 
-The world does not rewind with the thread. What runs did after that checkpoint is listed; where some of it cannot be
-taken back, nothing is changed unless --past-effects says that this is known.
+A rewind does not undo the effects of calls. The command lists the effects that were made after the checkpoint. If some
+cannot be undone, it changes nothing and exits with 4, unless you pass --past-effects.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("reference", metavar="THREAD@REF", help="what to go back to: thread@-2, thread@label, …")
-    parser.add_argument("--past-effects", action="store_true", help="go back past what cannot be taken back")
-    parser.add_argument("--dry-run", action="store_true", help="show what it would go back past, and do nothing")
+    parser.add_argument("reference", metavar="THREAD@REF", help="the checkpoint: thread@-2, thread@label, …")
+    parser.add_argument("--past-effects", action="store_true", help="rewind even past effects that cannot be undone")
+    parser.add_argument("--dry-run", action="store_true", help="list the effects, and change nothing")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -36,7 +36,7 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf:
         found = find(hf, arguments.reference)
         if found.is_head and found.thread == arguments.reference:
-            raise InvalidArgument(f"say what to go back to, like {found.thread}@-2")
+            raise InvalidArgument(f"name the checkpoint to rewind to, like {found.thread}@-2")
         passed = effects_ahead(hf, found.thread, found.checkpoint)
         refused: EffectsAhead | None = None
         if not arguments.dry_run:
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
             put(_line(each))
         if is_done:
             past = f", past {counted(len(passed), 'effect')}" if passed else ""
-            put(f"{shown(found.thread)} goes on from {described(found.checkpoint)}{past}")
+            put(f"{shown(found.thread)} rewound to {described(found.checkpoint)}{past}")
     if refused is not None:
         say(f"holdfast rewind: {worded(str(refused))}")
         return Exit.CONFLICT

@@ -1,7 +1,7 @@
-"""Say what became of a call in doubt, so that its run can go on: whether it happened is for somebody who can look.
+"""Record the outcome of a call in doubt, so that its run can continue. Find out first whether the call happened.
 
-EFFECT is its number, as `holdfast effects THREAD` and `holdfast waiting` show it. --happened gives the run what the
-call returned; after --not-done it is called; after --give-up the model is told that nobody knows.
+EFFECT is the number of the call, as `holdfast effects THREAD` and `holdfast waiting` show it. After --happened the run
+uses the given result. After --not-done the call is made. After --give-up the model sees that the outcome is unknown.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("thread", metavar="THREAD", help="whose run made the call")
+    parser.add_argument("thread", metavar="THREAD", help="the thread of the run")
     parser.add_argument("effect", metavar="EFFECT", type=int, help="the number of the call in the journal")
     what = parser.add_mutually_exclusive_group(required=True)
-    what.add_argument("--happened", metavar="RESULT", help=f"it did, and returned this: {FORM}")
-    what.add_argument("--not-done", action="store_true", help="it did not")
-    what.add_argument("--give-up", action="store_true", help="nobody can tell")
+    what.add_argument("--happened", metavar="RESULT", help=f"the call happened and returned this: {FORM}")
+    what.add_argument("--not-done", action="store_true", help="the call did not happen")
+    what.add_argument("--give-up", action="store_true", help="the outcome cannot be found out")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -44,5 +44,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "effect": arguments.effect, "status": word})
     else:
-        put(f"effect {arguments.effect} of {shown(arguments.thread)} is {word.replace('_', ' ')}")
+        put(f"effect {arguments.effect} of {shown(arguments.thread)} is settled: {word.replace('_', ' ')}")
     return Exit.OK

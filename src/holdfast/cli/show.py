@@ -1,8 +1,8 @@
-"""Show a checkpoint of a thread, by default its head: what it is, and its messages as a chat, or its state as a tree.
+"""Show a checkpoint of a thread, by default its head: its metadata, and its messages as a chat or its state as a tree.
 
-A reference is THREAD, THREAD@-2 (the one before the head), THREAD@12 (step 12), THREAD@label, THREAD@id (enough of its
-end), or THREAD@2026-11-15T10:00 (as it was then, in UTC). --raw writes the state as JSON. Tool calls stand beside their
-results. What a terminal would obey instead of showing it is spelled out.
+A reference is THREAD, THREAD@-2 (the checkpoint before the head), THREAD@12 (step 12), THREAD@label, THREAD@id (or the
+last characters of an id), or THREAD@2026-11-15T10:00 (the head at that time, in UTC). Tool calls are shown with their
+results. Terminal control characters are escaped. --raw writes the state as JSON.
 """
 
 from __future__ import annotations
@@ -38,15 +38,17 @@ from holdfast.types import Checkpoint, Effect
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("reference", metavar="THREAD[@REF]", help="the checkpoint: see above")
+    parser.add_argument("reference", metavar="THREAD[@REF]", help="the checkpoint; see above")
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--chat", action="store_true", help="the messages; this is what is shown where there are some")
-    how.add_argument("--tree", action="store_true", help="the state as a tree")
-    how.add_argument("--raw", action="store_true", help="nothing but the state, whole, as JSON")
-    parser.add_argument("--last", metavar="N", type=count, default=20, help="so many messages (20); 0: all")
-    parser.add_argument("--depth", metavar="N", type=count, default=4, help="so many levels of the tree (4)")
+    how.add_argument("--chat", action="store_true", help="show the messages (default if the state has messages)")
+    how.add_argument("--tree", action="store_true", help="show the state as a tree")
+    how.add_argument("--raw", action="store_true", help="write only the complete state, as JSON")
+    parser.add_argument(
+        "--last", metavar="N", type=count, default=20, help="show the last N messages (default: 20; 0: all)"
+    )
+    parser.add_argument("--depth", metavar="N", type=count, default=4, help="show N levels of the tree (default: 4)")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write all that is known of the checkpoint as JSON")
+    parser.add_argument("--json", action="store_true", help="write the checkpoint, its state and messages as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -55,7 +57,7 @@ def run(arguments: Namespace) -> int:
         found = find(hf, arguments.reference)
         loaded = state_of(hf, found)
         lost: Lost = {}
-        # What is only the state needs no journal, and shows it where that is damaged.
+        # --raw needs no journal, so it works even if the journal is damaged.
         resume = _resume(hf, found, lost) if found.is_head and not arguments.raw else None
         journal = _open(hf, found, lost) if resume is not None else []
     if arguments.raw:
@@ -70,12 +72,12 @@ def run(arguments: Namespace) -> int:
         put("")
         if chat is None or arguments.tree:
             if arguments.chat:
-                say("there are no messages in this state")
+                say("this state has no messages")
             for each in tree_lines(loaded.state, depth=arguments.depth, most=100):
                 put(each)
         else:
             if chat.start:
-                put(painted(f"… {counted(chat.start, 'message')} before; --last 0 shows all", "dim"))
+                put(painted(f"… {counted(chat.start, 'earlier message')}; --last 0 shows all", "dim"))
             for each in chat_lines(chat):
                 put(each)
     return _ended(loaded, lost)
@@ -99,7 +101,7 @@ def _resume(hf: Holdfast, found: Found, lost: Lost) -> Recovery | None:
 
 
 def _open(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
-    """The calls of the open step: what became of those that have no result in the state."""
+    """Return the calls of the open step: their outcomes are not in the state yet."""
     row = existing(hf, found.thread)
     store, number = whole(hf._session.store, lost), row.position.thread
     run = store.run(number)
@@ -129,6 +131,6 @@ def _about(loaded: Checkpoint, found: Found, resume: Recovery | None) -> Iterato
     if loaded.agent is not None:
         yield f"  agent {line(loaded.agent)}"
     if resume is not None and resume.standing != "completed":
-        yield f"  resume: {line(resume.summary)}"
+        yield f"  recovery: {line(resume.summary)}"
         for planned in resume.calls:
             yield from (f"    {line(each)}" for each in planned.commands)

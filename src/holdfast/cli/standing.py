@@ -1,4 +1,4 @@
-"""How a thread stands, in a word or two and a colour."""
+"""The status of a thread as text and colour."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ _SAVED = "saved"
 
 
 def stands(standing: str, *, has_run: bool) -> str:
-    """What a run is doing; of a thread that has none, what was said when it was saved: nothing goes on there."""
+    """Return the status of a run; for a thread without a run, "saved" and the status given to its last save."""
     if has_run:
         return standing
     return _SAVED if standing == "running" else f"{_SAVED} as {standing}"
 
 
 def colour_of(standing: str) -> Colour | None:
-    """The colour of what `stands` gives, with or without something in brackets after it."""
+    """Return the colour of a status from `stands`; a remark in brackets after it is ignored."""
     return "dim" if standing.startswith(_SAVED) else STANDINGS.get(standing.partition(" (")[0])

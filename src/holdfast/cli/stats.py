@@ -1,6 +1,6 @@
-"""Say how large a store is, how it grew, and what it would take to keep a full copy of the state at each step.
+"""Show the size of a store, its growth, and the size that full copies of the state at each checkpoint would take.
 
-Looks at every checkpoint, of the namespace or of one thread, and at no state.
+Reads the metadata of every checkpoint, of the namespace or of one thread. It reads no states.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _BAR = 20  # characters
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("thread", metavar="THREAD", nargs="?", help="only this thread")
-    parser.add_argument("--days", metavar="N", type=count, default=14, help="the last so many days (14)")
+    parser.add_argument(
+        "--days", metavar="N", type=count, default=14, help="show the growth of the last N days (default: 14)"
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the numbers as JSON")
 
@@ -48,15 +50,15 @@ def _lines(found: Stats) -> Iterator[str]:
     yield f"threads      {grouped(found.threads)}"
     yield f"checkpoints  {grouped(found.checkpoints)}"
     if found.statuses:
-        yield "threads by the status of their last save; `holdfast threads` tells how their runs stand:"
+        yield "threads by status of their last save (`holdfast threads` shows the status of runs):"
     for status, number in found.statuses.items():
         yield f"  {status:<11}{grouped(number)}"
-    yield f"newest       {sized(found.newest)}  (the states of all heads)"
-    yield f"copies       {sized(found.copies)}  (a full copy of the state at each checkpoint)"
+    yield f"newest       {sized(found.newest)}  (newest state of each thread)"
+    yield f"full copies  {sized(found.copies)}  (a full copy of the state per checkpoint)"
     if found.stored is not None:
-        yield f"stored       {sized(found.stored)}  (what the store takes on disk, all namespaces)"
+        yield f"on disk      {sized(found.stored)}  (the whole store, all namespaces)"
     if found.saved is not None:
-        yield f"saved        {found.saved:g} times less than copies" if found.saved >= 1 else "saved        nothing yet"
+        yield f"saved        {found.saved:g} times smaller" if found.saved >= 1 else "saved        nothing yet"
     if found.days:
         most = max(day.checkpoints for day in found.days)
         yield "day         checkpoints"

@@ -1,4 +1,4 @@
-"""The store of a command: --store, --namespace, and how a store's address is shown."""
+"""The options --store and --namespace, opening the store, and showing its address."""
 
 from __future__ import annotations
 
@@ -14,51 +14,51 @@ from holdfast.urls import _default_path, path_of
 
 
 def add_store(parser: ArgumentParser) -> None:
-    """The options that say which store a verb works on."""
+    """Add the options that select the store."""
     parser.add_argument(
         "--store",
         metavar="URL",
-        help='a path, or "sqlite:///path"; by default $HOLDFAST_STORE, else a file in your data folder',
+        help='a path or a URL like "sqlite:///path" (default: $HOLDFAST_STORE, else a file in your data folder)',
     )
-    parser.add_argument("--namespace", metavar="NAME", default="default", help='by default "default"')
+    parser.add_argument("--namespace", metavar="NAME", default="default", help='the namespace (default: "default")')
 
 
 def address(arguments: Namespace) -> str:
-    """What the store is named by: the option, the environment, or the default."""
+    """Return the address of the store: the option, the environment variable, or the default."""
     given: str | None = arguments.store
     return given if given is not None else os.environ.get("HOLDFAST_STORE") or _default_path()
 
 
 def open_store(arguments: Namespace, *, tools: Iterable[Callable[..., Any]] = ()) -> Holdfast:
-    """The store that the arguments name, opened. Raises what `holdfast.open` does."""
+    """Open the store that the arguments name. Raises what `holdfast.open` raises."""
     return open_handle(address(arguments), namespace=arguments.namespace, tools=tools)
 
 
 def existing(arguments: Namespace) -> str:
-    """The address of a store that is there. NotFound if it is not: a mistyped one must not leave an empty store."""
+    """Return the address of a store that exists. Raises NotFound if not: a typing error must not create a store."""
     url = address(arguments)
     kind, path = path_of(url)
     if kind == "memory":
-        raise InvalidArgument('a store "memory:" ends with its process, so there is nothing in it')
+        raise InvalidArgument('a "memory:" store ends with its process, so this command would find it empty')
     if path and not os.path.exists(path):
-        raise NotFound(f"there is no store at {path}; see --store, or set HOLDFAST_STORE")
+        raise NotFound(f"there is no store at {path}; pass --store, or set HOLDFAST_STORE")
     if kind == "sqlite" and os.path.isfile(path) and not os.path.getsize(path):
-        # To open it would make a store of it, in which nothing is wrong.
-        raise NotFound(f"there is no store at {path}: the file is empty; it was left as it was")
+        # Opening an empty file would turn it into a new, sound store.
+        raise NotFound(f"there is no store at {path}: the file is empty; it was not changed")
     return url
 
 
 def open_existing(arguments: Namespace) -> Holdfast:
-    """The store that the arguments name, if it is there, opened. Raises what `holdfast.open` does, and NotFound."""
+    """Open the store that the arguments name. Raises NotFound if it does not exist, and what `holdfast.open` raises."""
     return open_handle(existing(arguments), namespace=arguments.namespace)
 
 
 def shown(url: str) -> str:
-    """An address as it may be shown: without a password, and without options, among which there may be another."""
+    """Return an address without its password and without its options, which may hold another password."""
     scheme, separator, rest = url.partition("://")
     if not separator or rest.startswith("/"):
         return url
-    # A password may hold "@", "/" or "?" that nobody escaped: what comes before the last "@" is none of the host.
+    # A password may hold unescaped "@", "/" or "?", so the host starts after the last "@".
     before, at, host = rest.rpartition("@")
     user = f"{before.partition(':')[0]}@" if at else ""
     return f"{scheme}://{user}{host.partition('?')[0]}"

@@ -1,4 +1,4 @@
-"""List the runs that have got nowhere for a while, those longest untouched first, and why, as far as can be told."""
+"""List the runs that have made no progress for a while, the oldest first, with the likely reason."""
 
 from __future__ import annotations
 
@@ -23,14 +23,16 @@ _WIDEST = 120
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("--older", metavar="AGE", type=seconds, default=300.0, help="for so long (5m)")
+    parser.add_argument(
+        "--older", metavar="AGE", type=seconds, default=300.0, help="without progress for at least this (default: 5m)"
+    )
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write them as JSON")
+    parser.add_argument("--json", action="store_true", help="write the runs as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         found, lost = stuck_for(hf, arguments.older)
     if arguments.json:
         put_json({"stuck": [data_of(each) for each in found]})
@@ -41,5 +43,5 @@ def run(arguments: Namespace) -> int:
             for each in textwrap.wrap(line(worded(one.why)), max(min(columns(), _WIDEST) - 2, 20)):
                 put(f"  {each}")
     if not found and not lost:
-        say("nothing is stuck")
+        say("no stuck runs")
     return tell_lost(lost)

@@ -1,6 +1,6 @@
-"""Queue a run for any worker that has the handler. Again with the same start it changes nothing.
+"""Queue a run for any worker that has the handler. Submitting it again with the same start changes nothing.
 
-The store is made if it is not there. `holdfast worker APP` runs what was submitted.
+The store is created if it does not exist. `holdfast worker APP` runs queued runs.
 """
 
 from __future__ import annotations
@@ -17,19 +17,19 @@ from holdfast.text import shown
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("handler", metavar="HANDLER", help="the name that workers have it under")
-    parser.add_argument("thread", metavar="THREAD", help="the thread that the run is on, a new one")
-    parser.add_argument("--start", metavar="STATE", required=True, help=f"the state it begins with: {FORM}")
-    parser.add_argument("--version", metavar="V", help="only workers of this version take it")
+    parser.add_argument("handler", metavar="HANDLER", help="the name of the handler in the workers")
+    parser.add_argument("thread", metavar="THREAD", help="the thread of the run, a new one")
+    parser.add_argument("--start", metavar="STATE", required=True, help=f"the start state: {FORM}")
+    parser.add_argument("--version", metavar="V", help="only workers of this version take the run")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write what was done as JSON")
+    parser.add_argument("--json", action="store_true", help="write the result as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     start = given(arguments.start, "the start")
     if address(arguments) == "memory:":
-        raise InvalidArgument('a store "memory:" ends with its process, so no worker would see what is submitted')
+        raise InvalidArgument('a "memory:" store ends with its process, so no worker would see the run')
     with open_store(arguments) as hf:
         hf.submit(arguments.handler, arguments.thread, start=start, version=arguments.version)
         row = hf._session.store.thread(arguments.thread)
@@ -38,5 +38,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "handler": arguments.handler, "status": status})
     else:
-        put(f"{shown(arguments.thread)} is {status}, for {shown(arguments.handler)}")
+        put(f"{shown(arguments.thread)} is {status} for handler {shown(arguments.handler)}")
     return Exit.OK

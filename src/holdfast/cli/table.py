@@ -1,4 +1,4 @@
-"""Tables: rows of texts under each other, as wide as there is room."""
+"""Text tables that fit the width of the terminal."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from typing import NamedTuple
 from holdfast.cli.paint import Colour, cells, columns, cut, painted
 
 _GAP = "  "
-_LEAST = 8  # columns that are left of what shrinks
+_LEAST = 8  # a column is not shrunk below this width
 
 
 class Column(NamedTuple):
-    """A column. The one that may shrink is cut where there is no room for all."""
+    """A column of a table. If `shrinks`, it may be cut when the table is too wide."""
 
     title: str
     is_right: bool = False
@@ -21,9 +21,9 @@ class Column(NamedTuple):
 
 
 def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
-    """The lines of a table, its titles first. Columns that are empty in every row are left out.
+    """Return the lines of a table, titles first. Columns that are empty in every row are left out.
 
-    Where even so there is no room for all, lines are cut: what stands first says most.
+    If shrinking is not enough, lines are cut at the right.
     """
     kept = [at for at in range(len(heads)) if any(row[at] for row in rows) or not at]
     shown = [heads[at] for at in kept]
@@ -35,7 +35,7 @@ def table(heads: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[str]:
         widest = max(shrinking, key=lambda at: widths[at])
         if widths[widest] <= _LEAST:
             break
-        # Down to the next widest, so that none is cut while another has more room.
+        # Shrink to the next widest first, so that no column is cut while another has more room.
         beside = max((widths[at] for at in shrinking if at != widest), default=0)
         less = min(over, max(widths[widest] - max(beside, _LEAST), 1))
         widths[widest] -= less

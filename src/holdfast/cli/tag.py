@@ -1,7 +1,7 @@
-"""Add a tag to a checkpoint, beside those that it has.
+"""Add a tag to the tags of a checkpoint.
 
-Checkpoints do not change: as with `holdfast label`, a new one with the same state has the tag, and of a thread with a
-run only the head of a completed one can be tagged.
+Checkpoints are immutable, so the tag goes to a new checkpoint with the same state. As with `holdfast label`, on a
+thread with a run only the head can be tagged, and only when the run is completed.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from holdfast.cli.store import add_store
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("reference", metavar="THREAD[@REF]", help="which one: thread, thread@-2, thread@12, …")
+    parser.add_argument("reference", metavar="THREAD[@REF]", help="the checkpoint: thread, thread@-2, thread@12, …")
     parser.add_argument("name", metavar="NAME", help="the tag")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the new checkpoint as JSON")

@@ -1,4 +1,4 @@
-"""Talk: what a person reads beside the data. It goes to stderr, so that stdout can be piped."""
+"""Messages to the user, on stderr, so that stdout holds only data."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 
 def say(line: str) -> None:
-    """One line on stderr, in one write: several threads may talk. Who closed stderr wants to hear nothing."""
+    """Write one line to stderr, in one call because several threads may write. Does nothing if stderr is closed."""
     if sys.stderr is None:
         return
     sys.stderr.write(f"{line}\n")
@@ -15,8 +15,8 @@ def say(line: str) -> None:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """The end of a message that asks whether a known word was meant; empty if none is near."""
-    import difflib  # noqa: PLC0415 - for those who mistyped
+    """Return "; did you mean …?" for the known word closest to `word`, or "" if none is close."""
+    import difflib  # noqa: PLC0415 - needed only after a typing error
 
     found = difflib.get_close_matches(word, list(known), n=1)
     return f"; did you mean {found[0]!r}?" if found else ""

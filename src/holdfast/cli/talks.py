@@ -1,4 +1,4 @@
-"""A chat and a tree as lines of text, safe for a terminal and as wide as it is."""
+"""Messages as a chat and values as a tree, in lines that are safe to print to a terminal."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ from holdfast.looking.data import data_of
 from holdfast.looking.printable import line, lines
 from holdfast.looking.tree import Node, node_of, nodes_in, value_at
 
-_WIDEST: Final = 120  # columns of a text that is wrapped
-_LONGEST: Final = 4000  # characters of one text; --raw has all
+_WIDEST: Final = 120  # columns, for wrapped text
+_LONGEST: Final = 4000  # characters of one text; --raw shows all
 _ROLES: Final[dict[str, Colour]] = {"user": "blue", "assistant": "green", "system": "magenta", "tool": "cyan"}
 _HOLDING: Final = ("dict", "list", "tuple", "set", "frozenset")
 
 
 def chat_lines(chat: Chat) -> Iterator[str]:
-    """Each message under its role, calls beside what came of them."""
+    """Yield each message under its role, with tool calls and their results."""
     for message in chat.messages:
         yield from _message(message)
 
 
 def tree_lines(value: Any, *, depth: int, most: int) -> Iterator[str]:
-    """A value and what it holds, so many levels deep, and at most so many of each."""
+    """Yield a value as a tree, at most `depth` levels deep and `most` items per level."""
     yield from _node(value, node_of(value), "", depth, most)
 
 
@@ -96,7 +96,7 @@ def _node(value: Any, node: Node, indent: str, depth: int, most: int) -> Iterato
 
 
 def in_a_line(value: Any) -> str:
-    """A value as JSON, in one line that a terminal shows."""
+    """Return a value as one line of JSON that is safe to print."""
     return line(json.dumps(data_of(value), ensure_ascii=False))
 
 

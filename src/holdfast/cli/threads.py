@@ -1,8 +1,8 @@
-"""List the threads of a store: what each is doing, its steps, tokens, cost, size and age.
+"""List the threads of a store with status, steps, tokens, cost, size and age.
 
-A run whose process is gone is interrupted, one that waits for somebody to say what became of a call is in doubt. A
-thread without a run is saved, or saved as what was said then. Names are in order; --sort looks at all threads first.
---after goes on where a list ended.
+A run is "interrupted" if its process died, and "in doubt" if it waits for the outcome of a call to be settled. A thread
+without a run is "saved", or "saved as" the status that its last save gave. The list is sorted by name; other orders of
+--sort read all threads first. --after continues a list that was cut by --limit.
 """
 
 from __future__ import annotations
@@ -43,17 +43,29 @@ _STANDINGS = ", ".join(get_args(Standing)).replace("in doubt", "in-doubt")
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only those whose names begin so")
+    parser.add_argument("prefix", metavar="PREFIX", nargs="?", default="", help="only names that start with this")
     parser.add_argument("--status", metavar="STATUS", type=_standing, choices=get_args(Standing), help=_STANDINGS)
-    parser.add_argument("--contains", metavar="TEXT", default="", help="only those with this in their names")
-    parser.add_argument("--agent", metavar="NAME", help="only those of this agent")
-    parser.add_argument("--older", metavar="AGE", type=seconds, help="unchanged for so long: 90s, 45m, 12h, 30d, 2w")
-    parser.add_argument("--newer", metavar="AGE", type=seconds, help="changed within so long")
+    parser.add_argument("--contains", metavar="TEXT", default="", help="only names that contain this")
+    parser.add_argument("--agent", metavar="NAME", help="only threads of this agent")
     parser.add_argument(
-        "--sort", metavar="ORDER", choices=get_args(Order), default="name", help=f"{', '.join(get_args(Order))}"
+        "--older", metavar="AGE", type=seconds, help="not changed for at least this: 90s, 45m, 12h, 30d, 2w"
     )
-    parser.add_argument("--limit", metavar="N", type=count, default=100, help="at most so many (100); 0: all")
-    parser.add_argument("--after", metavar="TEXT", help="go on behind this name or, with --sort, what the list said")
+    parser.add_argument("--newer", metavar="AGE", type=seconds, help="changed within this")
+    parser.add_argument(
+        "--sort",
+        metavar="ORDER",
+        choices=get_args(Order),
+        default="name",
+        help=f"{', '.join(get_args(Order))} (default: name)",
+    )
+    parser.add_argument(
+        "--limit", metavar="N", type=count, default=100, help="list at most N threads (default: 100; 0: all)"
+    )
+    parser.add_argument(
+        "--after",
+        metavar="TEXT",
+        help="continue after this name or, with --sort, after the text the last list ended with",
+    )
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write the list as JSON")
 
@@ -68,7 +80,7 @@ def run(arguments: Namespace) -> int:
         newer_than=arguments.newer,
         agent=arguments.agent,
     )
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         page = threads(hf, which, order=arguments.sort, after=arguments.after, limit=arguments.limit or 1 << 40)
     if arguments.json:
         put_json(data_of(page))
@@ -76,11 +88,11 @@ def run(arguments: Namespace) -> int:
         for each in table(_COLUMNS, [_row(found) for found in page.threads]):
             put(each)
     if not page.threads:
-        say("no threads" if which == Filter() and arguments.after is None else "no such threads")
+        say("no threads" if which == Filter() and arguments.after is None else "no matching threads")
     if page.after is not None and not arguments.json:
-        say(f"there are more: {option('--after', page.after)}, or --limit 0 for all")
+        say(f"more threads follow: pass {option('--after', page.after)}, or --limit 0 for all")
     if page.lost is not None:
-        say(f"some threads cannot be listed: {line(page.lost)}; holdfast verify says more")
+        say(f"some threads cannot be listed: {line(page.lost)}; run `holdfast verify`")
         return Exit.ERROR
     return Exit.OK
 

@@ -1,8 +1,8 @@
-"""Look at a store in a browser: threads, timelines, states, what a resume would do, and the store itself.
+"""Browse a store in a web browser: threads, timelines, states, what a resume would do, and the store itself.
 
-Serves a page on 127.0.0.1 until Ctrl-C, and writes its address with a token that nobody else has. The page only reads,
-unless --allow-write lets it fork, rewind, answer, settle, cancel and prune. With --redact, a function of a text that
-gives one, every text but names is changed before it leaves this process. It needs the extra: holdfast[ui].
+Serves a page on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The page is read-only;
+--allow-write lets it fork, rewind, answer, settle, cancel and prune. --redact names a function that takes and returns a
+string; it is applied to every string but names before the page is sent. Needs the extra holdfast[ui].
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ _PORTS = 65_535
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
-    parser.add_argument("--port", type=int, default=0, metavar="N", help="by default any that is free")
+    parser.add_argument("--port", type=int, default=0, metavar="N", help="the port (default: any free port)")
     parser.add_argument("--allow-write", action="store_true", help="let the page change the store")
     parser.add_argument(
-        "--redact", metavar="APP:FN", help="a function of a text, module:attribute, for all that is shown"
+        "--redact", metavar="APP:FN", help="a function (module:attribute) that is applied to every string but names"
     )
     parser.add_argument("--json", action="store_true", help="write the address as JSON")
 
@@ -35,16 +35,16 @@ def declare(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     if not 0 <= arguments.port <= _PORTS:
-        raise InvalidArgument(f"--port is a number from 0 to {_PORTS}")
+        raise InvalidArgument(f"--port must be a number from 0 to {_PORTS}")
     redact = None if arguments.redact is None else load_redaction(arguments.redact)
     try:
-        from holdfast.ui.serving import serve  # noqa: PLC0415 - an extra, and slow to import
+        from holdfast.ui.serving import serve  # noqa: PLC0415 - needs an extra, and is slow to import
     except ImportError as error:
         raise NotInstalled("the page needs starlette and uvicorn: pip install 'holdfast[ui]'") from error
 
     def ready(url: str) -> None:
         put(json.dumps({"url": url, "writes": arguments.allow_write}) if arguments.json else url)
-        say("Whoever has this address can look at the store. Ctrl-C ends it.")
+        say("Anyone with this address can read the store. Press Ctrl-C to stop.")
 
     with open_existing(arguments) as hf:
         title = shown(store_address(arguments))

@@ -1,4 +1,4 @@
-"""Values that a person gives on the command line, as JSON: in place, in a file, or on stdin."""
+"""JSON values on the command line: given directly, in a file, or on stdin."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from holdfast.codec import msgpack
 from holdfast.codec.jsontext import from_text
 from holdfast.errors import Damaged, InvalidArgument
 
-FORM = "JSON, @FILE for what is in a file, or - for stdin"
+FORM = "JSON, @FILE to read a file, or - to read stdin"
 
 
 def given(text: str, what: str) -> Any:
-    """A value that was given as `FORM` says. InvalidArgument if it is none."""
+    """Parse a value in the form that `FORM` describes. Raises InvalidArgument if it is not JSON."""
     if text == "-":
         return _read(_stdin(what), what)
     if text.startswith("@"):
@@ -23,7 +23,7 @@ def given(text: str, what: str) -> Any:
 
 
 def in_file(path: str, what: str) -> Any:
-    """The value in a file; "-" is stdin."""
+    """Read the value in a file; "-" is stdin."""
     if path == "-":
         return _read(_stdin(what), what)
     try:
@@ -36,7 +36,7 @@ def in_file(path: str, what: str) -> Any:
 
 def _stdin(what: str) -> bytes:
     if sys.stdin is None or sys.stdin.isatty():
-        raise InvalidArgument(f"{what}: nothing is piped to stdin")
+        raise InvalidArgument(f"{what}: stdin is a terminal or closed; pipe the JSON to it")
     return sys.stdin.buffer.read()
 
 
@@ -47,14 +47,14 @@ def _read(data: bytes, what: str, hint: str | None = None) -> Any:
         raise InvalidArgument(f"{what} is nested too deeply") from None
     except ValueError as error:
         place = f" (line {error.lineno}, column {error.colno})" if isinstance(error, json.JSONDecodeError) else ""
-        quoted = "" if hint is None or not _is_word(hint) else f"; for a text write '\"{hint}\"'"
+        quoted = "" if hint is None or not _is_word(hint) else f"; write a string as '\"{hint}\"'"
         raise InvalidArgument(f"{what} is not JSON{place}{quoted}") from None
     try:
-        # Beside JSON: what it has no words for, as a directory store writes it.
+        # Also accept the $ forms that a directory store uses for values that JSON cannot express.
         return msgpack.decode(from_text(data.strip()))
     except Damaged:
         raise InvalidArgument(
-            f"{what} holds a $ form that is none, a number that is too large, or NaN; docs/format.md has the forms"
+            f"{what} holds an invalid $ form, a number that is too large, or NaN; docs/format.md describes the forms"
         ) from None
 
 

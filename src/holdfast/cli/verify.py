@@ -1,8 +1,8 @@
-"""Check all that a store holds in a namespace: structures, checksums, digests and their chains, journals, runs.
+"""Check everything a store holds in a namespace: structures, checksums, digest chains, journals and runs.
 
-Says what is damaged, and ends with 1 if anything is. --quick leaves out the contents, and is done in a part of the
-time. With --mark, a file that `holdfast mark` wrote, it also says which threads went back behind that, or are gone: so
-an older copy shows that was put in the place of the store. Others can go on working meanwhile.
+Reports damage, and exits with 1 if there is any. --quick skips the contents and is faster. --mark FILE compares with a
+fingerprint that `holdfast mark` wrote, and reports threads that are older than it or missing; this detects a store that
+was replaced by an older copy. The store can be in use meanwhile.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
     how = parser.add_mutually_exclusive_group()
-    how.add_argument("--deep", action="store_true", help="look at everything: this is what is done without --quick")
-    how.add_argument("--quick", action="store_true", help="leave out the contents, and compute no digest")
-    parser.add_argument("--mark", metavar="FILE", type=Path, help="compare with what `holdfast mark` wrote")
-    parser.add_argument("--json", action="store_true", help="write what was found as JSON")
+    how.add_argument("--deep", action="store_true", help="check everything (the default)")
+    how.add_argument("--quick", action="store_true", help="skip the contents and their digests")
+    parser.add_argument("--mark", metavar="FILE", type=Path, help="compare with a fingerprint from `holdfast mark`")
+    parser.add_argument("--json", action="store_true", help="write the report as JSON")
 
 
 def run(arguments: Namespace) -> int:
@@ -53,7 +53,7 @@ def _telling(show: Show) -> Callable[[Looked], None]:
 
 def _summary(report: Report) -> str:
     what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
-    return f"{what}: {'nothing is wrong' if report.ok else counted(len(report.problems), 'problem')}"
+    return f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}"
 
 
 def _read(path: Path) -> str:
@@ -62,4 +62,4 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not a mark") from None
+        raise InvalidArgument(f"{path} is not a fingerprint from `holdfast mark`") from None

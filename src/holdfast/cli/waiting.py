@@ -1,7 +1,7 @@
-"""List what runs wait for, longest first: questions, which `holdfast answer` answers, and calls in doubt, which
-`holdfast settle` decides.
+"""List what runs wait for, oldest first: open questions (see `holdfast answer`) and calls in doubt (see `holdfast
+settle`).
 
-Ends with 5 if there are calls in doubt among them.
+Exits with 5 if there are calls in doubt.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ from holdfast.types import Question
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
-    parser.add_argument("name", metavar="NAME", nargs="?", help="only questions, or calls, of this name")
+    parser.add_argument("name", metavar="NAME", nargs="?", help="list only questions and calls with this name")
     add_store(parser)
-    parser.add_argument("--json", action="store_true", help="write them as JSON")
+    parser.add_argument("--json", action="store_true", help="write the list as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    with open_existing(arguments) as hf, bar("looking"):
+    with open_existing(arguments) as hf, bar("reading"):
         found, lost = waiting(hf, arguments.name)
         commands = Commands(hf)
     if arguments.json:
@@ -42,7 +42,7 @@ def run(arguments: Namespace) -> int:
         for each in found:
             _show(each, _commands(commands, each))
     if not found and not lost:
-        say("nothing waits for an answer")
+        say("no open questions or calls in doubt")
     is_doubtful = any(each.about == "in doubt" for each in found)
     return tell_lost(lost, Exit.IN_DOUBT if is_doubtful else Exit.OK)
 

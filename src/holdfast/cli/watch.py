@@ -1,7 +1,7 @@
-"""Follow a thread live: its checkpoints, calls and changes of status as they are recorded, until its run ends.
+"""Follow a thread live: its checkpoints, calls and status changes as they are recorded, until its run ends.
 
-With --json each event is one line. Ctrl-C ends it; the run does not notice. A run that waits, or is interrupted, is
-followed on, and so is a thread without one; --until-idle ends there.
+With --json each event is one line. Ctrl-C stops watching and does not affect the run. A run that waits or is
+interrupted, and a thread without a run, are followed until Ctrl-C; with --until-idle the command ends instead.
 """
 
 from __future__ import annotations
@@ -26,14 +26,16 @@ from holdfast.looking.printable import line
 
 _ENDED = ("completed", "halted", "failed", "dead")
 _IDLE = (*_ENDED, "idle", "waiting", "in doubt", "interrupted")
-_STEP = 0.1  # seconds of sleep at once, so that Ctrl-C is heard
+_STEP = 0.1  # sleep in short steps, so that Ctrl-C takes effect at once
 
 
 def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     parser.add_argument("thread", metavar="THREAD", help="the thread")
-    parser.add_argument("--interval", metavar="SECONDS", type=_seconds, default=0.5, help="between two looks (0.5)")
-    parser.add_argument("--until-idle", action="store_true", help="end also when nobody runs it")
+    parser.add_argument(
+        "--interval", metavar="SECONDS", type=_seconds, default=0.5, help="time between two reads (default: 0.5)"
+    )
+    parser.add_argument("--until-idle", action="store_true", help="also end when no process holds the run")
     add_store(parser)
     parser.add_argument("--json", action="store_true", help="write each event as a line of JSON")
 
@@ -88,5 +90,5 @@ def _seconds(text: str) -> float:
     except ValueError:
         seconds = -1.0
     if not 0.01 <= seconds <= 3600:
-        raise ArgumentTypeError(f"{text!r} is no number of seconds from 0.01 to 3600")
+        raise ArgumentTypeError(f"{text!r} is not a number of seconds from 0.01 to 3600")
     return seconds

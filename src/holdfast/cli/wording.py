@@ -1,4 +1,4 @@
-"""Messages for people at a terminal: where an error says what to call in Python, they are told which verb to give."""
+"""Replace the Python calls in error messages by the commands that do the same."""
 
 from __future__ import annotations
 
@@ -6,25 +6,25 @@ import re
 from typing import Final
 
 _SAID: Final = (
-    ("hf.undo what can be undone, or pass past_effects=True (--past-effects)", "say --past-effects if that is known"),
+    ("hf.undo what can be undone, or pass past_effects=True (--past-effects)", "pass --past-effects to rewind anyway"),
     ("load() others by history()", "`holdfast log` lists the others"),
     ("history() lists", "`holdfast log` lists"),
     ("open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "set HOLDFAST_KEY"),
     ("hf.settle(NotDone()) lets it be called", "`holdfast settle --not-done` lets it be called"),
-    ("run a check to see what is hurt", "`holdfast verify` shows what is hurt"),
-    ("hf.run with other guards goes on", "a program with other guards goes on"),
+    ("run a check to see what is hurt", "`holdfast verify` shows the damage"),
+    ("hf.run with other guards goes on", "a program with other guards can resume it"),
 )
 _VERBS: Final = {"run": "resume"}
 _CALL: Final = re.compile(
     r"\bhf\.(answer|backup|cancel|effects|erase|mark|repair|rekey|run|settle|stuck|submit|threads|verify|waiting)\b"
     r"(?:\([^()]*\))?"
 )
-# Names stand in quotation marks: whatever they look like, they stay.
+# Quoted text is a name, and is not replaced.
 _NAMES: Final = re.compile(r"""('(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*")""")
 
 
 def worded(message: str) -> str:
-    """A message, or the reason that a run gives, in terms of the command line."""
+    """Return a message, or the reason of a run, with commands in place of Python calls."""
     parts = _NAMES.split(message)
     return "".join(part if at % 2 else _reworded(part) for at, part in enumerate(parts))
 

@@ -1,8 +1,8 @@
-"""Run what was submitted, and what others left unfinished, until told to stop.
+"""Run queued runs, and resume runs whose process died, until stopped.
 
-APP names the handlers as "module:attribute": a dict of handler names and functions, or a function that returns one,
-without arguments or with one called hf, the handle. The current folder can be imported from. SIGTERM and Ctrl-C let
-what is running end its step; another worker goes on with it.
+APP names the handlers as "module:attribute": a dict of handler names and functions, or a function that returns one. The
+function takes no arguments, or one called hf, the handle. Modules in the current folder can be imported. On SIGTERM or
+Ctrl-C the worker finishes the current step of each run and releases it; another worker resumes it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.runs.run import RunFace
 from holdfast.runs.worker import Worker
 
 _NAME = "holdfast worker"
-_LISTED = 10  # handlers that the first line names
+_LISTED = 10  # handlers to list in the first line
 _PACKAGE = os.path.dirname(os.path.dirname(__file__)) + os.sep
 _HARMLESS = (Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError)
 
@@ -42,45 +42,49 @@ def declare(parser: ArgumentParser) -> None:
         "--tools", metavar="APP", help="tools that runs call by name: a list of functions, as module:attribute"
     )
     parser.add_argument(
-        "--concurrency", metavar="N", type=_count, default=1, help="runs at a time, each in a thread (1)"
+        "--concurrency", metavar="N", type=_count, default=1, help="runs at a time, each in a thread (default: 1)"
     )
     parser.add_argument(
         "--version",
         metavar="V",
         action="append",
-        help='take runs of this version only, "" for those without one; may be given again',
+        help='take only runs of this version, "" for runs without a version; may be repeated',
     )
     parser.add_argument(
         "--lease",
         metavar="SECONDS",
         type=_lease,
         default=30.0,
-        help="after so long a worker that is not heard of is replaced (30)",
+        help="another worker takes over a run if this worker is silent for so long (default: 30)",
     )
     parser.add_argument(
-        "--attempts", metavar="N", type=_count, default=5, help="give a run up after so many without a checkpoint (5)"
+        "--attempts",
+        metavar="N",
+        type=_count,
+        default=5,
+        help="give up a run after N attempts without a new checkpoint (default: 5)",
     )
     parser.add_argument(
         "--health",
         metavar="HOST:PORT",
         type=_address,
-        help="answer GET /live and GET /ready there, with numbers only; port 0 takes any",
+        help="serve GET /live and GET /ready at this address, with counts only; port 0 takes any free port",
     )
-    parser.add_argument("--until-idle", action="store_true", help="end when there is nothing left to take")
+    parser.add_argument("--until-idle", action="store_true", help="end when no run is left to take")
     parser.add_argument(
         "--traceback",
         action="store_true",
-        help="show all of what a handler raised, and so perhaps of what it worked on",
+        help="show full tracebacks of handlers; they may contain data of the runs",
     )
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    # Before the store is opened: a mistyped name must not leave an empty store behind.
+    # Loaded before the store is opened: a mistyped name must not create an empty store.
     application = load_application(arguments.app)
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
     if address(arguments) == "memory:":
-        raise InvalidArgument('a store "memory:" ends with its process, so nobody can submit anything to this worker')
+        raise InvalidArgument('a "memory:" store ends with its process, so no run could be submitted to this worker')
     versions = None if arguments.version is None else [version or None for version in arguments.version]
     with open_store(arguments, tools=tools) as hf:
         handlers = application(hf)
@@ -99,7 +103,7 @@ def run(arguments: Namespace) -> int:
             say(f"{_NAME}: health at http://{f'[{host}]' if ':' in host else host}:{port}/ready and /live")
         with _interruptible(worker) as interrupted:
             worker.run(until_idle=arguments.until_idle)
-        ended = "stopped; nothing is running any more" if worker.is_stopping() else "nothing left to take"
+        ended = "stopped; all runs are released" if worker.is_stopping() else "no runs left"
         say(f"{_NAME}: {ended}")
     return Exit.INTERRUPTED if interrupted.is_set() else Exit.OK
 
@@ -136,13 +140,13 @@ def _serving(arguments: Namespace, names: list[str], *, is_empty: bool) -> str:
     if arguments.version is not None:
         versions = " of version " + " or ".join(version or '""' for version in arguments.version)
     where = f"store {shown(address(arguments))}, namespace {arguments.namespace}"
-    # Most often a mistyped address: it would otherwise wait in silence for what is submitted elsewhere.
-    empty = " (nothing in it yet)" if is_empty else ""
+    # An empty store is most often a mistyped address, at which the worker would wait in silence.
+    empty = " (empty)" if is_empty else ""
     return f"serving {listed} from {arguments.app}{versions}, {arguments.concurrency} at a time; {where}{empty}"
 
 
 def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> Callable[[Any], Any]:
-    """The handler, and a line for whoever looks on when it raises: the worker itself goes on in silence."""
+    """Wrap a handler to report on stderr what it raises; the worker itself continues silently."""
 
     @contextmanager
     def watching(run: RunFace) -> Generator[None]:
@@ -151,13 +155,13 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
         except (Exception, SystemExit) as error:
             if arguments.traceback:
                 say("".join(traceback.format_exception(error)).rstrip())
-            end = "given up" if run.attempt >= arguments.attempts else "tried again later"
-            attempt = f"attempt {run.attempt} of {arguments.attempts}, {end}"
+            end = "the run is given up" if run.attempt >= arguments.attempts else "it will be retried"
+            attempt = f"attempt {run.attempt} of {arguments.attempts}; {end}"
             told = _told(error, is_shown=arguments.traceback)
             say(f"{_NAME}: {name} failed on thread {run.thread!r} ({attempt}): {told}")
             raise
 
-    # Wrapped, not replaced: what was declared about the handler counts.
+    # functools.wraps keeps what @handler declared.
     @functools.wraps(handler)
     def watched(run: RunFace) -> Any:
         with watching(run):
@@ -172,22 +176,22 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
 
 
 def _told(error: BaseException, *, is_shown: bool) -> str:
-    """What an error says that may be shown: messages of others may hold something of what is worked on."""
+    """Describe an error without its message, which may contain data of the run, unless the error is Holdfast's own."""
     kind = type(error).__name__
     if isinstance(error, _HARMLESS):
         return f"{kind}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     own = [frame for frame in frames[1:] if not frame.filename.startswith(_PACKAGE)]
     where = f" in {own[-1].filename}, line {own[-1].lineno}" if own else ""
-    return f"{kind}{where}" + ("" if is_shown else "; --traceback shows what it says")
+    return f"{kind}{where}" + ("" if is_shown else "; --traceback shows its message")
 
 
 @contextmanager
 def _interruptible(worker: Worker) -> Generator[threading.Event]:
-    """Let Ctrl-C drain, and say so, as a step may take long. The second one leaves at once, like a kill.
+    """Make Ctrl-C stop the worker after the current steps, and a second Ctrl-C end the process at once.
 
-    Yields whether it came. Nothing is raised in the main thread: it waits for the threads that work, and up to Python
-    3.12 a `join` that an exception interrupts takes its thread for ended.
+    Yields an event that is set by Ctrl-C. Nothing is raised in the main thread, which joins the working threads: up to
+    Python 3.12 a `join` that is interrupted by an exception treats its thread as ended.
     """
     interrupted = threading.Event()
 
@@ -196,11 +200,11 @@ def _interruptible(worker: Worker) -> Generator[threading.Event]:
             os._exit(Exit.INTERRUPTED)
         interrupted.set()
         worker.stop()
-        say(f"{_NAME}: ends when what is running has ended its step; Ctrl-C again leaves at once")
+        say(f"{_NAME}: stopping after the current steps; press Ctrl-C again to stop at once")
 
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or signal.getsignal(signal.SIGINT) is not signal.default_int_handler:
-        yield interrupted  # whoever ignores Ctrl-C, or answers it, goes on doing so
+        yield interrupted  # the host program ignores or handles Ctrl-C itself
         return
     signal.signal(signal.SIGINT, interrupt)
     try:

@@ -1,7 +1,7 @@
-"""Threads, written so that others can read them.
+"""Export threads to files.
 
-`export_jsonl` writes all that is stored, for another store; `export_otel` messages and model calls in the form of
-OpenTelemetry's GenAI conventions; `export_markdown` and `export_html` what was said, for people.
+`export_jsonl` writes everything that is stored, to be imported into another store. `export_otel` writes messages and
+model calls in the form of OpenTelemetry's GenAI conventions. `export_markdown` and `export_html` write transcripts.
 """
 
 from holdfast.exporters.html import export_html as export_html

@@ -1,4 +1,4 @@
-"""What a state keeps beside its messages: the instructions that they are sent with."""
+"""Find the system instructions that a state keeps outside its messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SYSTEM: Final = ("system", "system_prompt", "system_instruction", "systemInstru
 
 
 def around(state: Any) -> dict[Any, Any]:
-    """What the messages of a state stand in: LangGraph has its values apart."""
+    """The dict that contains the messages of a state: for LangGraph that is a dict inside the state."""
     if type(state) is not dict:
         return {}
     values = state.get(_APART)
@@ -19,7 +19,7 @@ def around(state: Any) -> dict[Any, Any]:
 
 
 def system_pieces(state: Any) -> list[Piece]:
-    """The instructions that stand beside the messages, piece by piece."""
+    """The instructions outside the messages, in pieces."""
     found = around(state)
     given = next((found[key] for key in _SYSTEM if found.get(key)), None)
     if given is None:
@@ -31,7 +31,7 @@ def system_pieces(state: Any) -> list[Piece]:
 
 
 def _prompt(found: dict[Any, Any]) -> Any:
-    """The prompt of a state of `holdfast.states`. A plain text of that name in another one may be anything."""
+    """The prompt of a state of `holdfast.states`. In other states a `prompt` may mean anything, so it is ignored."""
     match found:
         case {"prompt": {"static": str(static), "dynamic": str(dynamic)}}:
             return [static, dynamic]

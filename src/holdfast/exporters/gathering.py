@@ -1,4 +1,4 @@
-"""A thread as it was at one of its checkpoints: what was said, called and spent on the way there."""
+"""Collect what a transcript shows of a checkpoint: state, branches, usage and open calls, redacted."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ from holdfast.types import Checkpoint, Effect, Usage
 
 _PAGE: Final = 200
 _ACTING: Final = ("idempotent", "irreversible")
-# Names are how things are found, and are never redacted where they are stored either.
+# Names identify things. They are not redacted in the store, so they are not redacted here.
 _NAMES: Final = frozenset({"thread", "id", "parent", "digest", "effect", "status", "trigger"})
 
 
 class BranchTold(msgspec.Struct, frozen=True, kw_only=True):
-    """A branch as people count them, from 1, and as the journal does; its checkpoints, and the one it came from, 0 if
-    none. `leads` says that it leads to the checkpoint that is told of.
+    """A branch of a thread.
+
+    `number` counts from 1; `of` is the number of the branch in the journal. `first` and `last` are its checkpoints,
+    `parent` the one it started from, or 0. `leads` says whether it leads to the exported checkpoint.
     """
 
     number: int
@@ -45,12 +47,12 @@ class BranchTold(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
-    """All that a transcript tells of a checkpoint, redacted.
+    """The contents of a transcript, redacted.
 
-    `standing` is how the thread stands, or, of a checkpoint that is not its head, the status it was saved with. `usage`
-    is what the checkpoint says, or what the journaled model calls that led to it cost. `open_calls` are those that no
-    checkpoint has closed, in doubt if nobody knows what became of them; only the head has some. `lost` are sentences
-    about what cannot be read.
+    `standing` is the status of the thread if the checkpoint is its head, else the status saved with the checkpoint.
+    `usage` is that of the checkpoint or, if it has none, the sum over the model calls that led to it. `open_calls` are
+    the calls made since the checkpoint, which only the head has; a call whose outcome is unknown is in doubt. `lost`
+    has a sentence for each part that cannot be read.
     """
 
     checkpoint: Checkpoint
@@ -72,7 +74,7 @@ class Told(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Gatherer:
-    """Reads conversations from a store, redacted before anybody sees them."""
+    """Read the contents of transcripts from a store, and redact them."""
 
     def __init__(self, hf: Holdfast, redaction: Redaction) -> None:
         self._hf = hf
@@ -80,12 +82,12 @@ class Gatherer:
         self._redaction = redaction
 
     def gather(self, reference: str) -> Told:
-        """What a reference names. NotFound as of `find`, Damaged if nothing of the checkpoint can be read."""
+        """Read what a reference names. NotFound as for `find`, Damaged if the whole checkpoint is unreadable."""
         found = find(self._hf, reference)
         row = existing(self._hf, found.thread)
         loaded = state_of(self._hf, found)
         is_head = row.position.head == found.checkpoint.seq
-        lost = [f"{each.path} is lost: {each.why}" for each in loaded.lost]
+        lost = [f"{each.path} cannot be read: {each.why}" for each in loaded.lost]
         now = thread_line(self._hf, row)
         calls, spent = 0, loaded.usage
         open_calls: tuple[Effect, ...] = ()
@@ -94,7 +96,7 @@ class Gatherer:
             spent = loaded.usage or counted
             open_calls = self._open(row, is_held=now.standing == "running") if is_head else ()
         except Damaged as damage:
-            lost.append(f"its journal cannot be read: {damage}")
+            lost.append(f"the journal cannot be read: {damage}")
         lanes = Lanes.of(self._store, row)
         branch = lanes.branch(found.checkpoint.seq)
         return Told(
@@ -113,20 +115,20 @@ class Gatherer:
         )
 
     def kin(self, conversation: Told) -> tuple[str | None, tuple[str, ...]]:
-        """What its thread was forked from, as a reference, and the names of its forks, as far as they can be found."""
+        """The checkpoint that the thread was forked from, as a reference, and the names of the thread's known forks."""
         origin, forks = _kin(self._store, existing(self._hf, conversation.thread))
         return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
 
     def journal(self, conversation: Told) -> Iterator[EffectRow]:
-        """The journaled calls that led to a checkpoint, oldest first; of the head, those that are open, too.
+        """The journal entries that led to a checkpoint, oldest first; for the head also the open ones.
 
-        What a fork's origin did before is in the journal of that.
+        Entries from before a fork are in the journal of the original thread and are not included.
         """
         row = existing(self._hf, conversation.thread)
         yield from self._leading(row, conversation.checkpoint.seq, is_head=conversation.is_head)
 
     def redacted(self, value: Any) -> Any:
-        """A plain value, or a record of the store, as it may be written."""
+        """Redact a plain value or a record of the store."""
         return self._redacted(value)
 
     # -- inside ------------------------------------------------------------------------------------------------------
@@ -145,7 +147,7 @@ class Gatherer:
             after = page[-1].number
 
     def _spent(self, row: ThreadRow, found: Found) -> tuple[int, Usage | None]:
-        """How many model calls were answered on the way to a checkpoint, and what their replies say that they cost."""
+        """The number of completed model calls that led to a checkpoint, and the sum of their usage."""
         is_head = row.position.head == found.checkpoint.seq
         calls = 0
         total: Usage | None = None
@@ -182,7 +184,7 @@ class Gatherer:
 
 
 def _decided(row: EffectRow, *, is_held: bool) -> EffectRow:
-    """A call whose status says whether it is in doubt: what is begun in a run that nobody holds is."""
+    """Set the status of a call that is in doubt: it was started, and no process holds the run."""
     is_doubtful = row.status in DOUBTFUL and not (is_held and row.status == "begun")
     if row.kind in _ACTING and (is_doubtful or row.status == "asked"):
         return msgspec.structs.replace(row, status="in_doubt")

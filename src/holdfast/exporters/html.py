@@ -1,4 +1,4 @@
-"""A thread as an HTML transcript: one file that loads nothing, runs nothing, and shows what was said as text."""
+"""Export a thread as an HTML transcript: one file without scripts or external resources."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from holdfast.handle import Holdfast
 from holdfast.looking.chat import ChatMessage, Part, ToolCall
 from holdfast.looking.printable import block
 
-# Characters and lines: what has more is unfolded by who wants to read it. What was said is what a transcript is for.
+# Characters and lines above which a text is folded. Messages may be long: reading them is what a transcript is for.
 _SAID: Final = (20_000, 400)
 _GIVEN: Final = (4_000, 60)
 _CLASSES: Final = {"user": "user", "assistant": "assistant", "system": "system", "developer": "system", "tool": "tool"}
@@ -37,17 +37,17 @@ _CLASSES: Final = {"user": "user", "assistant": "assistant", "system": "system",
 def export_html(
     hf: Holdfast, target: Target, reference: str, *, redact: Callable[[str], str] | None = None
 ) -> Exported:
-    """Write what was said in a thread, at its head or where a reference ("notes@12") points, as a page of HTML.
+    """Write a transcript of a thread as an HTML page, to a new file or an open one.
 
-    To a new file or to an open one. `redact` is a function of a text that gives one: every text but names goes through
-    it. NotFound if there is no such thread or checkpoint, InvalidArgument if the file is there. What of the state
-    cannot be read is marked, and told.
+    `reference` names a thread, for its head, or a checkpoint ("notes@12"). `redact` is called with every text except
+    names and returns the text to write. NotFound if there is no such thread or checkpoint, InvalidArgument if the file
+    exists. Parts of the state that cannot be read are marked in the page and listed in the result.
     """
     return transcribe(hf, target, reference, redact, html)
 
 
 def html(told: Transcript) -> Iterator[str]:
-    """The pieces of a page."""
+    """Render a transcript as HTML, piece by piece."""
     digest = base64.b64encode(hashlib.sha256(STYLE.encode()).digest()).decode()
     policy = f"default-src 'none'; style-src 'sha256-{digest}'; base-uri 'none'; form-action 'none'"
     yield '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
@@ -60,7 +60,7 @@ def html(told: Transcript) -> Iterator[str]:
         yield f"<div><dt>{fact.name}</dt><dd>{''.join(_word(each) for each in fact.words)}</dd></div>\n"
     yield "</dl>\n"
     if told.lost:
-        yield '<section class="lost" aria-labelledby="lost"><h2 id="lost">What cannot be read</h2>\n<ul>\n'
+        yield '<section class="lost" aria-labelledby="lost"><h2 id="lost">Unreadable parts</h2>\n<ul>\n'
         yield from (f"<li>{_line(each)}</li>\n" for each in told.lost)
         yield "</ul></section>\n"
     if told.instructions:
@@ -69,7 +69,7 @@ def html(told: Transcript) -> Iterator[str]:
         yield from map(_said, told.instructions)
         yield "</div></section>\n"
     if told.state is not None:
-        yield '<section aria-labelledby="state"><h2 id="state">State</h2>\n<p>There are no messages in it.</p>\n'
+        yield '<section aria-labelledby="state"><h2 id="state">State</h2>\n<p>The state contains no messages.</p>\n'
         yield f"{_pre(told.state)}</section>\n"
     else:
         yield '<section aria-labelledby="messages"><h2 id="messages">Messages</h2>\n'
@@ -77,8 +77,8 @@ def html(told: Transcript) -> Iterator[str]:
             yield from _message(message)
         yield "</section>\n"
     if told.open_calls:
-        yield '<section aria-labelledby="open"><h2 id="open">Called since</h2>\n'
-        yield "<p>No checkpoint has closed these calls.</p>\n"
+        yield '<section aria-labelledby="open"><h2 id="open">Open calls</h2>\n'
+        yield "<p>These calls were made after the last checkpoint.</p>\n"
         for call in told.open_calls:
             yield from _open_call(call)
         yield "</section>\n"
@@ -121,7 +121,7 @@ def _call(call: ToolCall) -> Iterator[str]:
         told = escape(outcome(call))
         yield f'<h4>Result</h4>\n<p class="outcome">{f"<strong>{told}</strong>" if is_doubtful else told}</p>\n'
     else:
-        yield f"<h4>{'Result, an error' if call.is_error else 'Result'}</h4>\n"
+        yield f"<h4>{'Result (error)' if call.is_error else 'Result'}</h4>\n"
         yield from (_pre(part_of(part)) for part in call.result)
     yield "</div>\n</div>\n"
 
@@ -130,7 +130,7 @@ def _open_call(call: OpenCall) -> Iterator[str]:
     is_doubtful = call.status == IN_DOUBT
     told = f"<strong>{escape(DOUBT_TOLD)}</strong>" if is_doubtful else escape(call.status)
     yield f'<div class="call open{" doubt" if is_doubtful else ""}">\n<h3><code>{_line(call.name)}</code></h3>\n'
-    yield f'<p>{escape(call.kind)}, {told}, begun <time datetime="{call.begun_at.isoformat()}">'
+    yield f'<p>{escape(call.kind)}, {told}, started <time datetime="{call.begun_at.isoformat()}">'
     yield f"{stamp(call.begun_at)}</time></p>\n"
     for name, shown in call.blocks:
         yield f"<h4>{name}</h4>\n{_pre(shown)}"
@@ -138,7 +138,7 @@ def _open_call(call: OpenCall) -> Iterator[str]:
 
 
 def _said(shown: Shown) -> str:
-    return _folding(shown, _SAID, f'<div class="said" dir="auto">{_text(shown)}</div>')
+    return _folding(shown, _SAID, f'<div class="text" dir="auto">{_text(shown)}</div>')
 
 
 def _pre(shown: Shown) -> str:
@@ -146,7 +146,7 @@ def _pre(shown: Shown) -> str:
 
 
 def _folding(shown: Shown, most: tuple[int, int], whole: str) -> str:
-    """What is long takes a click to read, and nothing of it is left out."""
+    """Fold a long text, so that it opens on a click. Nothing is left out."""
     lines = shown.text.count("\n") + 1
     if len(shown.text) <= most[0] and lines <= most[1]:
         return f"{whole}\n"

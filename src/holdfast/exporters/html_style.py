@@ -1,4 +1,4 @@
-"""How an HTML transcript looks: light and dark, on paper, and on a screen of 400 pixels."""
+"""The style sheet of HTML transcripts: light and dark, narrow screens, print."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ ul { margin: 0; padding-left: 1.25rem; }
 li { overflow-wrap: anywhere; }
 code, pre { font-family: ui-monospace, "DejaVu Sans Mono", Menlo, Consolas, monospace; font-size: .85em; }
 code { unicode-bidi: isolate; overflow-wrap: anywhere; }
-pre, .said { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }
+pre, .text { margin: 0 0 .5rem; white-space: pre-wrap; overflow-wrap: anywhere; unicode-bidi: plaintext; }
 pre { padding: .5rem .65rem; background: var(--back); border: 1px solid var(--line); border-radius: 6px; }
 .dim { color: var(--dim); font-weight: 400; }
 .name { unicode-bidi: isolate; }

@@ -1,7 +1,7 @@
-"""Threads as JSON lines, all that is stored of them: for another store, another machine, another program.
+"""Export threads as JSON lines, with everything that is stored, to be imported into another store.
 
-Threads are written one by one, those whose cells others use first, and each is checked before it is written. Only what
-one thread needs is held: where the cells are that its deleted checkpoints have left.
+Threads are checked and written one by one; a thread whose cells others use comes before those. Memory is needed only
+for one thread: the positions of cells that its deleted checkpoints wrote.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from holdfast.threads.replica import Gathered, run_of
 from holdfast.threads.soundness import Examiner
 
 _PAGE: Final = 200
-_LOOKS_MAX: Final = 50  # at a thread that moves each time
+_LOOKS_MAX: Final = 50  # attempts to read a thread that changes meanwhile
 
 
 def export_jsonl(
@@ -40,10 +40,10 @@ def export_jsonl(
     prefix: str | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write threads, those named, those whose names begin with `prefix`, or all, to a new file or to an open one.
+    """Write threads to a new file or an open one: those named, those whose names start with `prefix`, or all.
 
-    NotFound if a named thread is not there, InvalidArgument if the file is. A thread of which something is damaged is
-    left out and told: `hf.repair` copies what of it can be read. What is encrypted is written in clear.
+    NotFound if a named thread does not exist, InvalidArgument if the file exists. A damaged thread is left out and
+    reported; `hf.repair` copies its readable parts. Encrypted data is written in plain text.
     """
     check_selection(threads, prefix)
     hf._session.check_open()
@@ -63,12 +63,12 @@ def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -
     rows = {name: hf._session.store.thread(name) for name in threads}
     missing = [name for name, row in rows.items() if row is None]
     if missing:
-        raise NotFound(f"there is no thread {shown(missing[0])}; hf.threads() lists what there is")
+        raise NotFound(f"there is no thread {shown(missing[0])}; hf.threads() lists the threads")
     return {row.position.thread: row.name for row in rows.values() if row is not None}
 
 
 class _Exporting:
-    """One export: what is to be written, what was, and what could not be."""
+    """The state of one export: threads to write, counts, and threads left out."""
 
     def __init__(self, hf: Holdfast, selected: dict[int, str], progress: Progress | None) -> None:
         self._store: Store = hf._session.store
@@ -108,7 +108,7 @@ class _Exporting:
             left_out=tuple(self._left_out),
         )
 
-    # -- which, and in which order -----------------------------------------------------------------------------------
+    # -- the order of threads ----------------------------------------------------------------------------------------
 
     def _look_who_uses_whom(self) -> None:
         for done, (number, name) in enumerate(list(self._selected.items())):
@@ -121,7 +121,7 @@ class _Exporting:
                 self._leave_out(number, name, str(damage))
 
     def _ordered(self) -> Iterator[int]:
-        """All that is to be written, whatever others use before them."""
+        """The numbers of the threads to write; a thread comes before those that use its cells."""
         uses: defaultdict[int, set[int]] = defaultdict(set)
         for used, users in self._users.items():
             for user in users:
@@ -171,24 +171,27 @@ class _Exporting:
             self._cells_only(number, strays)
 
     def _stand(self, number: int, name: str) -> tuple[ThreadRow, RunRow | None, int] | None:
-        """The thread, its run and its last journal entry, all of one moment."""
+        """A consistent view of the thread, its run and the number of its last journal entry."""
         try:
             for _ in range(_LOOKS_MAX):
                 thread = self._store.thread(name)
                 run = self._store.run(number)
                 entries = self._store.last_effect(number)
                 if thread is None or thread.position.thread != number:
-                    raise NotFound(f"thread {shown(name)} was dropped while it was being exported")
+                    raise NotFound(f"the export was stopped: thread {shown(name)} was dropped meanwhile")
                 again = self._store.thread(name)
                 if again is not None and again.position == thread.position and _is_same(self._store.run(number), run):
                     return thread, run, entries
         except Damaged as damage:
             self._leave_out(number, name, str(damage))
             return None
-        raise HoldfastError(f"thread {shown(name)} moved {_LOOKS_MAX} times while it was looked at; export it later")
+        raise HoldfastError(
+            f"the export was stopped: thread {shown(name)} changed during each of {_LOOKS_MAX} attempts to read it. "
+            "Try again later"
+        )
 
     def _examine(self, number: int, name: str, thread: ThreadRow, gathered: Gathered) -> bool:
-        """Whether a thread is sound; and which cells it has and needs."""
+        """Check a thread and collect the cells it has and needs. False, and the thread is left out, if damaged."""
         named: list[Span] = []
         try:
             with Examiner(self._store, names=named.append) as examiner:
@@ -213,7 +216,7 @@ class _Exporting:
 
     def _leave_out(self, number: int, name: str, why: str) -> None:
         self._selected.pop(number, None)
-        self._left_out.append(Problem(name, (), f"{why}; all of the thread was left out"))
+        self._left_out.append(Problem(name, (), f"{why}; the whole thread was left out"))
 
     def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
         number, position = thread.position.thread, thread.position
@@ -253,7 +256,7 @@ class _Exporting:
                 after = row.seq
 
     def _cells_only(self, number: int, strays: dict[int, list[Span]]) -> None:
-        """A thread that is not to be written, was dropped, or is damaged: others use cells of it."""
+        """Write only the cells that other threads use: this one is not selected, dropped or damaged."""
         name = jsonl.shown(f"cells of thread {number}")
         self._put(jsonl.ThreadLine(number=number, name=name, last=max(strays), gone=True))
         begun = self._lines
@@ -262,7 +265,7 @@ class _Exporting:
         self._put(jsonl.DoneLine(number=number, lines=self._lines - begun))
 
     def _cells(self, number: int, seq: int, row: CheckpointRow | None, strays: Sequence[Span]) -> None:
-        """What comes with a commit, shared values first."""
+        """Write what one commit stored: blobs first, then cells."""
         spans = list(strays)
         named: list[Refs] = []
         if row is not None and not row.deleted:
@@ -291,7 +294,7 @@ class _Exporting:
 
 
 def _is_same(one: RunRow | None, other: RunRow | None) -> bool:
-    """Whether nothing happened in a run but that its lease was renewed."""
+    """Whether a run did not change, apart from renewals of its lease."""
     if one is None or other is None:
         return one is other
     return (one.fence, one.status, one.closed, one.turn) == (other.fence, other.status, other.closed, other.turn)

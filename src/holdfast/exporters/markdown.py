@@ -1,4 +1,4 @@
-"""A thread as a Markdown transcript. What was said stands in fences that nothing in it can end."""
+"""Export a thread as a Markdown transcript. Message texts are in code fences that they cannot close."""
 
 from __future__ import annotations
 
@@ -33,34 +33,34 @@ _FENCE: Final = 3
 def export_markdown(
     hf: Holdfast, target: Target, reference: str, *, redact: Callable[[str], str] | None = None
 ) -> Exported:
-    """Write what was said in a thread, at its head or where a reference ("notes@12") points, as Markdown.
+    """Write a transcript of a thread as Markdown, to a new file or an open one.
 
-    To a new file or to an open one. `redact` is a function of a text that gives one: every text but names goes through
-    it. NotFound if there is no such thread or checkpoint, InvalidArgument if the file is there. What of the state
-    cannot be read is marked, and told.
+    `reference` names a thread, for its head, or a checkpoint ("notes@12"). `redact` is called with every text except
+    names and returns the text to write. NotFound if there is no such thread or checkpoint, InvalidArgument if the file
+    exists. Parts of the state that cannot be read are marked in the text and listed in the result.
     """
     return transcribe(hf, target, reference, redact, markdown)
 
 
 def markdown(told: Transcript) -> Iterator[str]:
-    """The lines of a transcript."""
+    """Render a transcript as Markdown, piece by piece."""
     yield f"# {_code(told.thread)}\n\n"
     for fact in told.facts:
         yield f"- {fact.name}: {''.join(_word(each) for each in fact.words)}\n"
     if told.lost:
-        yield "\n## What cannot be read\n\n"
+        yield "\n## Unreadable parts\n\n"
         yield from (f"- {_code(each)}\n" for each in told.lost)
     if told.instructions:
         yield "\n## Instructions\n"
         yield from (f"\n{_fenced(each)}" for each in told.instructions)
     if told.state is not None:
-        yield f"\n## State\n\nThere are no messages in it.\n\n{_fenced(told.state)}"
+        yield f"\n## State\n\nThe state contains no messages.\n\n{_fenced(told.state)}"
     else:
         yield "\n## Messages\n"
         for message in told.messages:
             yield from _message(message)
     if told.open_calls:
-        yield "\n## Called since\n\nNo checkpoint has closed these calls.\n"
+        yield "\n## Open calls\n\nThese calls were made after the last checkpoint.\n"
         for call in told.open_calls:
             yield from _open_call(call)
     if told.branches:
@@ -92,14 +92,14 @@ def _call(call: ToolCall) -> Iterator[str]:
         told = outcome(call)
         yield f"\n**{told[0].upper()}{told[1:]}**\n" if call.status == IN_DOUBT else f"\n*{_escaped(told)}*\n"
         return
-    yield "\n**Result, an error**\n" if call.is_error else "\n**Result**\n"
+    yield "\n**Result (error)**\n" if call.is_error else "\n**Result**\n"
     for part in call.result:
         yield from _part(part)
 
 
 def _open_call(call: OpenCall) -> Iterator[str]:
     status = f"**{DOUBT_TOLD}**" if call.status == IN_DOUBT else call.status
-    yield f"\n### {_code(call.name)}\n\n{call.kind}, {status}, begun {stamp(call.begun_at)}\n"
+    yield f"\n### {_code(call.name)}\n\n{call.kind}, {status}, started {stamp(call.begun_at)}\n"
     for name, shown in call.blocks:
         yield f"\n{name}:\n\n{_fenced(shown)}"
 
@@ -109,7 +109,7 @@ def _word(word: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A text in one line between backticks, more of them than it has in a row."""
+    """A text in one line as a code span, with more backticks around it than it contains in a row."""
     shown = cut(text)
     if not shown.strip():
         return f'"{shown}"'
@@ -125,5 +125,5 @@ def _fenced(shown: Shown) -> str:
 
 
 def _escaped(text: str) -> str:
-    """Words that are nearly ours: the status of a journal entry."""
+    """Remove special characters: the text contains the stored status of a journal entry."""
     return re.sub(r"[^\w ,:]", "", text)

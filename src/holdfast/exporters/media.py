@@ -1,4 +1,4 @@
-"""Images, sounds, films and documents in messages, in the words of the providers that take them."""
+"""Recognise images, audio, video and documents in messages, in the formats of the common providers."""
 
 from __future__ import annotations
 
@@ -40,9 +40,9 @@ _KINDS: Final = ("image", "audio", "video")
 
 
 class Media(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that is no text: with its bytes in base64, or where it is. One of `content`, `uri`, `file_id` is set.
+    """An image, audio, video or document: its bytes in base64, or where they are.
 
-    `modality` is "image", "audio", "video", "document", or "unknown".
+    One of `content`, `uri`, `file_id` is set. `modality` is "image", "audio", "video", "document" or "unknown".
     """
 
     modality: str
@@ -53,12 +53,12 @@ class Media(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def size(self) -> int | None:
-        """About how many bytes it has; None if that cannot be told from here."""
+        """The approximate number of bytes; None if the content is not included."""
         return None if self.content is None else len(self.content.rstrip("=")) * 3 // 4
 
 
 def media_of(block: Any) -> Media | None:
-    """What a block of a message shows or plays; None if it is something else."""
+    """The media in a block of a message; None if the block is something else."""
     if type(block) is not dict:
         return None
     kind = next((_text(block.get(key)) for key in ("type", "kind", "part_kind") if _text(block.get(key))), "")
@@ -77,7 +77,7 @@ def media_of(block: Any) -> Media | None:
             data = uri[match.end() :]
             content, uri = (data if match[2] else base64.b64encode(data.encode()).decode()), ""
     elif content is not None:
-        match = _DATA_URI.match(content)  # OpenAI has files so
+        match = _DATA_URI.match(content)  # the form of files in OpenAI's messages
         if match:
             mime, content = mime or match[1], content[match.end() :]
     media = Media(modality=_modality(_TYPES.get(kind), mime), mime_type=mime or None)
@@ -103,7 +103,7 @@ def _content(found: list[dict[Any, Any]]) -> str | None:
             if type(data) is bytes:
                 return base64.b64encode(data).decode()
             if type(data) is str and data:
-                # Anthropic takes a document as plain text, too.
+                # Anthropic's documents may be plain text.
                 return base64.b64encode(data.encode("utf-8", "replace")).decode() if _is_plain(each) else data
     return None
 

@@ -1,7 +1,7 @@
-"""Threads as JSON lines in the form of OpenTelemetry's GenAI conventions: what was said, and each model call.
+"""Export threads as JSON lines in the form of OpenTelemetry's GenAI conventions.
 
-One line for each thread, and one for each model call in its journal that led there. Holdfast's own attributes are named
-`holdfast.*`; docs/export.md has them all. Nothing of OpenTelemetry is needed to write it.
+There is one line for each thread, and one for each model call in the journal that led to the checkpoint. Holdfast's own
+attributes are named `holdfast.*`; docs/export.md lists them. No OpenTelemetry package is needed.
 """
 
 from __future__ import annotations
@@ -48,11 +48,11 @@ def export_otel(
     redact: Callable[[str], str] | None = None,
     progress: Progress | None = None,
 ) -> Exported:
-    """Write threads in the form of OpenTelemetry's GenAI conventions, to a new file or to an open one.
+    """Write threads in the form of OpenTelemetry's GenAI conventions, to a new file or an open one.
 
-    `threads` are names or references ("notes@12"), by default all, or those whose names begin with `prefix`. `redact`
-    is a function of a text that gives one: every text but names goes through it. NotFound if one that is named is not
-    there, InvalidArgument if the file is. What cannot be read is left out and told.
+    `threads` are names or references ("notes@12"), by default all threads, or those whose names start with `prefix`.
+    `redact` is called with every text except names and returns the text to write. NotFound if a named thread does not
+    exist, InvalidArgument if the file exists. Unreadable parts are left out and reported.
     """
     check_selection(threads, prefix)
     hf._session.check_open()
@@ -72,7 +72,7 @@ def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
 
 
 class _Exporting:
-    """One export: what was written, and what could not be."""
+    """The state of one export: the threads to write, and what was left out."""
 
     def __init__(self, gatherer: Gatherer, names: list[str], progress: Progress | None) -> None:
         self._gatherer = gatherer
@@ -90,7 +90,7 @@ class _Exporting:
                 lines = [_line(THREAD, conversation.checkpoint.created_at, _thread(conversation))]
                 lines += self._calls(conversation)
             except (Damaged, NotFound) as error:
-                self._left_out.append(Problem(name, (), f"{error}; all of the thread was left out"))
+                self._left_out.append(Problem(name, (), f"{error}; the whole thread was left out"))
                 continue
             seqs = (conversation.checkpoint.seq,)
             self._left_out += [Problem(conversation.thread, seqs, why) for why in conversation.lost]
@@ -104,7 +104,7 @@ class _Exporting:
                 if row.kind == "model":
                     yield _line(MODEL_CALL, moment(row.begun_at), self._call(conversation, row))
         except Damaged:
-            return  # the conversation tells that its journal cannot be read
+            return  # `conversation.lost` already reports that the journal cannot be read
 
     def _call(self, conversation: Told, row: EffectRow) -> Attributes:
         reply = None if row.result is None else self._gatherer.redacted(msgpack.decode(row.result))
@@ -170,7 +170,7 @@ def _usage(usage: Usage | None) -> Attributes:
 
 
 def _error(text: str | None) -> str | None:
-    """The class of an error. A text that does not begin with one may hold anything."""
+    """The class name at the start of an error text; "_OTHER" if there is none."""
     if text is None:
         return None
     kind = text.partition(": ")[0]
@@ -178,7 +178,7 @@ def _error(text: str | None) -> str | None:
 
 
 def _line(name: str, at: datetime, attributes: Attributes) -> str:
-    """An event in one line of ASCII. What is not known, or empty, is left out."""
+    """An event as one line of ASCII. Unknown and empty attributes are left out."""
     told = {key: data_of(value) for key, value in attributes.items() if value is not None and value not in ([], "")}
     event = {"schema_url": SCHEMA_URL, "event_name": name, "timestamp": at.isoformat(), "attributes": told}
     return f"{json.dumps(event, separators=(',', ':'))}\n"

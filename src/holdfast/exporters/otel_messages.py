@@ -1,4 +1,4 @@
-"""Messages in the form that OpenTelemetry's GenAI conventions give them: a role, and parts of known types."""
+"""Convert messages to the form of OpenTelemetry's GenAI conventions: a role, and parts of known types."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.looking.chat import _messages_of, chat_of
 from holdfast.looking.dialects import Answered, Asked, Piece, said_by, unwrapped
 from holdfast.types import Effect
 
-_ITEMS: Final = ("reasoning", "function_call", "message")  # of OpenAI's responses: several make a reply
+_ITEMS: Final = ("reasoning", "function_call", "message")  # in OpenAI's Responses API several items make a reply
 _FINISHED: Final = {
     "stop": "stop",
     "end_turn": "stop",
@@ -38,7 +38,7 @@ Message = dict[str, Any]
 
 
 class Talk(msgspec.Struct, frozen=True, kw_only=True):
-    """The messages of a state: `output` is the last if a model said it, and `finish` why it ended, where it is told."""
+    """The messages of a state. `output` is the last one if it is the model's, `finish` its finish reason if known."""
 
     input: list[Message]
     output: list[Message]
@@ -46,7 +46,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def talk_of(state: Any, journal: Iterable[Effect]) -> Talk | None:
-    """The messages of a state in their order; None if it holds none. `journal` tells of calls without a result."""
+    """The messages of a state in order; None if it has none. `journal` gives the status of calls without a result."""
     found = _messages_of(state)
     chat = chat_of(state, journal=journal)
     if found is None or chat is None:
@@ -72,20 +72,20 @@ def talk_of(state: Any, journal: Iterable[Effect]) -> Talk | None:
 
 
 def message_of(item: Any, id: Any = None, told: Sequence[str | None] = ()) -> Message:
-    """One message. `told` is what the journal says of its calls, in their order."""
+    """Convert one message. `told` is the status of each of its calls, from the journal."""
     said = said_by(item, id)
     parts = [part_of(piece) for piece in said.parts if piece[1] != ""]
     parts += [_call(call, told[at] if at < len(told) else None) for at, call in enumerate(said.calls)]
     parts += [_response(result) for result in said.results]
     message: Message = {"role": said.role or _UNKNOWN, "parts": parts}
-    # Of a call, and of what came of one, the name is that of the tool.
+    # In a call or a result, the name is that of the tool, not of the speaker.
     if said.name is not None and said.role != "tool" and _type(item) != "function_call":
         message["name"] = said.name
     return message
 
 
 def part_of(piece: Piece) -> Message:
-    """A piece of what was said. What the conventions have no part for is of the type "data"."""
+    """Convert one piece of a message. A piece for which the conventions have no type becomes a part of type "data"."""
     kind, value = piece
     if kind == "text":
         return {"type": "text", "content": value}
@@ -109,13 +109,13 @@ def part_of(piece: Piece) -> Message:
 
 
 def with_finish(message: Message, finish: str | None) -> Message:
-    """A message as output. Earlier conventions require a reason: a call is one; else it is not known."""
+    """Add a finish reason, which earlier versions of the conventions require: by default "tool_call" or "unknown"."""
     asks = any(part["type"] == "tool_call" for part in message["parts"])
     return {**message, "finish_reason": finish or ("tool_call" if asks else _UNKNOWN)}
 
 
 def finished(said: Any) -> str | None:
-    """Why a model ended what it said, in the words of the conventions; None if it is not told."""
+    """The finish reason of a reply, as the conventions name it; None if unknown."""
     inside = unwrapped(said)
     if type(inside) is not dict:
         return None
@@ -129,12 +129,12 @@ def finished(said: Any) -> str | None:
 
 
 def finish_reason(reason: str) -> str:
-    """A provider's reason in the words of the conventions; its own where they have none."""
+    """Translate a provider's finish reason to the conventions; one that they do not have stays as it is."""
     return _FINISHED.get(reason.lower(), reason)
 
 
 def merged(items: Sequence[Any]) -> Message:
-    """The items of a reply of OpenAI's responses, as one message."""
+    """Merge the items of a reply of OpenAI's Responses API into one message."""
     parts = [part for item in items for part in message_of(item)["parts"]]
     return {"role": "assistant", "parts": parts}
 
@@ -173,5 +173,5 @@ def _type(item: Any) -> Any:
 
 
 def _is_item(item: Any) -> bool:
-    # A reply of Anthropic is of the type "message", too, and one whole.
+    # A reply of Anthropic has the type "message" too, but is a whole reply.
     return _type(item) in _ITEMS and "stop_reason" not in item

@@ -1,4 +1,4 @@
-"""What a model was asked with and what it replied, as far as a state and a journal hold it, for OpenTelemetry."""
+"""Read model names, instructions, tool definitions and replies from states and journals, for OpenTelemetry."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ _ID: Final = ("id", "responseId", "response_id", "provider_response_id")
 
 
 def system_of(state: Any) -> list[Message]:
-    """The instructions that a state keeps beside its messages. Those among the messages stay there."""
+    """The instructions that a state keeps outside its messages."""
     return [part_of(piece) for piece in system_pieces(state)]
 
 
 def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
-    """The model that a state, or a checkpoint's metadata, says it asks."""
+    """The name of the model in a state or in a checkpoint's metadata."""
     for told, key in ((around(state), "model"), (metadata, "gen_ai.request.model"), (metadata, "model")):
         model = told.get(key)
         if type(model) is str and model:
@@ -40,15 +40,15 @@ def model_of(state: Any, metadata: dict[str, Any]) -> str | None:
 
 
 def tools_of(state: Any) -> list[Message]:
-    """The definitions of tools that a state keeps beside its messages."""
+    """The tool definitions in a state."""
     tools = around(state).get("tools")
     return [found for tool in tools for found in _tools(tool)] if isinstance(tools, list | tuple) else []
 
 
 def outputs_of(reply: Any) -> tuple[list[Message], list[str]]:
-    """What a model replied, a message for each choice, and why each ended, where that is told.
+    """The messages of a model's reply, one per choice, and their finish reasons if known.
 
-    A reply in chunks, and one in no known shape, has none.
+    Empty for a reply in chunks or in an unknown format.
     """
     outputs: list[Message] = []
     reasons: list[str] = []
@@ -59,7 +59,7 @@ def outputs_of(reply: Any) -> tuple[list[Message], list[str]]:
 
 
 def response_model(reply: Any) -> str | None:
-    """The model that a reply says it is of."""
+    """The name of the model in a reply."""
     return model_named(reply) or _said(reply, _MODEL)
 
 

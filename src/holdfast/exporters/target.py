@@ -1,4 +1,4 @@
-"""Where an export goes: to a new file, whole or not at all, or to one that is open."""
+"""The target of an export: a new file, which is complete or absent, or an open file."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Write = Callable[[bytes], object]
 
 
 class Exported(msgspec.Struct, frozen=True, kw_only=True):
-    """What was written, and what was left out because it is damaged."""
+    """The result of an export: counts, and what was left out because it is damaged."""
 
     threads: int
     checkpoints: int
@@ -35,13 +35,13 @@ class Exported(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def written_to(target: Target, export: Callable[[Write], R]) -> R:
-    """Let `export` write to a new file with mode 0600, durable when this returns, or to an open one.
+    """Call `export` with the write function of a new file or an open one. A new file has mode 0600 and is synced.
 
-    InvalidArgument if the file is there, or takes no bytes, HoldfastError if it cannot be made.
+    InvalidArgument if the file exists or is a text file, HoldfastError if it cannot be created.
     """
     if not isinstance(target, str | os.PathLike):
         if isinstance(target, io.TextIOBase) or not hasattr(target, "write"):
-            raise InvalidArgument('an export goes to a path, or a file that is open for bytes, as by open(path, "wb")')
+            raise InvalidArgument('the target must be a path, or a binary file such as open(path, "wb")')
         return export(target.write)
     with _created(target) as file:
         try:
@@ -49,7 +49,7 @@ def written_to(target: Target, export: Callable[[Write], R]) -> R:
             file.flush()
             os.fsync(file.fileno())
         except BaseException:
-            # Half an export is worth nothing, and would be in the way of the next.
+            # An incomplete export is useless, and the next export needs the name.
             with suppress(OSError):
                 os.unlink(target)
             raise
@@ -57,15 +57,15 @@ def written_to(target: Target, export: Callable[[Write], R]) -> R:
 
 
 def check_selection(threads: Sequence[str] | None, prefix: str | None) -> None:
-    """InvalidArgument if threads are both named and chosen by a prefix, or are one text, not a list."""
+    """Raise InvalidArgument if both `threads` and `prefix` are given, or `threads` is a string."""
     if threads is not None and prefix is not None:
-        raise InvalidArgument("export takes names of threads, or a prefix, and not both")
+        raise InvalidArgument("an export takes names of threads or a prefix, not both")
     if isinstance(threads, str):
-        raise InvalidArgument("threads must be a list of names, also of one")
+        raise InvalidArgument("threads must be a list of names, not a string")
 
 
 def put_all(write: Write, pieces: Iterable[str]) -> int:
-    """Write texts after each other; how many bytes they were."""
+    """Write texts one after the other, and return the number of bytes."""
     count = 0
     for piece in pieces:
         data = piece.encode("utf-8", "backslashreplace")
@@ -78,7 +78,7 @@ def _created(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise InvalidArgument(f"{os.fspath(path)} is there already; name a new file. Nothing was written") from None
+        raise InvalidArgument(f"{os.fspath(path)} already exists; nothing was written. Name a new file") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {os.fspath(path)} ({error.strerror})") from error
     return os.fdopen(number, "wb", buffering=1 << 20)

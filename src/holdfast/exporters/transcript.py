@@ -1,4 +1,4 @@
-"""What a transcript says, before it is Markdown or HTML: facts, messages, calls that no checkpoint has closed."""
+"""The contents of a transcript, before rendering as Markdown or HTML: facts, messages and open calls."""
 
 from __future__ import annotations
 
@@ -22,36 +22,36 @@ from holdfast.stores.contract import Problem
 from holdfast.types import Effect, Usage
 
 IN_DOUBT: Final = "in doubt"
-DOUBT_TOLD: Final = "in doubt: nobody knows whether it happened"
+DOUBT_TOLD: Final = "in doubt: it may or may not have happened"
 NO_RESULT: Final = "no result in this state"
 ROLES: Final = ("user", "assistant", "system", "developer", "tool")
 _NO_CALLS: Final = ("answer", "cancel", "turn", "undo")
-_LONGEST: Final = 1_000  # characters of a text that is told in one line
+_LONGEST: Final = 1_000  # characters of a text shown in one line
 _STEP: Final = 1_000
 
 
 class Stored(str):
-    """A text from the store: shown as such, never as words of ours."""
+    """A text from the store, shown as a quotation."""
 
     __slots__ = ()
 
 
 class Fact(NamedTuple):
-    """A line about the checkpoint: its name, and what there is to say, in words of ours and of the store."""
+    """A line about the checkpoint: a name, and words of which some are from the store."""
 
     name: str
     words: tuple[str | Stored, ...]
 
 
 class Shown(NamedTuple):
-    """A text with its line ends, and whether it is JSON."""
+    """A text, possibly of several lines, and whether it is JSON."""
 
     text: str
     is_json: bool = False
 
 
 class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
-    """A call that no checkpoint has closed. `blocks` are its arguments, its result, its error, by those names."""
+    """A call made after the last checkpoint. `blocks` are its arguments, result and error, with their names."""
 
     name: str
     kind: str
@@ -61,7 +61,7 @@ class OpenCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Transcript(msgspec.Struct, frozen=True, kw_only=True):
-    """What is written. `instructions` are those that stand beside the messages; `state` is there where it has none."""
+    """The contents. `instructions` are those outside the messages; `state` is set if the state has no messages."""
 
     thread: str
     step: int
@@ -80,7 +80,7 @@ Render = Callable[[Transcript], Iterable[str]]
 def transcribe(
     hf: Holdfast, target: Target, reference: str, redact: Callable[[str], str] | None, render: Render
 ) -> Exported:
-    """Write what a reference names to a new file or to an open one. Raises what `find` and `written_to` do."""
+    """Write what a reference names to a new file or an open one. Raises what `find` and `written_to` raise."""
     hf._session.check_open()
     gatherer = Gatherer(hf, Redaction(redact))
     conversation = gatherer.gather(reference)
@@ -111,11 +111,11 @@ def _transcript(conversation: Told, origin: str | None, forks: tuple[str, ...]) 
     )
 
 
-# -- parts of it, for who writes them ----------------------------------------------------------------------------------
+# -- helpers for the renderers -----------------------------------------------------------------------------------------
 
 
 def part_of(part: Part) -> Shown:
-    """A part of a message: what is no text is named, or written as JSON."""
+    """A part of a message as text: media are described in brackets, other data is written as JSON."""
     if part.kind != "data":
         return Shown(part.text)
     media = media_of(part.data)
@@ -127,20 +127,20 @@ def json_of(value: Any) -> Shown:
 
 
 def speaker(message: ChatMessage) -> tuple[str, str | None]:
-    """Who said something: a role, and a name. A message that is a call alone has that of its tool, which is none."""
+    """The role and the name of a message's author. In a message with only a call, the name is the tool's: None."""
     is_call = not message.parts and any(call.name == message.name for call in message.calls)
     return message.role or "message", None if is_call else message.name
 
 
 def outcome(call: ToolCall) -> str:
-    """What there is to say of a call that has no result."""
+    """Describe a call that has no result."""
     if call.status == IN_DOUBT:
         return DOUBT_TOLD
     return NO_RESULT if call.status is None else f"{call.status.replace('_', ' ')}, {NO_RESULT}"
 
 
 def cut(text: str) -> str:
-    """A text in one line, not too long."""
+    """A text in one line, shortened if long."""
     return shortened(text, _LONGEST)
 
 
@@ -149,7 +149,7 @@ def stamp(moment: datetime) -> str:
 
 
 def size(count: int) -> str:
-    """So many bytes, as people write it."""
+    """A number of bytes for people, such as "1.2 MB"."""
     amount = float(count)
     for unit in ("B", "kB", "MB"):
         if amount < _STEP:
@@ -178,7 +178,7 @@ def _facts(told: Told) -> Iterator[Fact]:
     head = ", the head" if told.is_head else ""
     yield Fact("Checkpoint", (f"step {checkpoint.step}, number {checkpoint.seq}{head}, ", Stored(checkpoint.id)))
     if told.begun_at is not None:
-        yield Fact("Begun", (stamp(told.begun_at),))
+        yield Fact("Started", (stamp(told.begun_at),))
     yield Fact("Saved", (stamp(checkpoint.created_at),))
     if checkpoint.label is not None:
         yield Fact("Label", (Stored(checkpoint.label),))

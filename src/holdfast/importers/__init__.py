@@ -1,4 +1,4 @@
-"""Data of other systems, brought over: `import_from(hf, "langgraph-sqlite", path)`."""
+"""Import threads from other systems: `import_from(hf, "langgraph-sqlite", path)`."""
 
 from holdfast.importers.formats import FORMATS as FORMATS
 from holdfast.importers.formats import Format as Format

@@ -1,8 +1,8 @@
-"""Checkpoints of ares-server: a folder with `{session}_{step}.json`, and `{session}_latest.json` that names the last.
+"""Import checkpoints of ares-server: files `{session}_{step}.json`, and pointers `{session}_latest.json`.
 
-Its own prefix rule takes `a_2` for a part of `a`, and passes over what is called `…latest…`. Here a name is read from
-its end, and what a file says of itself decides. Files were written in place, so any of them may be torn, and a pointer
-may be empty, or name a file that is gone: then what was written last is gone on from.
+ares matches files by prefix, so it mixes the sessions `a` and `a_2`, and ignores names with "latest". This importer
+reads the session from the file's contents. ares writes files in place, so any file may be torn, and a pointer may be
+empty or name a missing file. The thread then resumes from the last readable checkpoint.
 """
 
 from __future__ import annotations
@@ -36,16 +36,16 @@ _STATUSES: Final[dict[str, Status]] = {
 
 
 def open_ares(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A folder of checkpoints. NotFound if there is none, InvalidArgument if there is no checkpoint of ares in it."""
+    """Open a folder of checkpoints. NotFound if it does not exist, InvalidArgument if it has no ares checkpoints."""
     names = [entry.name for entry in entries(path)]
     count = sum(_CHECKPOINT.fullmatch(name) is not None for name in names)
     if not count:
-        raise InvalidArgument(f"{path} holds no checkpoint of ares, which is called {{session}}_{{step}}.json")
+        raise InvalidArgument(f"{path} contains no ares checkpoints: no file is named {{session}}_{{step}}.json")
     return ForeignSource("ares", hf, _threads(path, names, options.max_file_bytes), count)
 
 
 class _Peek(msgspec.Struct, gc=False):
-    """What is needed of a checkpoint to know where it belongs."""
+    """The fields of a checkpoint that say where it belongs."""
 
     session_id: str
     step: int
@@ -63,7 +63,7 @@ _peeks: Final = msgspec.json.Decoder(_Peek)
 
 
 def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]:
-    """The sessions of a folder. Each file is looked into once for that."""
+    """The sessions of a folder. Each file is read once to find its session."""
     sessions: dict[str, list[_File]] = {}
     pointers: dict[str, str] = {}
     others: list[Entry] = []
@@ -74,7 +74,7 @@ def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]
         elif found := _POINTER.fullmatch(name):
             pointers[shown_name(found[1])] = name
         else:
-            what = "a folder, which was not looked into" if os.path.isdir(os.path.join(path, name)) else "no checkpoint"
+            what = "a folder, and was not read" if os.path.isdir(os.path.join(path, name)) else "not a checkpoint"
             others.append(Remark(shown_name(name), f"it is {what}"))
     for session in sorted({*sessions, *pointers}):
         yield _Session(path, session, sessions.get(session, []), pointers.get(session), limit)
@@ -83,13 +83,13 @@ def _threads(path: str, names: list[str], limit: int) -> Iterator[ForeignThread]
 
 
 def _looked_at(path: str, name: str, session: str, step: int, limit: int) -> _File:
-    """Which session and step a file is of: what it says, else what it is called."""
+    """The session and step of a file: from its contents, or from its name if they cannot be read."""
     try:
         said = _peeks.decode(read(os.path.join(path, name), limit))
         if said.session_id:
             return _File(name, said.session_id, said.step, said.timestamp)
     except (Unusable, *UNREADABLE):
-        pass  # told when it is its turn
+        pass  # reported when the file is imported
     return _File(name, shown_name(session), step, 0)
 
 
@@ -114,25 +114,25 @@ class _Session:
                 yield Unreadable(f"file {shown_name(file.name)}", str(error))
 
     def _head(self) -> tuple[str | None, str | None]:
-        """The file that is gone on from, and what is to be said of that. None for the last that can be read."""
+        """The file to resume from, or None for the last readable one; and a remark about it."""
         if not self._files:
-            return None, "there is a pointer to its last checkpoint, and no checkpoint"
+            return None, "there is a pointer to the last checkpoint, but no checkpoint"
         last = self._files[-1]
         if self._pointer is None:
-            return None, f"nothing says which checkpoint was its last; it is gone on from step {last.step}"
+            return None, f"the pointer to the last checkpoint is missing; the thread resumes from step {last.step}"
         try:
             said = read(os.path.join(self._path, self._pointer), _POINTER_MAX).decode("utf-8", "replace").strip()
         except Unusable as error:
-            return None, f"the pointer to its last checkpoint: {error}"
+            return None, f"the pointer to the last checkpoint: {error}"
         named = next((file for file in self._files if shown_name(file.name) == said), None)
         if named is None:
-            what = "names no checkpoint of it that is there" if said else "is empty, as a crash leaves it"
-            return None, f"the pointer to its last checkpoint {what}; it is gone on from the last that can be read"
+            what = "names a file that does not exist" if said else "is empty, as after a crash"
+            return None, f"the pointer to the last checkpoint {what}; the thread resumes from the last readable one"
         if named is last:
             return named.name, None
         if named.timestamp > last.timestamp:
-            return named.name, f"it was last at step {named.step}; what has a higher step is of an attempt before that"
-        return None, f"the pointer names step {named.step}, and step {last.step} was written after it"
+            return named.name, f"the session was last at step {named.step}; higher steps are from an earlier attempt"
+        return None, f"the pointer names step {named.step}, but step {last.step} was written later"
 
     def _record(self, file: _File, *, is_head: bool) -> Record:
         fields = Fields(object_of(read(os.path.join(self._path, file.name), self._limit)))
@@ -141,10 +141,10 @@ class _Session:
         status, reason, unknown = _status(fields.take("status"))
         remarks = []
         if file.name != f"{session}_{step}.json":
-            remarks.append(f"it is in file {shown_name(file.name)}, which is not called by its session and step")
+            remarks.append(f"it is in file {shown_name(file.name)}, whose name does not match its session and step")
         kept: dict[str, Any] = {}
         if unknown is not None:
-            remarks.append("its status is none that is known; it is kept in $imported")
+            remarks.append("its status is unknown; the original value is kept in $imported")
             kept["status"] = unknown
         if created_at is None:
             kept["timestamp"] = timestamp
@@ -164,7 +164,10 @@ class _Session:
 
 
 def _status(said: object) -> tuple[Status, str | None, object]:
-    """A status as serde writes an enum: a text, or an object of one member. The last is what is none of ours."""
+    """Convert a status, which serde writes as a string or an object with one member.
+
+    Returns the status, its reason, and the original value if it is unknown.
+    """
     if isinstance(said, str) and said in _STATUSES:
         return _STATUSES[said], None, None
     if isinstance(said, dict) and len(said) == 1:

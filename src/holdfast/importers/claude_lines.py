@@ -1,6 +1,6 @@
-"""The lines of a transcript of Claude Code, and what of them makes up the conversation.
+"""Read the lines of a Claude Code transcript.
 
-A transcript is a tree: each line has a `uuid`, and names in `parentUuid` the line that it follows.
+A transcript is a tree: each line has a `uuid`, and `parentUuid` names the line that it follows.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from holdfast.importers.foreign_file import as_object, object_of, open_file, sho
 from holdfast.importers.frame import Unusable
 
 SPOKEN: Final = frozenset({"user", "assistant", "attachment"})
-"""Kinds of lines that the model gets to see, or wrote."""
+"""Types of lines that are sent to the model or written by it."""
 
 SAID: Final = frozenset({"custom-title", "ai-title", "summary", "tag", "agent-name", "pr-link"})
-"""Kinds of lines that say something of a session as a whole; they are no part of the tree."""
+"""Types of lines that describe the session as a whole; they are outside the tree."""
 
 _AROUND_A_MESSAGE: Final = 2  # a state and its list of messages
 
 
 class Line(msgspec.Struct, frozen=True):
-    """One line: an object of JSON with a type, at an offset of its file."""
+    """One line: a JSON object, and its offset in the file."""
 
     number: int
     offset: int
@@ -43,12 +43,12 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def parent(self) -> str | None:
-        """The line that this one follows. A compaction follows what it compacted, and says so under another name."""
+        """The line that this one follows. A compaction names it in another field."""
         return self.text("parentUuid") or (self.text("logicalParentUuid") if self.is_boundary else None)
 
     @property
     def is_boundary(self) -> bool:
-        """Whether the conversation was compacted here: what is behind it stands on a summary."""
+        """Whether the conversation was compacted here: later lines follow a summary."""
         return self.kind == "system" and self.members.get("subtype") == "compact_boundary"
 
     @property
@@ -58,18 +58,18 @@ class Line(msgspec.Struct, frozen=True):
 
     @property
     def reply(self) -> str | None:
-        """The reply of the model that this is a part of: each of its blocks is a line."""
+        """The id of the model's reply that this line is part of: each block of a reply is a line."""
         found = self._message.get("id") if self.kind == "assistant" else None
         return found if type(found) is str else None
 
     @property
     def trigger(self) -> str:
-        """What it is: its type, or that it brings the result of a tool."""
+        """The type of the line, or "tool_result"."""
         return "tool_result" if self.ids("tool_result", "tool_use_id") else self.kind
 
     @property
     def kept(self) -> tuple[str, str, str] | None:
-        """What a compaction kept as it was: first, last, and the line behind which it stands."""
+        """The messages that a compaction kept: the first, the last, and the line that they are placed after."""
         about = self.members.get("compactMetadata")
         segment = about.get("preservedSegment") if type(about) is dict else None
         if type(segment) is not dict:
@@ -83,7 +83,7 @@ class Line(msgspec.Struct, frozen=True):
         return found if type(found) is str and found else None
 
     def ids(self, block: str, name: str) -> list[str]:
-        """The ids in the blocks of one type: of the tool calls, or of the calls that have their result here."""
+        """The ids in the blocks of one type: those of tool calls, or of the calls that tool results refer to."""
         blocks = self._message.get("content")
         found = [each.get(name) for each in blocks if _is(each, block)] if type(blocks) is list else []
         return [id for id in found if type(id) is str]
@@ -94,7 +94,7 @@ class Line(msgspec.Struct, frozen=True):
         return found if type(found) is dict else {}
 
     def message(self) -> dict[str, Any]:
-        """What it adds to the conversation: a message, with all else that the line says under `line`."""
+        """The message that the line adds to the conversation, with all other members under `line`."""
         rest = {name: value for name, value in self.members.items() if name not in ("message", "attachment")}
         if self.kind == "attachment":
             found: dict[str, Any] = {"role": "attachment", "attachment": self.members.get("attachment"), "line": rest}
@@ -113,7 +113,7 @@ def _is(block: object, kind: str) -> bool:
 
 
 class TranscriptFile:
-    """A file of such lines, read one at a time."""
+    """A transcript file, read line by line."""
 
     def __init__(self, path: str, limit: int) -> None:
         self.path: Final = path
@@ -124,7 +124,7 @@ class TranscriptFile:
         return shown_name(os.path.basename(self.path).removesuffix(".jsonl"))
 
     def raw(self) -> Iterator[tuple[int, int, bytes]]:
-        """The lines that are not empty: number, offset and bytes, of one that is too long the beginning."""
+        """The non-empty lines: number, offset and bytes. Of a line over the limit only the start."""
         with self._opened() as file:
             number = offset = 0
             while line := self._next(file):
@@ -142,7 +142,7 @@ class TranscriptFile:
             raise Unusable(f"it cannot be read ({error.strerror})") from None
 
     def lines(self) -> Iterator[Line | tuple[int, Unusable]]:
-        """The lines, or the number of one that cannot be read, and why. Unusable if the file cannot be."""
+        """The lines; for an unreadable line its number and the error. Unusable if the file cannot be read."""
         for number, offset, data in self.raw():
             try:
                 yield Line(number, offset, self._members(data))
@@ -150,7 +150,7 @@ class TranscriptFile:
                 yield number, error
 
     def at(self, offset: int) -> Line:
-        """The line that begins there."""
+        """Read the line at an offset."""
         with self._opened() as file:
             file.seek(offset)
             return Line(0, offset, self._members(self._next(file)))
@@ -158,8 +158,7 @@ class TranscriptFile:
     def _members(self, data: bytes) -> dict[str, Any]:
         if len(data) > self.limit:
             raise Unusable(
-                f"it has more than {self.limit} bytes, which is the limit; "
-                "raise it with max_file_bytes= or --max-file-bytes"
+                f"it has more than {self.limit} bytes, the limit; raise it with max_file_bytes= or --max-file-bytes"
             )
         return object_of(data)
 

@@ -1,7 +1,7 @@
-"""Transcripts of Claude Code and the Claude Agent SDK: a file of JSON lines for each session, or folders of them.
+"""Import transcripts of Claude Code and the Claude Agent SDK: one file of JSON lines for each session.
 
-A session is a thread named by its id, and a sub-agent one of its own: `SESSION/subagents/agent-ID` for a file,
-`SESSION/sidechain-ID` for what older versions wrote into the session's own file.
+A session becomes a thread named by its id. A sub-agent becomes a thread of its own: `SESSION/subagents/agent-ID` if it
+has its own file, `SESSION/sidechain-ID` if its lines are in the session's file, as older versions wrote them.
 """
 
 from __future__ import annotations
@@ -28,33 +28,33 @@ FORMAT: Final = "claude-transcript"
 _SUFFIX: Final = ".jsonl"
 _SUBAGENTS: Final = "subagents"
 _AGENT: Final = "agent-"
-_FILES_MAX: Final = 16  # that a session may go on through
+_FILES_MAX: Final = 16  # files that one session may continue through
 _SIDECAR_MAX: Final = 1 << 20
 _SIDE: Final = re.compile(rb'"isSidechain"\s*:\s*true')
 _TALK: Final = re.compile(rb'"type"\s*:\s*"(?:' + b"|".join(kind.encode() for kind in sorted(SPOKEN)) + rb')"')
 
 
 def open_claude_transcripts(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A transcript, or a folder with some in it. NotFound if there is none, InvalidArgument if it is something else."""
+    """Open a transcript or a folder of them. NotFound if it does not exist, InvalidArgument if it is neither."""
     if not os.path.exists(path):
         raise NotFound(f"there is no file or folder {path}")
     left: list[ForeignThread] = []
     if os.path.isdir(path):
         files = [TranscriptFile(each, options.max_file_bytes) for each in _transcripts(path, left)]
         if not files:
-            raise InvalidArgument(f"{path} holds no transcript of Claude Code: no file *{_SUFFIX}")
+            raise InvalidArgument(f"{path} contains no Claude Code transcripts: no file *{_SUFFIX}")
     else:
         files = [TranscriptFile(os.path.realpath(path), options.max_file_bytes)]
         try:
             if not _is_transcript(files[0]):
-                raise InvalidArgument(f"{path} is no transcript of Claude Code: no line of it is one of a session")
+                raise InvalidArgument(f"{path} is not a Claude Code transcript: no line belongs to a session")
         except Unusable as error:
             raise InvalidArgument(f"cannot read {path}: {error}") from None
     return ForeignSource(FORMAT, hf, chain(left, _threads(files)), sum(map(_count, files)))
 
 
 class SessionThread:
-    """One conversation of a file. `side` is the sub-agent whose it is, None for the session itself or all of it."""
+    """One conversation of a file. `side` is the id of a sub-agent within the file, or None."""
 
     has_unique_keys: Final = True
 
@@ -69,7 +69,7 @@ class SessionThread:
         try:
             if not self._is_agents and not _is_transcript(self._file):
                 empty = not any(True for _ in self._file.raw())
-                why = "it is empty" if empty else "no line of it is one of a session of Claude Code"
+                why = "it is empty" if empty else "no line belongs to a Claude Code session"
                 yield (Remark if empty else Unreadable)(None, why)
                 return
             yield from self._walk().records()
@@ -86,7 +86,7 @@ class SessionThread:
 
 
 def main_walk(file: TranscriptFile, behind: tuple[str, ...]) -> Walk:
-    """The session of a file; `behind` are the files that go on from it, of which this one is none."""
+    """Walk the session of a file; `behind` are the files that continue this one."""
     seen = (*behind, file.path)
 
     def before(uuid: str) -> tuple[str, list[Any]] | None:
@@ -101,7 +101,7 @@ def main_walk(file: TranscriptFile, behind: tuple[str, ...]) -> Walk:
 
 
 class Sides:
-    """Which sub-agent a line of a session's own file is of: by its id, or by the line that it began with."""
+    """Finds the sub-agent of each line in a session's file: by its id, or by the first line of its conversation."""
 
     def __init__(self) -> None:
         self._roots: dict[str, str] = {}
@@ -119,7 +119,7 @@ def _threads(files: list[TranscriptFile]) -> Iterator[ForeignThread]:
     for file in files:
         for thread in _of_file(file):
             if thread.name in taken:
-                why = f"another file of session {thread.name} was taken; import this one to a namespace of its own"
+                why = f"another file of session {thread.name} was imported; import this one into another namespace"
                 yield Aside(shown_name(file.path), [Unreadable(None, why)])
             else:
                 taken.add(thread.name)
@@ -143,7 +143,7 @@ def _of_file(file: TranscriptFile) -> Iterator[ForeignThread]:
 
 
 def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
-    """Whether somebody else than sub-agents speaks in a file, and those; None if it cannot be read."""
+    """Whether a file has lines of the session itself, and the ids of its sub-agents; None if it is unreadable."""
     sides = Sides()
     found: dict[str, None] = {}
     has_others = False
@@ -155,7 +155,7 @@ def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
             try:
                 line = Line(number, offset, object_of(data))
             except Unusable:
-                continue  # whoever reads it tells
+                continue  # reported when the line is imported
             side = sides.of(line)
             has_others = has_others or not line.is_sidechain
             if side is not None and line.kind in SPOKEN:
@@ -166,7 +166,7 @@ def _sides(file: TranscriptFile) -> tuple[bool, list[str]] | None:
 
 
 def _is_transcript(file: TranscriptFile) -> bool:
-    """Whether a line of a file is one of a session. Unusable if the file cannot be read."""
+    """Whether any line of a file belongs to a session. Unusable if the file cannot be read."""
     for line in file.lines():
         if isinstance(line, Line) and (line.kind in SAID or (line.kind and (line.uuid or line.text("sessionId")))):
             return True
@@ -189,7 +189,7 @@ def _count(file: TranscriptFile) -> int:
 
 
 def _beside(file: TranscriptFile, uuid: str) -> Iterator[TranscriptFile]:
-    """The other files of the folder that name a line. What is bad in them is told by whoever imports them."""
+    """The other files in the folder that contain the uuid of a line. Their errors are reported by their own import."""
     needle = uuid.encode("utf-8", "surrogatepass")
     folder = os.path.dirname(file.path)
     for entry in entries(folder):
@@ -203,7 +203,7 @@ def _beside(file: TranscriptFile, uuid: str) -> Iterator[TranscriptFile]:
 
 
 def _sidecar(path: str) -> dict[str, Any] | None:
-    """What a file beside a sub-agent's says of it: its type, and where it worked."""
+    """The contents of a sub-agent's `.meta.json` file: its type and working directory."""
     try:
         return object_of(read(f"{path.removesuffix(_SUFFIX)}.meta.json", _SIDECAR_MAX))
     except Unusable:
@@ -211,7 +211,7 @@ def _sidecar(path: str) -> dict[str, Any] | None:
 
 
 def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
-    """The transcripts in a folder and the folders in it, a session before its sub-agents. Others are `left`."""
+    """The transcripts in a folder and its subfolders, a session before its sub-agents. Findings are put into `left`."""
     root = os.path.abspath(path)
     waiting = [root]
     while waiting:
@@ -230,7 +230,7 @@ def _transcripts(path: str, left: list[ForeignThread]) -> Iterator[str]:
 
 
 def _linked(root: str, link: str) -> Entry:
-    """What is to be said of a link to a folder: whether something is left behind for it."""
+    """The finding for a link to a folder: a remark if the folder is imported anyway, else unreadable."""
     inner, outer = PurePath(os.path.realpath(link)), PurePath(os.path.realpath(root))
     if inner.is_relative_to(outer):
         return Remark(None, "it is a link to a folder that was read")

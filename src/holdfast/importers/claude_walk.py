@@ -1,11 +1,10 @@
-"""The checkpoints of one conversation in a transcript of Claude Code: one for each step of it.
+"""Turn a conversation in a Claude Code transcript into checkpoints, one for each step.
 
-A step ends where a model can be asked, or has answered: behind a prompt, behind the results of a reply's tool calls,
-behind an answer. Its checkpoint has the uuid and the time of its last line, and the conversation up to there as its
-state. It hangs where `parentUuid` says, so that what was rewound in Claude Code is a branch here. There are exceptions.
-A reply with several tool calls forks the tree, one branch for each call, though nobody went back: its lines, and the
-results, stand in one line. A compaction ends the messages before it, and does not end the line. And a line whose parent
-is not in the file stands behind the one before it.
+A step ends after a prompt, after the results of a reply's tool calls, or after an answer. Its checkpoint has the uuid
+and the time of the step's last line; its state is the conversation up to that line. `parentUuid` gives the parent, so a
+rewind in Claude Code becomes a branch. There are three exceptions. A reply with several tool calls forks the tree for
+each call; here its lines and the results follow one another. A compaction removes the messages before it from the
+state, but its checkpoint still follows theirs. A line whose parent is not in the file follows the line before it.
 """
 
 from __future__ import annotations
@@ -28,10 +27,10 @@ _TOLD: Final = ("sessionId", "cwd", "gitBranch", "version", "permissionMode", "a
 
 
 class Link(msgspec.Struct, frozen=True):
-    """Where a line leads: to the spoken line that it is, or follows.
+    """The message line that a line is or follows.
 
-    `restarts`: the messages before it are none of those behind it. `kept` is what a compaction kept of them: the first
-    and the last, and the line behind which they stand.
+    `restarts`: the messages before it are not part of the later states. `kept` are those that a compaction kept: the
+    first, the last, and the line that they are placed after.
     """
 
     node: str | None = None
@@ -40,9 +39,9 @@ class Link(msgspec.Struct, frozen=True):
 
 
 class _Node(msgspec.Struct, frozen=True):
-    """A spoken line. `turn` is the reply that it belongs to, with its tool calls, or itself; `parent` what it follows.
+    """A message line. `turn` is the reply that it belongs to, with its tool calls, or the line itself.
 
-    `offsets` says where its messages are, `waiting` are the calls up to it that have no result.
+    `parent` is the line it follows, `offsets` the offsets of its messages, `waiting` the calls that have no result yet.
     """
 
     parent: str | None
@@ -55,7 +54,7 @@ class _Node(msgspec.Struct, frozen=True):
 
 
 class Walk:
-    """One way through a file: the lines that `wants` takes. `before` gives what another file has up to a line."""
+    """One pass over the lines of a file that `wants` accepts. `before` reads another file up to a line."""
 
     def __init__(
         self,
@@ -74,19 +73,19 @@ class Walk:
         self._lineage = Lineage(self._read)
         self._links: dict[str, Link] = {}
         self._nodes: dict[str, _Node] = {}
-        self._steps: dict[str, int] = {}  # of the checkpoints that were given
-        self._turns: dict[str, str] = {}  # the newest line of each
+        self._steps: dict[str, int] = {}  # of the checkpoints yielded so far
+        self._turns: dict[str, str] = {}  # the newest line of each turn
         self._replies: dict[str, str] = {}  # the turn of each reply of the model
-        self._calls: dict[str, str] = {}  # and of each tool call
-        self._spent: dict[str, Usage] = {}  # up to each turn
+        self._calls: dict[str, str] = {}  # the turn of each tool call
+        self._spent: dict[str, Usage] = {}  # the usage before each turn
         self._session: dict[str, Any] = {}
         self._last: tuple[str, Line] | None = None
         self._history: list[Any] = []
-        self._owed: tuple[str, ...] = ()  # what is to be said of how it begins
+        self._owed: tuple[str, ...] = ()  # remarks for the first checkpoint
         self._left_out: Counter[str] = Counter()
 
     def records(self) -> Iterator[Entry]:
-        """All of them, in the order of the file."""
+        """All checkpoints and findings, in the order of the file."""
         for line in self._file.lines():
             if isinstance(line, Line):
                 yield from self._follow(line)
@@ -97,7 +96,7 @@ class Walk:
             yield from self._given(self._last[0])
         if self._left_out:
             kinds = ", ".join(f"{count} {kind}" for kind, count in sorted(self._left_out.items()))
-            yield Remark(None, f"lines that are no part of the conversation were left out: {kinds}")
+            yield Remark(None, f"lines outside the conversation were left out: {kinds}")
 
     def up_to(self, uuid: str) -> list[Any] | None:
         """The messages up to a line, None if it is not in the file."""
@@ -125,7 +124,7 @@ class Walk:
             if uuid is not None:
                 self._pass_by(line, uuid)
             if not line.is_boundary:
-                self._left_out[kind or "of no type"] += 1
+                self._left_out[kind or "without a type"] += 1
 
     def _spoken(self, line: Line) -> Iterator[Entry]:
         item, uuid = f"line {line.number}", line.uuid
@@ -137,27 +136,27 @@ class Walk:
             if uuid not in self._nodes:
                 yield from self._add(line, uuid, message)
             elif all(self._file.at(offset).members == line.members for offset in self._nodes[uuid].offsets[:1]):
-                yield Remark(item, "the file has it twice; it was taken once")
+                yield Remark(item, "the file contains it twice; it was imported once")
             else:
-                yield Unreadable(item, "there is another line of its uuid before it")
+                yield Unreadable(item, "an earlier line has the same uuid")
         except Unusable as error:
             if uuid not in self._links:
                 self._pass_by(line, uuid)
             yield Unreadable(item, str(error))
 
     def _pass_by(self, line: Line, uuid: str) -> None:
-        """A line that brings nothing: what names it as its parent follows what it followed."""
+        """Record a line without a message: its children follow the line that it followed."""
         self._links[uuid], remarks = self._link(line)
         if self._last is None:
             self._owed += remarks
 
     def _link(self, line: Line) -> tuple[Link, tuple[str, ...]]:
-        """Where a line leads, and what is to be said of that."""
+        """The link of a line, and remarks about it."""
         parent = line.parent
         found = Link() if parent is None else self._links.get(parent)
         remarks: tuple[str, ...] = ()
         if parent is None and self._last is not None:
-            # One that says that it has none begins another conversation.
+            # An explicit null parent starts another conversation.
             found = Link(self._last[0], restarts="parentUuid" in line.members)
         if found is None:
             found, remarks = self._lost(parent or "")
@@ -169,21 +168,21 @@ class Walk:
         return found, remarks
 
     def _lost(self, parent: str) -> tuple[Link, tuple[str, ...]]:
-        """Where a line leads whose parent is not in the file before it."""
+        """The link of a line whose parent is not in the file before it."""
         if self._last is not None:
-            why = f"its parent {parent} is not in the file before it; it stands behind the last"
+            why = f"its parent {parent} is not in the file before it; it was placed after the previous line"
             return Link(self._last[0]), (why,)
         if self._before is None:
             return Link(), ()
         found = self._before(parent)
-        self._before = None  # one file goes on from one other
+        self._before = None  # a file continues at most one other
         if found is None:
-            return Link(), (f"its parent {parent} is in no file there; what was said before it is missing",)
+            return Link(), (f"its parent {parent} is in no file of the folder; the earlier messages are missing",)
         session, self._history = found
-        return Link(), (f"it goes on from session {session}, whose messages are part of it",)
+        return Link(), (f"it continues session {session}, whose messages are included",)
 
     def _add(self, line: Line, uuid: str, message: dict[str, Any]) -> Iterator[Entry]:
-        """A line that was spoken. What ends before it is given."""
+        """Add a message line. Yields the checkpoints of the steps that end before it."""
         link, remarks = self._link(line)
         remarks, self._owed = (*self._owed, *remarks), ()
         over = None if link.node is None else self._nodes[link.node]
@@ -192,7 +191,7 @@ class Walk:
         before = None if parent is None else self._nodes[parent]
         trigger = "compaction" if line.members.get("isCompactSummary") is True else line.trigger
         if self._last is not None and self._last[0] != parent:
-            yield from self._given(self._last[0])  # something else goes on
+            yield from self._given(self._last[0])  # another branch continues
             yield from self._given(parent)
         elif before is not None and (link.restarts or _begins(trigger, turn, before)):
             yield from self._given(parent)
@@ -211,7 +210,7 @@ class Walk:
         self._last = uuid, line
 
     def _turn(self, line: Line, uuid: str, over: _Node | None) -> str:
-        """The turn that a line belongs to: that of its reply, or of the call whose result it is; or its own."""
+        """The turn of a line: that of its reply, of the call whose result it is, or a new one."""
         if over is not None:
             if line.reply is not None and self._replies.get(line.reply) == over.turn:
                 return over.turn
@@ -222,7 +221,7 @@ class Walk:
         return uuid
 
     def _usage(self, message: dict[str, Any], turn: str, before: _Node | None) -> Usage | None:
-        """What was spent up to a line. Each line of a reply has what the reply cost so far."""
+        """The usage up to a line. Each line of a reply has the usage of the reply so far."""
         spent = None if before is None else before.usage
         cost = usage_of({"usage": message["usage"]}) if type(message.get("usage")) is dict else None
         if cost is None:
@@ -238,7 +237,7 @@ class Walk:
     # -- records ----------------------------------------------------------------------------------------------------
 
     def _given(self, uuid: str | None) -> Iterator[Record]:
-        """The checkpoint that ends with a line, unless it was given."""
+        """The checkpoint that ends with a line, unless it was yielded before."""
         if uuid is None or uuid in self._steps:
             return
         node = self._nodes[uuid]
@@ -251,7 +250,7 @@ class Walk:
         yield self._record(uuid, above, node, line, node.trigger, tuple(remarks))
 
     def _note(self, line: Line) -> Iterator[Record]:
-        """What is said of the session. It is a checkpoint if it is new: a title is given behind the last message."""
+        """Record a line about the session, such as a title. A new one becomes a checkpoint after the last message."""
         kind = line.kind
         said = {name: value for name, value in line.members.items() if name not in ("type", "sessionId")}
         if self._session.get(kind) == said:
@@ -298,7 +297,7 @@ class Walk:
     # -- messages ---------------------------------------------------------------------------------------------------
 
     def _offsets(self, line: Line, uuid: str, link: Link) -> tuple[int, ...]:
-        """Where the messages are that a line brings: its own, and those that a compaction kept."""
+        """The offsets of the messages that a line adds: its own, and those that a compaction kept."""
         if link.kept is None:
             return (line.offset,)
         first, last, anchor = link.kept
@@ -316,7 +315,7 @@ class Walk:
 
 
 def _begins(trigger: str, turn: str, before: _Node) -> bool:
-    """Whether a line begins a step: what follows a prompt is a reply, what follows a reply is a prompt."""
+    """Whether a line starts a step: a reply after a prompt, or a prompt after a reply."""
     if trigger == "assistant":
         return turn != before.turn
     return trigger == "user" and before.trigger != "user"

@@ -1,7 +1,7 @@
-"""Session folders of Continuum: `{session}/checkpoints/cp_{time}_{id}.json`, a link `latest.json`, and one backup.
+"""Import session folders of Continuum: `{session}/checkpoints/cp_{time}_{id}.json`, a link `latest.json`, one backup.
 
-The newest file is gone on from, whatever `latest.json` says: Continuum threw errors away when it set that. A link is
-never followed. A backup, and a `latest.json` that is a copy, stand in for a file that is torn or gone.
+A thread resumes from the newest file. `latest.json` is only compared with it, because Continuum ignores errors when it
+sets the link. Links are never followed. A backup, or a `latest.json` that is a copy, replaces a torn or missing file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _MICROSECONDS: Final = re.compile(r"\.[0-9]{7,}")
 
 
 def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A storage folder. NotFound if there is none, InvalidArgument if there is no session of Continuum's in it."""
+    """Open a storage folder. NotFound if it does not exist, InvalidArgument if it has no Continuum sessions."""
     sessions: list[ForeignThread] = []
     others: list[Entry] = []
     size = 0
@@ -53,27 +53,27 @@ def open_continuum(path: str, hf: Holdfast | None, options: Options) -> ForeignS
         else:
             others.append(_no_session(entry))
     if not sessions:
-        hint = "; give the folder that holds the folders of sessions" if path.rstrip("/\\").endswith(_FOLDER) else ""
-        raise InvalidArgument(f"{path} holds no session of Continuum: there is no SESSION/{_FOLDER} in it{hint}")
+        hint = "; give the folder that contains the session folders" if path.rstrip("/\\").endswith(_FOLDER) else ""
+        raise InvalidArgument(f"{path} contains no Continuum session: it has no folder SESSION/{_FOLDER}{hint}")
     if others:
         sessions.append(Aside(path, others))
     return ForeignSource("continuum", hf, sessions, size)
 
 
 def _no_session(entry: os.DirEntry[str]) -> Entry:
-    """What is to be said of something beside the sessions."""
+    """The finding for an entry that is not a session."""
     name, folder = shown_name(entry.name), os.path.join(entry.path, _FOLDER)
     if entry.is_symlink():
         return Unreadable(name, LINK)
     if not entry.is_dir():
-        return Remark(name, "it is in no session's folder")
+        return Remark(name, "it is not in a session folder")
     if os.path.lexists(folder):
-        return Unreadable(f"{name}/{_FOLDER}", LINK if os.path.islink(folder) else "it is no folder")
+        return Unreadable(f"{name}/{_FOLDER}", LINK if os.path.islink(folder) else "it is not a folder")
     return Remark(name, "it is a folder without checkpoints")
 
 
 class _Peek(msgspec.Struct, gc=False):
-    """What is needed of a checkpoint to know where it belongs."""
+    """The fields of a checkpoint that say where it belongs."""
 
     checkpoint_id: str
     created_at: str = ""
@@ -81,14 +81,14 @@ class _Peek(msgspec.Struct, gc=False):
 
 
 class _File(msgspec.Struct, frozen=True, order=True):
-    """A checkpoint in the order of saving. Two of one second are told apart by what they say."""
+    """A checkpoint file, sortable in the order of saving. Within a second, the contents give the order."""
 
     second: str
     moment: int
     iteration: int
     name: str
     id: str
-    """As its name has it, or, in what has another name, as it says itself."""
+    """The id in the file's name, or in the contents of a file with another name."""
     is_spare: bool = False
 
 
@@ -131,7 +131,7 @@ class _Session:
         known = {file.id for file in files}
         lost: list[_File] = []
         for spare in spares:
-            if spare.id not in known:  # its own file is gone; of several copies, one is enough
+            if spare.id not in known:  # its own file is missing; one of several copies is enough
                 known.add(spare.id)
                 lost.append(spare)
         yield from self._remarks(names)
@@ -151,7 +151,7 @@ class _Session:
     # -- files ------------------------------------------------------------------------------------------------------
 
     def _files(self, names: list[str]) -> list[_File]:
-        """The checkpoints by name; those of one second are looked into."""
+        """The checkpoint files. Those with the same second in their name are read to find their order."""
         found = [(name, match[1], match[2]) for name in names if (match := _CHECKPOINT.fullmatch(name))]
         seconds = Counter(second for _, second, _ in found)
         files = []
@@ -162,7 +162,7 @@ class _Session:
         return files
 
     def _spares(self, names: list[str]) -> Iterator[_File]:
-        """Copies of checkpoints under other names."""
+        """The copies of checkpoints: backups, and a `latest.json` that is not a link."""
         for name in names:
             is_copy = name == _LATEST and not os.path.islink(os.path.join(self._path, name))
             if is_copy or name.endswith(_BACKUP):
@@ -177,7 +177,7 @@ class _Session:
         try:
             return _peeks.decode(self._read(name))
         except (Unusable, *UNREADABLE):
-            return None  # told when it is its turn
+            return None  # reported when the file is imported
 
     def _read(self, name: str) -> bytes:
         return read(os.path.join(self._path, name), self._options.max_file_bytes)
@@ -187,35 +187,33 @@ class _Session:
             if name.endswith(_BACKUP) and self._peek(name) is None:
                 yield Remark(f"file {shown_name(name)}", "it is a backup that cannot be read")
             elif name != _LATEST and not name.endswith(_BACKUP) and _CHECKPOINT.fullmatch(name) is None:
-                yield Remark(
-                    f"file {shown_name(name)}", "it is no checkpoint; a writer that was killed leaves such files"
-                )
+                yield Remark(f"file {shown_name(name)}", "it is not a checkpoint; a killed writer leaves such files")
 
     def _latest(self, names: list[str], last: str | None) -> Iterator[Entry]:
-        """What `latest.json` says, if that is not what is gone on from."""
+        """A remark if `latest.json` does not name the checkpoint that the thread resumes from."""
         if _LATEST not in names:
             if names:
-                yield Remark(_LATEST, "there is none; the newest checkpoint is gone on from")
+                yield Remark(_LATEST, "the file is missing; the thread resumes from the newest checkpoint")
             return
         try:
             target = os.readlink(os.path.join(self._path, _LATEST))
         except OSError:
             return  # a copy, see _spares
         if os.path.basename(target) != target:
-            yield Remark(_LATEST, "it is a link that leads elsewhere, and was not followed")
+            yield Remark(_LATEST, "it is a link to another folder, and was not followed")
         elif target not in names:
-            yield Remark(_LATEST, "it names a checkpoint that is gone; the newest one is gone on from")
+            yield Remark(_LATEST, "it names a missing checkpoint; the thread resumes from the newest one")
         elif target != last:
-            yield Remark(_LATEST, "it does not name the newest checkpoint that can be read, which is gone on from")
+            yield Remark(_LATEST, "it does not name the newest readable checkpoint; the thread resumes from that one")
 
     # -- records ----------------------------------------------------------------------------------------------------
 
     def _instead(self, file: _File, spares: list[_File], why: str) -> Entry:
-        """A copy of a checkpoint that cannot be taken, if there is one; else itself, if that was chosen."""
+        """The copy of a checkpoint that cannot be used; without a copy the checkpoint itself, if `accept_mismatch`."""
         for spare in spares:
             if spare.id == file.id and spare != file:
                 try:
-                    return self._record(spare, f"file {shown_name(file.name)}: {why}; it was taken from {spare.name}")
+                    return self._record(spare, f"file {shown_name(file.name)}: {why}; the copy {spare.name} was used")
                 except Unusable:
                     continue
         if self._options.accept_mismatch:
@@ -231,20 +229,20 @@ class _Session:
         remarks = [] if remark is None else [remark]
         kept = _checked(data, fields, remarks, is_accepted=is_accepted)
         if file.is_spare and remark is None:
-            remarks.append(f"its file is gone; it was taken from {shown_name(file.name)}")
+            remarks.append(f"its file is missing; the copy {shown_name(file.name)} was used")
         id = fields.text("checkpoint_id")
         if not file.is_spare and id != file.id:
-            remarks.append(f"it is in file {shown_name(file.name)}, which is called by another id")
+            remarks.append(f"it is in file {shown_name(file.name)}, whose name has another id")
         session = fields.take("session_id")
         if session != self.name:
-            remarks.append("it says that it is of another session, and is in the folder of this one")
+            remarks.append("its session_id names another session than its folder; the folder counts")
             kept["session_id"] = session
         written, iteration = fields.take("created_at"), fields.whole("iteration")
         created_at = moment_of_text(written)
         if created_at is None or _MICROSECONDS.search(written):
-            kept["created_at"] = written  # ours has microseconds
+            kept["created_at"] = written  # a datetime has only microseconds
         if iteration < 0:
-            remarks.append("its iteration is below 0, and its step is 0")
+            remarks.append("its iteration is negative; its step is 0")
             kept["iteration"] = iteration
         usage = _usage(fields, kept, remarks)
         return Record(
@@ -265,36 +263,36 @@ class _Session:
 
 
 def _checked(data: bytes, fields: Fields, remarks: list[str], *, is_accepted: bool) -> dict[str, Any]:
-    """Hold a checkpoint against its checksum; what is to be kept of that. Unusable if it does not fit."""
+    """Verify the checksum of a checkpoint; returns what to keep in `$imported`. Unusable if it does not match."""
     checksum = Checksum(data.decode("utf-8"))
     fields.take(CHECKSUM)
     fields.take(VERSION)
     problem = checksum.problem()
     if checksum.version != KNOWN and (checksum.version is not None or problem is None):
-        raise Unusable(f"it is of a version of Continuum's format that is not known; {KNOWN} is")
+        raise Unusable(f"it has an unknown version of Continuum's format; only {KNOWN} is supported")
     if problem is None:
         if checksum.is_refused_there():
             remarks.append(
-                "Continuum itself may say that its checksum does not fit: it reads a fraction of it inexactly. "
-                "The checkpoint is what was written"
+                "the checkpoint is intact, but Continuum itself may reject its checksum, because it reads one of the "
+                "numbers inexactly"
             )
         return {}
     if not is_accepted:
-        raise Unusable(f"{problem}. accept_mismatch= or --accept-mismatch takes it all the same")
-    remarks.append(f"{problem}. It was taken all the same")
+        raise Unusable(f"{problem}. Use accept_mismatch=True or --accept-mismatch to import it nevertheless")
+    remarks.append(f"{problem}. It was imported nevertheless, as accept_mismatch says")
     return {"checksum": "mismatch"}
 
 
 def _usage(fields: Fields, kept: dict[str, Any], remarks: list[str]) -> Usage | None:
-    """Tokens and cost, where they are amounts. Continuum writes a cost that is no number as null."""
+    """The tokens and the cost, if they are valid numbers. Continuum writes null for a cost such as NaN."""
     tokens, cost = fields.take("tokens_used"), fields.take("cost_estimate")
     if type(tokens) is not int or not 0 <= tokens < 2**63:
         if tokens is not None:
             kept["tokens_used"] = tokens
-            remarks.append("its tokens_used is no amount")
+            remarks.append("its tokens_used is not a valid number")
         tokens = 0
     if type(cost) not in (int, float) or not 0 <= cost < 2**63:
         kept["cost_estimate"] = cost
-        remarks.append("its cost_estimate is no amount")
+        remarks.append("its cost_estimate is not a valid number")
         cost = 0.0
     return Usage(total=tokens, cost=float(cost)) if tokens or cost else None

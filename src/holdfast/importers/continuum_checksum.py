@@ -1,8 +1,8 @@
-"""Continuum's checksum: SHA-256 of its JSON with sorted keys and without blanks, the two members about it left out.
+"""Verify Continuum's checksum: the SHA-256 of the JSON with sorted keys and no whitespace, without its own two members.
 
-It was taken of the same texts of numbers that the file has, and so numbers are compared as texts here. Continuum
-itself reads them and writes them anew, and its JSON library may read a fraction as the one beside it: then Continuum
-refuses a checkpoint that is whole.
+The checksum covers numbers exactly as they are written in the file, so they are kept as text here. Continuum itself
+parses them and writes them again. Its JSON library may round a float to a neighbouring one; Continuum then rejects an
+intact checkpoint.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ KNOWN: Final = "1.0"
 
 _PARTS: Final = re.compile(r"-?([0-9]+)(?:\.([0-9]+))?(?:[eE]([+-]?[0-9]+))?")
 _U64: Final = 2**64
-_LARGEST: Final = 308  # power of ten that a float can hold
+_LARGEST: Final = 308  # the largest power of ten that fits a float
 _EXPONENT_MAX: Final = 100_000
 
 
 class Checksum:
-    """The checksum in a file of Continuum's, held against what the file says. `text` is known to be JSON, an object."""
+    """The checksum in a file of Continuum. `text` must be a valid JSON object."""
 
     def __init__(self, text: str) -> None:
         self._fractions: set[str] = set()
@@ -36,7 +36,7 @@ class Checksum:
             members: dict[str, Any] = json.loads(text, parse_float=self._marked)
             self._stored = members.pop(CHECKSUM, None)
             self._version = members.pop(VERSION, None)
-            # With marks, since a number is to be written as it was, and json writes each float its own way.
+            # Floats are marked strings here, because json would not write them as they are in the file.
             self._sorted = json.dumps(members, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
         except RecursionError:
             raise Unusable("it is nested too deeply") from None
@@ -46,15 +46,15 @@ class Checksum:
         return self._version
 
     def problem(self) -> str | None:
-        """What is wrong with it; None if it fits."""
+        """The problem with the checksum; None if it matches."""
         if not isinstance(self._stored, str):
             return "it has no checksum"
         if self._stored.lower() in (self._digest(str), self._digest(_as_rust_writes)):
             return None
-        return "its checksum does not fit: it is not what was written"
+        return "its checksum does not match: the file was changed after it was written"
 
     def is_refused_there(self) -> bool:
-        """Whether Continuum reads one of its numbers as another, and so finds another checksum."""
+        """Whether Continuum reads one of the numbers inexactly and so computes a different checksum."""
         return any(_as_serde_reads(fraction) != float(fraction) for fraction in self._fractions)
 
     def _marked(self, fraction: str) -> str:
@@ -68,7 +68,7 @@ class Checksum:
 
 
 def _as_rust_writes(fraction: str) -> str:
-    """A float as serde_json writes it: `1e-7` and `1e16`, where Python has `1e-07` and `1e+16`; `0.00001` in full."""
+    """Write a float as serde_json does: `1e-7` and `1e16` instead of Python's `1e-07` and `1e+16`; `0.00001`."""
     text = repr(float(fraction))
     digits, _, exponent = text.partition("e")
     if not exponent:
@@ -80,7 +80,7 @@ def _as_rust_writes(fraction: str) -> str:
 
 
 def _as_serde_reads(fraction: str) -> float:
-    """A float as serde_json reads it where it was not built to be exact: figures, then one product or quotient."""
+    """Read a float as serde_json does without its exact mode: the digits, then one multiplication or division."""
     found = _PARTS.fullmatch(fraction)
     if found is None:
         return float(fraction)
@@ -88,7 +88,7 @@ def _as_serde_reads(fraction: str) -> float:
     figures = 0
     for place, figure in enumerate(whole + behind):
         if figures * 10 + int(figure) >= _U64:
-            exponent += max(len(whole) - place, 0)  # figures that it has no room for are left out
+            exponent += max(len(whole) - place, 0)  # it drops digits that do not fit 64 bits
             break
         figures = figures * 10 + int(figure)
         exponent -= place >= len(whole)
@@ -98,6 +98,6 @@ def _as_serde_reads(fraction: str) -> float:
         value /= 1e308
         exponent += _LARGEST
     if exponent > _LARGEST:
-        return float(fraction)  # it refuses that, and so do we
+        return float(fraction)  # serde_json rejects numbers of this size
     value = value * float(f"1e{exponent}") if exponent >= 0 else value / float(f"1e{-exponent}")
     return -value if fraction.startswith("-") else value

@@ -1,7 +1,7 @@
-"""Checkpoints of other systems, as they become ours: in order, with the ids, times and parents they had.
+"""Store the checkpoints of other systems: in order, with their times and parents.
 
-A format gives `ForeignThread`s; this moves them. What a checkpoint was there is kept in its metadata, under
-`$imported`, by which it is known again: an import that is started anew stores what is not there yet.
+A format yields `ForeignThread`s; this module stores them. The original id and fields of a checkpoint are kept in its
+metadata under `$imported`. A repeated import recognises them there and stores only what is missing.
 """
 
 from __future__ import annotations
@@ -26,36 +26,37 @@ from holdfast.threads.branches import Placer
 from holdfast.threads.save import save_of
 from holdfast.threads.thread import checked_name
 
-_WENT_ON: Final = "the thread has gone on here since it was imported; it is not mixed with it"
+_WENT_ON: Final = "the thread was continued in this store after the import; nothing was added"
 _OTHER: Final = (
-    "there is another thread of that name, or the source was changed since; drop that one, or import to another store"
+    "a different thread with this name exists, or the source has changed; nothing was imported. Drop that thread, or "
+    "import into another store"
 )
 _CHANGED: Final = (
-    "the source was changed since it was imported, and the two are not mixed; drop the thread and import again, or "
-    "import to another store"
+    "the source has changed since the import; nothing was added. Drop the thread and import again, or import into "
+    "another store"
 )
 _LATE: Final = (
-    "what comes before it was not there when it was imported, and is a branch of its own; drop the thread and import "
-    "again to have both in one line"
+    "the checkpoint before it was imported later and is on a branch of its own; drop the thread and import again to "
+    "have both on one branch"
 )
 
 
 class ForeignThread(Protocol):
-    """What a format gives. Hostile files must not end the import: what cannot be read is an `Unreadable`.
+    """A thread that a format yields. It must yield `Unreadable` for parts it cannot read, and not raise.
 
-    One that makes sure that no two records have the same key says so by `has_unique_keys`: it saves looking at each.
+    A class whose records all have different keys sets `has_unique_keys`; duplicates are then not looked for.
     """
 
     @property
     def name(self) -> str: ...
 
     def records(self) -> Iterator[Entry]:
-        """Oldest first, one at a time in memory. It is asked for more than once, and gives the same each time."""
+        """Yield the records, oldest first. It is called several times and must yield the same records each time."""
         ...
 
 
 class Aside:
-    """What is to be said of a source, and of no thread of it. `name` is that of the source."""
+    """Findings about the source itself, not about a thread. `name` is the name of the source."""
 
     def __init__(self, name: str, told: Iterable[Entry]) -> None:
         self.name: Final = name
@@ -66,7 +67,7 @@ class Aside:
 
 
 class ForeignSource:
-    """See `Source`. `kind` is its name in FORMATS, `size` how many records there are, as far as is known."""
+    """See `Source`. `kind` is its name in FORMATS, `size` an estimate of the number of records."""
 
     def __init__(
         self,
@@ -95,7 +96,7 @@ class ForeignSource:
 
 
 class _Told:
-    """See `SourceThread`; it is none."""
+    """Reports an `Aside` in the form of a `SourceThread`."""
 
     def __init__(self, aside: Aside) -> None:
         self.name = aside.name
@@ -116,9 +117,9 @@ def _tell(tally: Tally, entry: Unreadable | Remark) -> None:
 
 
 class _Stored(msgspec.Struct):
-    """What a store has of a thread: where it stands, and which checkpoint each key is. It follows what is moved.
+    """The stored thread: its position, and the checkpoint of each key. It is updated during the import.
 
-    `compared` are the keys that were held against the source. `closed` says why nothing may be added, None if it may.
+    `compared` are the keys that were compared with the source. `closed` says why nothing may be added, or is None.
     """
 
     position: Position | None = None
@@ -129,7 +130,7 @@ class _Stored(msgspec.Struct):
 
 
 class _Arriving:
-    """A thread on its way into a store. See `SourceThread`."""
+    """A thread that is being imported. See `SourceThread`."""
 
     def __init__(self, kind: str, thread: ForeignThread, hf: Holdfast | None) -> None:
         self._kind = kind
@@ -172,9 +173,9 @@ class _Arriving:
             self._point(known, head or before)
 
     def _compare(self, tally: Tally, known: _Stored) -> None:
-        """Hold all that is there against the source before anything is added to it: two sources must not be mixed.
+        """Compare what is stored with the source before anything is added, so that two sources are never mixed.
 
-        Unusable if nothing of it is the same: then it came from elsewhere.
+        Unusable if no checkpoint is equal: then the stored thread comes from another source.
         """
         if known.position is None or self._placer is None:
             return
@@ -197,15 +198,15 @@ class _Arriving:
             tally.present()
 
     def _mind_late(self, tally: Tally, found: Prepared, before: str | None) -> None:
-        """Tell if a checkpoint that is there was stored before the one that it should stand behind."""
+        """Report a stored checkpoint whose parent was not stored before it."""
         parent = found.record.parent
         if parent in self._known.seqs and parent not in self._known.compared:
-            tally.differ(f"checkpoint {found.record.id}", "stored otherwise: its parent")
+            tally.differ(f"checkpoint {found.record.id}", "differs from the source: its parent")
         elif parent is None and before is not None and before not in self._known.compared:
             tally.remark(f"checkpoint {found.record.id}", _LATE)
 
     def _place(self, tally: Tally, found: Prepared, before: str | None) -> None:
-        """Store a checkpoint, or see whether it could be."""
+        """Store a checkpoint, or in a dry run check that it can be stored."""
         record, known, placer = found.record, self._known, self._placer
         parent = record.parent if record.parent is not None and record.parent in known.seqs else before
         if tally.dry_run or placer is None:
@@ -219,13 +220,13 @@ class _Arriving:
                 )
             known.position, known.head, seq = position, row, row.seq
         if record.parent is not None and parent != record.parent:
-            behind = "" if parent is None else "; it stands behind the one before it"
+            behind = "" if parent is None else "; the checkpoint before it was used instead"
             tally.remark(f"checkpoint {record.id}", f"its parent {record.parent} is not in the source{behind}")
         known.seqs[found.key] = seq
         tally.moved(0)
 
     def _rehearse(self, found: Prepared) -> None:
-        """Unsupported or TooLarge, as storing it would be."""
+        """Raise Unsupported or TooLarge if storing the record would."""
         if self._placer is None:
             msgpack.check(found.state)
             return
@@ -247,12 +248,12 @@ class _Arriving:
         seq, number = known.seqs[key], known.position.thread
         row = known.head if known.head is not None and known.head.seq == seq else placer.row(number, seq)
         if row is None:
-            raise Unusable("its parent was deleted here")
+            raise Unusable("its parent was deleted in this store")
         base = self._base if self._base is not None and self._base.seq == seq else placer.base(number, row)
         return row, base
 
     def _point(self, known: _Stored, key: str | None) -> None:
-        """Make what the source goes on from the head, unless somebody chose another since."""
+        """Make the head of the source the head of the thread, unless the head was moved in this store."""
         placer, position = self._placer, known.position
         if placer is None or position is None or known.head is None or key is None:
             return
@@ -265,7 +266,7 @@ class _Arriving:
     # -- checking ---------------------------------------------------------------------------------------------------
 
     def check(self, tally: Tally) -> None:
-        """See `SourceThread`. What was there is compared by then."""
+        """See `SourceThread`. What was stored before was already compared by `move`."""
         known, placer = self._known, self._placer
         if placer is None or known.position is None:
             return
@@ -282,7 +283,7 @@ class _Arriving:
     def _differences(self, placer: Placer, number: int, found: Prepared) -> Iterator[str]:
         row = placer.row(number, self._known.seqs[found.key])
         if row is None:
-            yield "it is not there"
+            yield "it is missing in the store"
             return
         try:
             stored, expected = metas.decode(row), found.details.meta
@@ -304,14 +305,14 @@ class _Arriving:
         parent = None if found.record.parent is None else self._known.seqs.get(found.record.parent)
         if parent is not None:
             pairs["its parent"] = row.parent, (0, parent)
-        yield from (f"stored otherwise: {what}" for what, (one, other) in pairs.items() if one != other)
+        yield from (f"differs from the source: {what}" for what, (one, other) in pairs.items() if one != other)
 
     def _read_back(self, placer: Placer, number: int) -> ReadBack:
         if self._reader is None:
             self._reader = ReadBack(placer.session.store, number)
         return self._reader
 
-    # -- what is there ----------------------------------------------------------------------------------------------
+    # -- the store --------------------------------------------------------------------------------------------------
 
     def _look(self) -> _Stored:
         placer = self._placer
@@ -327,7 +328,7 @@ class _Arriving:
         for row in placer.rows(number, 0):
             key = None if row.deleted else key_of(row, self._kind)
             if key is not None:
-                known.seqs[key] = row.seq  # the oldest: others were made of it, to be labelled
+                known.seqs[key] = row.seq  # rows come newest first, so the original wins over its labelled copies
             elif not row.deleted:
                 known.closed = _WENT_ON
         if not known.seqs:
@@ -337,7 +338,7 @@ class _Arriving:
     # -- records ----------------------------------------------------------------------------------------------------
 
     def _prepared(self, tally: Tally | None) -> Iterator[Prepared]:
-        """The records as they are stored, each once; what is bad among them is told if there is a tally."""
+        """The records in stored form, without duplicates. Findings are reported if `tally` is given."""
         preparing = Preparing(self._kind, self._redaction, is_unique=getattr(self._thread, "has_unique_keys", False))
         for entry in self._thread.records():
             if not isinstance(entry, Record):

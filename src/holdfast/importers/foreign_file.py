@@ -1,6 +1,6 @@
-"""Files of other systems, read with care: never through a link, never beyond a limit, and nothing in them is executed.
+"""Read untrusted files of other systems: links are not followed, sizes are limited, nothing is executed.
 
-Whatever is wrong with a file is `Unusable`, and says what; its content is never part of that.
+A problem with a file raises `Unusable`. The message never contains content of the file.
 """
 
 from __future__ import annotations
@@ -10,7 +10,6 @@ import math
 import os
 import re
 import stat
-from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final, NoReturn
 
@@ -18,52 +17,52 @@ from holdfast.errors import InvalidArgument, NotFound
 from holdfast.importers.frame import Unusable
 
 FILE_MAX: Final = 128 << 20
-"""How many bytes a file, or a line of one, may have by default; what is read of it takes some times as much memory."""
+"""The default limit in bytes for a file or a line. Parsing it needs several times as much memory."""
 
 LINK: Final = "it is a link, and links are not followed"
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _FLAGS: Final = os.O_RDONLY | getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0) | getattr(os, "O_BINARY", 0)
 _FRACTION: Final = re.compile(r"[.,]([0-9]+)")
-_FIGURES_MAX: Final = 4000  # of a whole number; Python reads 4,300 at most
+_FIGURES_MAX: Final = 4000  # digits of a whole number; Python reads at most 4,300
 
 
 def entries(path: str) -> list[os.DirEntry[str]]:
-    """What a folder holds, by name. NotFound if there is none, InvalidArgument if it is no folder."""
+    """The entries of a folder, sorted by name. NotFound if it does not exist, InvalidArgument if it is not a folder."""
     try:
         with os.scandir(path) as found:
             return sorted(found, key=lambda entry: entry.name)
     except FileNotFoundError:
         raise NotFound(f"there is no folder {path}") from None
     except NotADirectoryError:
-        raise InvalidArgument(f"{path} is no folder") from None
+        raise InvalidArgument(f"{path} is not a folder") from None
     except OSError as error:
         raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
 
 
 def shown_name(name: str) -> str:
-    """The name of a file as a text, also if it is none: file systems take any bytes."""
+    """The name of a file as a valid string; a file name may be any bytes."""
     return os.fsencode(name).decode("utf-8", "replace")
 
 
 def open_file(path: str) -> int:
-    """A file, open for reading. Unusable if it is a link, or anything else than a file."""
-    if os.path.islink(path):  # and by the flags, where there is one for it, if it becomes one meanwhile
+    """Open a file for reading. Unusable if it is a link or not a regular file."""
+    if os.path.islink(path):  # O_NOFOLLOW, where it exists, covers a link made after this check
         raise Unusable(LINK)
     try:
         opened = os.open(path, _FLAGS)
     except FileNotFoundError:
-        raise Unusable("it is not there any more") from None
+        raise Unusable("it no longer exists") from None
     except OSError as error:
         raise Unusable(f"it cannot be read ({error.strerror})") from None
     if not stat.S_ISREG(os.fstat(opened).st_mode):
         os.close(opened)
-        raise Unusable("it is no file")
+        raise Unusable("it is not a regular file")
     return opened
 
 
 def read(path: str, limit: int = FILE_MAX) -> bytes:
-    """All that a file holds."""
+    """Read a whole file."""
     with open(open_file(path), "rb") as file:
         try:
             size = os.fstat(file.fileno()).st_size
@@ -75,34 +74,6 @@ def read(path: str, limit: int = FILE_MAX) -> bytes:
     return data
 
 
-def lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, bytes | Unusable]]:
-    """The lines of a file that are not empty, by number; of one that is too long, why it is left out.
-
-    Holds one line in memory. Unusable if the file cannot be read.
-    """
-    for number, _, line in placed_lines(path, limit):
-        yield number, line
-
-
-def placed_lines(path: str, limit: int = FILE_MAX) -> Iterator[tuple[int, int, bytes | Unusable]]:
-    """As `lines`, each with the place in the file where it begins."""
-    with open(open_file(path), "rb") as file:
-        number = 0
-        try:
-            while line := file.readline(limit + 1):
-                number += 1
-                size = len(line)
-                place = file.tell() - size
-                if len(line.rstrip(b"\n")) > limit:
-                    while not line.endswith(b"\n") and (line := file.readline(limit)):
-                        size += len(line)
-                    yield number, place, Unusable(_too_large(size, limit))
-                elif line.strip():
-                    yield number, place, line
-        except OSError as error:
-            raise Unusable(f"it cannot be read ({error.strerror})") from None
-
-
 def _too_large(size: int, limit: int) -> str:
     return f"it has {size} bytes, and the limit is {limit}; raise it with max_file_bytes= or --max-file-bytes"
 
@@ -111,9 +82,9 @@ def _too_large(size: int, limit: int) -> str:
 
 
 def json_of(data: bytes) -> Any:
-    """What JSON says, as plain values. Numbers that no float can hold are refused, not changed."""
+    """Parse JSON. Numbers that do not fit a float, NaN and duplicate members are rejected."""
     if not data.strip(b" \t\r\n\0"):
-        raise Unusable("it is empty" if not data else "it holds no JSON")
+        raise Unusable("it is empty" if not data else "it contains no JSON")
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
@@ -123,57 +94,52 @@ def json_of(data: bytes) -> Any:
 
 
 def read_json(text: str) -> Any:
-    """As `json_of`, of a text."""
-    value, end = json_at(text, len(text) - len(text.lstrip()))
-    if text[end:].strip():
-        raise Unusable("it is no JSON: there is more behind its end")
-    return value
-
-
-def json_at(text: str, place: int) -> tuple[Any, int]:
-    """What JSON says at a place of a text, and where it ends."""
+    """Parse JSON as `json_of` does, from a string."""
     try:
-        return _decoder.raw_decode(text, place)
+        value, end = _decoder.raw_decode(text, len(text) - len(text.lstrip()))
     except json.JSONDecodeError as error:
         if not text[error.pos :].strip() or error.msg.startswith("Unterminated"):
             raise Unusable("it is cut off in the middle") from None
-        raise Unusable(f"it is no JSON: {error.msg}, in line {error.lineno}") from None
+        raise Unusable(f"it is not JSON: {error.msg}, in line {error.lineno}") from None
     except RecursionError:
         raise Unusable("it is nested too deeply") from None
+    if text[end:].strip():
+        raise Unusable("it is not JSON: more text follows the value")
+    return value
 
 
 def object_of(data: bytes) -> dict[str, Any]:
-    """An object of JSON."""
+    """Parse a JSON object."""
     return as_object(json_of(data), "it")
 
 
 def as_object(value: object, what: str) -> dict[str, Any]:
     if type(value) is not dict:
-        raise Unusable(f"{what} is no JSON object")
+        raise Unusable(f"{what} is not a JSON object")
     return value
 
 
 def _number(text: str) -> float:
     number = float(text)
     if math.isinf(number):
-        raise Unusable("it holds a number that is too large for any float")
+        raise Unusable("it contains a number that is too large for a float")
     return number
 
 
 def _whole(text: str) -> int:
     if len(text) > _FIGURES_MAX:
-        raise Unusable(f"it holds a number of {len(text)} figures")
+        raise Unusable(f"it contains a number with {len(text)} digits")
     return int(text)
 
 
 def _constant(name: str) -> NoReturn:
-    raise Unusable(f"it holds {name}, which is no JSON")
+    raise Unusable(f"it contains {name}, which is not valid JSON")
 
 
 def _members(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     found = dict(pairs)
     if len(found) != len(pairs):
-        raise Unusable("it has two members of one name")  # one of them would be lost
+        raise Unusable("it has two members with the same name")  # one of them would be lost
     return found
 
 
@@ -183,17 +149,17 @@ _decoder: Final = json.JSONDecoder(
 
 
 class Fields:
-    """The members of a JSON object, taken out one by one. Unusable if one is not what it should be."""
+    """The members of a JSON object, taken out one by one. Unusable if one has the wrong type."""
 
     def __init__(self, members: dict[str, Any]) -> None:
         self._left = dict(members)
 
     def take(self, name: str, default: Any = None) -> Any:
-        """Whatever it is."""
+        """Take a member of any type."""
         return self._left.pop(name, default)
 
     def text(self, name: str) -> str:
-        """A text that is not empty."""
+        """Take a non-empty string."""
         found = self.text_or_none(name)
         if not found:
             raise Unusable(f"it has no {name}")
@@ -202,27 +168,27 @@ class Fields:
     def text_or_none(self, name: str) -> str | None:
         found = self._left.pop(name, None)
         if found is not None and type(found) is not str:
-            raise Unusable(f"its {name} is no text")
+            raise Unusable(f"its {name} is not a string")
         return found
 
     def whole(self, name: str) -> int:
         found = self._left.pop(name, None)
         if type(found) is not int:
-            raise Unusable(f"it has no {name}" if found is None else f"its {name} is no whole number")
+            raise Unusable(f"it has no {name}" if found is None else f"its {name} is not a whole number")
         return found
 
     def items(self, name: str) -> list[Any]:
-        """A list; an empty one if there is none."""
+        """Take a list; empty if the member is missing."""
         found = self._left.pop(name, None)
         if found is None:
             return []
         if type(found) is not list:
-            raise Unusable(f"its {name} is no list")
+            raise Unusable(f"its {name} is not a list")
         return found
 
     @property
     def rest(self) -> dict[str, Any]:
-        """What nobody took."""
+        """The members that were not taken."""
         return self._left
 
 
@@ -230,7 +196,7 @@ class Fields:
 
 
 def moment_of_seconds(value: object) -> datetime | None:
-    """Seconds since 1970; None if that is no time."""
+    """Convert seconds since 1970; None if the value is not a valid time."""
     if type(value) not in (int, float):
         return None
     try:
@@ -241,7 +207,7 @@ def moment_of_seconds(value: object) -> datetime | None:
 
 
 def moment_of_text(value: object) -> datetime | None:
-    """A time in ISO 8601, in UTC if it does not say; None if that is no time."""
+    """Parse a time in ISO 8601, without an offset in UTC; None if the value is not a valid time."""
     try:
         given = datetime.fromisoformat(value) if type(value) is str else None
         if given is None:
@@ -253,7 +219,7 @@ def moment_of_text(value: object) -> datetime | None:
 
 
 def nanoseconds_of_text(value: object) -> int | None:
-    """As `moment_of_text`, in nanoseconds since 1970, with those of them that a `datetime` does not have."""
+    """Parse a time as `moment_of_text` does, to nanoseconds since 1970, which a `datetime` cannot hold."""
     moment = moment_of_text(value)
     if moment is None or type(value) is not str:
         return None

@@ -1,4 +1,4 @@
-"""What a format of another system gives: its checkpoints as records, and what is to be said of the others."""
+"""The records that a format yields: checkpoints, unreadable parts and remarks."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.types import Status, Usage
 class Record(msgspec.Struct, frozen=True, kw_only=True):
     """One checkpoint of another system.
 
-    `key` tells it from the others of its thread where `id` need not; None if `id` does. `parent` is the key of another,
-    None for the one before it. `created_at` is None where the source has no time that is one; that is told, and
-    what it has instead belongs into `rest`. `rest` is what the source says of it besides, and is kept; `remarks` are
-    told. `is_head`: the source goes on from here; if none is, from the last.
+    `key` identifies it within its thread; None if `id` is unique there. `parent` is the key of its parent; None means
+    the checkpoint before it. `created_at` is None if the source has no valid time; that is reported, and the original
+    value belongs into `rest`. `rest` holds all other fields of the source and is stored under `$imported`. `remarks`
+    are reported. `is_head` marks the checkpoint that the thread resumes from, by default the last one.
     """
 
     id: str
@@ -40,14 +40,14 @@ class Record(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Unreadable(msgspec.Struct, frozen=True):
-    """A part of a thread that is left behind. `item` says which: a file, a line; None for all that there is."""
+    """A part of a thread that is not imported. `item` names it, such as a file or a line; None is the whole thread."""
 
     item: str | None
     reason: str
 
 
 class Remark(msgspec.Struct, frozen=True):
-    """Something of a thread that is to be known, and costs nothing."""
+    """Something unusual in a thread, by which nothing is lost."""
 
     item: str | None
     reason: str

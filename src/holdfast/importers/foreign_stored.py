@@ -1,7 +1,7 @@
-"""Records of other systems as they are stored here, and how they are known again.
+"""Convert records of other systems to checkpoints, and recognise stored ones.
 
-What a checkpoint was there is kept in its metadata, under `$imported`: where it is from, its id, its parent, and what
-has no place here.
+The metadata of an imported checkpoint has a key `$imported` with the format, the original id and parent, and the fields
+that Holdfast has no place for.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ from holdfast.threads.save import Details, checked_details
 
 KEY: Final = "$imported"
 
-_TWICE: Final = "the source has it twice; it was taken once"
-_NO_TIME: Final = "it has no time that is one; it has that of the import"
-_TWO: Final = "the source has another of this id; both were taken"
+_TWICE: Final = "the source contains it twice; it was imported once"
+_NO_TIME: Final = "it has no valid time; the time of the import is used"
+_TWO: Final = "the source contains another checkpoint with this id; both were imported"
 
 
 class Prepared(msgspec.Struct, frozen=True):
-    """A record as it is stored. `key` tells it from the others of its thread."""
+    """A record in stored form. `key` is unique within its thread."""
 
     record: Record
     key: str
@@ -37,19 +37,19 @@ class Prepared(msgspec.Struct, frozen=True):
 
 
 class Preparing:
-    """The records of one thread, one after the other, as they are stored: redacted, checked, each once."""
+    """Converts the records of one thread, in order: redacts and checks them, and removes duplicates."""
 
     def __init__(self, kind: str, redaction: Redaction, *, is_unique: bool = False) -> None:
-        """`is_unique`: no two of them have the same key."""
+        """`is_unique`: no two records have the same key."""
         self._kind = kind
         self._redaction = redaction
         self._is_unique = is_unique
         self._seen: dict[str, list[bytes]] = {}
 
     def prepare(self, record: Record) -> tuple[Prepared | None, tuple[str, ...]]:
-        """A record as it is stored, None if it is the very same as one before it; and what is to be said of it.
+        """Return a record in stored form, or None for an exact duplicate of an earlier one; and its remarks.
 
-        Unusable or InvalidArgument if it cannot be stored.
+        Unusable or InvalidArgument if the record cannot be stored.
         """
         state = self._redaction.value(record.state)
         key = record.id if record.key is None else record.key
@@ -70,7 +70,7 @@ class Preparing:
 
     def _details(self, record: Record, key: str) -> Details:
         if KEY in record.metadata:
-            raise Unusable(f"its metadata has a key {KEY}, which is Holdfast's own")
+            raise Unusable(f"its metadata has the key {KEY}, which is reserved for imports")
         details = checked_details(
             self._redaction,
             step=record.step,
@@ -98,7 +98,7 @@ class Preparing:
 
 
 def key_of(row: CheckpointRow, kind: str) -> str | None:
-    """The key of the record that a row was made of; None if it was made of none of this format."""
+    """The key of the record that a row was imported from; None if it was not imported from this format."""
     encoded = metas.decode(row).metadata
     said = msgpack.decode(encoded).get(KEY) if encoded else None
     if type(said) is not dict or said.get("from") != kind:

@@ -1,4 +1,4 @@
-"""The formats that can be imported, by name; what each needs is loaded when it is asked for."""
+"""The import formats by name. Modules that need extras are imported when a format is used."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from holdfast.importers.options import Options
 
 
 class Format(NamedTuple):
-    """One format. `open` opens a source of it, to be moved to a store; None only looks at what there is.
+    """One format. `open` opens a source, to be imported into a store; without a store only a dry run is possible.
 
-    `takes` names what of `Options` it heeds.
+    `takes` names the fields of `Options` that the format supports.
     """
 
     summary: str
@@ -25,7 +25,7 @@ class Format(NamedTuple):
     takes: tuple[str, ...] = ()
 
 
-# ruff: noqa: PLC0415 - they take what extras bring
+# ruff: noqa: PLC0415 - some formats need extras
 def _ares(source: str, hf: Holdfast | None, options: Options) -> Source:
     from holdfast.importers.ares import open_ares
 
@@ -36,12 +36,6 @@ def _continuum(source: str, hf: Holdfast | None, options: Options) -> Source:
     from holdfast.importers.continuum import open_continuum
 
     return open_continuum(source, hf, options)
-
-
-def _cortex(source: str, hf: Holdfast | None, options: Options) -> Source:
-    from holdfast.importers.cortex import open_cortex
-
-    return open_cortex(source, hf, options)
 
 
 def _claude_transcript(source: str, hf: Holdfast | None, options: Options) -> Source:
@@ -87,14 +81,15 @@ def _smooth_sqlite(source: str, hf: Holdfast | None, options: Options) -> Source
 
 
 FORMATS = {
-    "jsonl": Format("what `holdfast export` wrote", "FILE", _jsonl),
+    "jsonl": Format("a file written by `holdfast export`", "FILE", _jsonl),
     "langgraph-sqlite": Format("threads of LangGraph's SqliteSaver", "FILE", _langgraph_sqlite),
     "langgraph-postgres": Format("threads of LangGraph's PostgresSaver", "URL", _langgraph_postgres),
     "ares": Format("checkpoints of ares-server", "DIR", _ares, ("max_file_bytes",)),
     "continuum": Format("session folders of Continuum", "DIR", _continuum, ("accept_mismatch", "max_file_bytes")),
-    "cortex": Format("checkpoints of cortexai-agents, written as JSON", "FILE", _cortex, ("max_file_bytes",)),
     "smooth-file": Format("checkpoints of Smooth's FileCheckpointStore", "DIR", _smooth_file, ("max_file_bytes",)),
-    "smooth-sqlite": Format("those of its SqliteCheckpointStore", "FILE", _smooth_sqlite, ("max_file_bytes",)),
+    "smooth-sqlite": Format(
+        "checkpoints of Smooth's SqliteCheckpointStore", "FILE", _smooth_sqlite, ("max_file_bytes",)
+    ),
     "openai-agents-sqlite": Format(
         "sessions of the OpenAI Agents SDK's SQLiteSession", "FILE", _openai_agents_sqlite, ("max_file_bytes",)
     ),
@@ -114,28 +109,28 @@ def import_from(
     accept_mismatch: bool = False,
     max_file_bytes: int = FILE_MAX,
 ) -> Report:
-    """Bring all threads of a source over; `kind` is its format, one of FORMATS.
+    """Import all threads of a source; `kind` is its format, one of FORMATS.
 
-    Run again, it goes on where it was; what is there is not stored twice. The source is only
-    read. `dry_run` stores nothing and tells what would be; then `hf` may be None, for a store that is not there yet.
-    `accept_mismatch` takes checkpoints whose checksum does not fit; `max_file_bytes` skips larger files.
-    InvalidArgument if it is no source of this format, or the format has no such option; NotFound if there is no
-    source, NotInstalled if an extra is needed.
+    The source is only read. A second import continues where the first one stopped and stores nothing twice.
+    `dry_run` stores nothing and reports what an import would do; `hf` may then be None. `accept_mismatch` imports
+    checkpoints whose checksum does not match; files larger than `max_file_bytes` are skipped.
+    InvalidArgument if the source does not have this format, or the format does not support an option; NotFound if
+    the source does not exist; NotInstalled if an extra is needed.
     """
     options = Options(accept_mismatch=accept_mismatch, max_file_bytes=max_file_bytes)
     format_ = checked_format(kind, options)
     if hf is None and not dry_run:
-        raise InvalidArgument("give the store to import to; only a dry run needs none")
+        raise InvalidArgument("an import needs a store; only a dry run works without one")
     with closing(format_.open(source, hf, options)) as opened:
         return run(opened, dry_run=dry_run, progress=progress)
 
 
 def checked_format(kind: str, options: Options) -> Format:
-    """A format by its name. InvalidArgument if there is none, or it heeds not all that was chosen."""
+    """Return a format by its name. InvalidArgument if it does not exist or does not support a chosen option."""
     if kind not in FORMATS:
-        raise InvalidArgument(f"there is no format {kind!r}; there is {', '.join(FORMATS)}")
+        raise InvalidArgument(f"there is no format {kind!r}; the formats are {', '.join(FORMATS)}")
     for name in options.chosen():
         if name not in FORMATS[kind].takes:
             takers = ", ".join(other for other, each in FORMATS.items() if name in each.takes)
-            raise InvalidArgument(f"{name} is nothing to choose for {kind}; it is for {takers}")
+            raise InvalidArgument(f"{name} is not an option of {kind}; it is one of {takers}")
     return FORMATS[kind]

@@ -1,7 +1,7 @@
-"""What all importers have in common: a source of threads, each moved and then checked, and a report of it.
+"""The frame of every import: move each thread of a source, check it, and report.
 
-An import is started again as often as need be: a thread stores what is not there yet, and checks all of it. What
-cannot be moved is skipped with a reason, and the rest goes on.
+An import can be repeated: each thread stores only what is missing, and checks everything. Parts that cannot be imported
+are skipped, with a reason; the rest is imported.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ import msgspec
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument
 
 Progress: TypeAlias = Callable[[str, int, int], None]
-"""Called with what is being done, how much of it is, and of how much."""
+"""Called with the name of the current phase, the number of items done, and the total."""
 
-_FINDINGS_MAX: Final = 1000  # that are told of each kind; the others are counted
+_FINDINGS_MAX: Final = 1000  # of each kind in a report; further ones are only counted
 
 
 class Unusable(HoldfastError):
-    """A part of a source cannot be moved; the message says why. The importers skip it."""
+    """A part of a source cannot be imported; the message says why. The importers skip it."""
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something of a thread that was not moved, or is to be known. `item` says which part of it, None all of it."""
+    """A part of a thread that was skipped, differs, or needs a remark. `item` names the part; None is the whole."""
 
     thread: str
     item: str | None
@@ -40,10 +40,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Report(msgspec.Struct, frozen=True):
-    """What an import did; with `dry_run`, what it would do.
+    """The result of an import; with `dry_run`, of one that stored nothing.
 
-    `skipped` is what was left behind and why, `differing` what is stored and is not what the source has, `remarks` what
-    was moved all the same. Of each, `untold` are more.
+    `skipped` lists what was not imported and why, `differing` what is stored but differs from the source, `remarks`
+    what was imported although something is unusual. `untold` is the number of findings that are not listed.
     """
 
     dry_run: bool
@@ -59,12 +59,12 @@ class Report(msgspec.Struct, frozen=True):
 
     @property
     def ok(self) -> bool:
-        """Whether all that the source has is there, and equal."""
+        """Whether everything in the source is stored and equal."""
         return not self.skipped and not self.differing
 
 
 class Tally:
-    """Counts while an import goes on. `dry_run` says that nothing may be stored."""
+    """The counts and findings of a running import. With `dry_run` nothing may be stored."""
 
     def __init__(self, *, dry_run: bool, total: int, progress: Progress | None) -> None:
         self.dry_run: Final = dry_run
@@ -79,41 +79,41 @@ class Tally:
         self._remarks: list[Finding] = []
 
     def begin(self, thread: str) -> None:
-        """The next thread; what follows is of it."""
+        """Start the next thread; the calls that follow are about it."""
         self._thread = thread
         self._threads += 1
         self._before = self._checkpoints, self._writes
 
     def taken_back(self) -> None:
-        """What was stored of this thread was dropped again, or would be."""
+        """Undo the counts of this thread: it was dropped again."""
         self._checkpoints, self._writes = self._before
 
     def is_no_thread(self) -> None:
-        """What was begun is none: something of the source itself is told."""
+        """Do not count the current entry as a thread: it holds findings about the source itself."""
         self._threads -= 1
 
     def moved(self, writes: int) -> None:
-        """A checkpoint was stored, or would be, and so many writes with it."""
+        """Count a checkpoint and its writes as stored, or as to be stored in a dry run."""
         self._checkpoints += 1
         self._writes += writes
         self._went_on("importing")
 
     def moved_writes(self, writes: int) -> None:
-        """Writes were stored, or would be, of no checkpoint, or of one that was there."""
+        """Count writes that were stored without a new checkpoint."""
         self._writes += writes
 
     def present(self) -> None:
-        """A checkpoint was there already."""
+        """Count a checkpoint that was already stored."""
         self._present += 1
         self._went_on("importing")
 
     def checked(self) -> None:
-        """A checkpoint was held against the source."""
+        """Count a checkpoint that was compared with the source."""
         self._checked += 1
         self._went_on("checking")
 
     def skip(self, item: str | None, reason: str) -> None:
-        """Something is left behind."""
+        """Report a part that was not imported."""
         self._tell(self._skipped, item, reason)
 
     def skip_checkpoint(self, id: str, reason: str) -> None:
@@ -121,11 +121,11 @@ class Tally:
         self._went_on("importing")
 
     def differ(self, item: str | None, reason: str) -> None:
-        """Something is stored, and not as the source has it."""
+        """Report a stored part that differs from the source."""
         self._tell(self._differing, item, reason)
 
     def remark(self, item: str | None, reason: str) -> None:
-        """Something is odd, and was moved all the same."""
+        """Report something unusual that was imported nevertheless."""
         self._tell(self._remarks, item, reason)
 
     def report(self) -> Report:
@@ -155,27 +155,27 @@ class Tally:
 
 
 class SourceThread(Protocol):
-    """A thread of a source. What it cannot move it tells; what it raises of `Unusable` is told for all of it."""
+    """A thread of a source. It reports the parts it skips; if it raises `Unusable`, the whole thread is skipped."""
 
     @property
     def name(self) -> str:
-        """That of the thread it becomes."""
+        """The name of the thread in the store."""
         ...
 
     def move(self, tally: Tally) -> None:
-        """Store what is not there yet, in an order in which it can be gone on with; nothing if `tally.dry_run`."""
+        """Store what is missing, in an order that allows an interrupted import to continue. Nothing if `dry_run`."""
         ...
 
     def check(self, tally: Tally) -> None:
-        """Hold what is stored against the source."""
+        """Compare what is stored with the source."""
         ...
 
 
 class Source(Protocol):
-    """Data of another system, open for reading only, and the store it goes to."""
+    """Data of another system, opened read-only, and the store that it is imported into."""
 
     def size(self) -> int:
-        """How many checkpoints there are."""
+        """The number of checkpoints."""
         ...
 
     def threads(self) -> Iterator[SourceThread]: ...
@@ -184,7 +184,7 @@ class Source(Protocol):
 
 
 def run(source: Source, *, dry_run: bool, progress: Progress | None) -> Report:
-    """Move all threads of a source, and check each. Raises what the store raises, after which it can be run again."""
+    """Move and check all threads of a source. Raises what the store raises; the import can then be repeated."""
     size = source.size()
     tally = Tally(dry_run=dry_run, total=size if dry_run else 2 * size, progress=progress)
     for thread in source.threads():

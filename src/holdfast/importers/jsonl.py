@@ -1,8 +1,8 @@
-"""What `holdfast export` wrote, brought into a store: ids, times, order, moves, forks, journals and runs stay.
+"""Import files written by `holdfast export`, with ids, times, order, forks, journals and runs.
 
-The file is read once, line by line. A thread that is there is told by the ids of its checkpoints; what of it is missing
-is added behind them. Cells of threads that are not in the file as such are stored when a thread needs them, under a
-name that is dropped in the end, as that of any thread from which another was forked.
+The file is read once, line by line. A thread that exists is recognised by the ids of its checkpoints, and missing ones
+are added after them. Cells of threads that were not exported themselves are stored when another thread needs them, in a
+temporary thread that is dropped at the end.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
 
-_CUT_OFF: Final = "the file ends before its end: whole threads of it were imported, export the rest again"
-_LINES_MISSING: Final = "lines of it, or of a thread whose cells it uses, are missing"
-_UNENDED: Final = "it is being imported"
-_HELD: Final = "somebody was running it when it was exported; resume it if that run has ended"
+_CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
+_LINES_MISSING: Final = "lines of this thread, or of a thread whose cells it uses, are missing"
+_UNENDED: Final = "the import is not finished"
+_HELD: Final = "a process was running it at the time of the export; resume it if that run has ended"
 _STUBS_MAX: Final = 50
 
 
 def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
-    """A file of ours. NotFound if there is none, InvalidArgument if it is another, NewerFormat if it is newer."""
+    """Open an export. NotFound if there is no such file, InvalidArgument if it is not an export, NewerFormat."""
     reader = Reader(path)
     try:
         opening = opening_of(reader)
@@ -76,9 +76,9 @@ class JsonlSource:
                     yield _Lost(self.reader.path, _CUT_OFF)
                     break
             except Damaged as damage:
-                yield _Lost(self.reader.path, f"{damage}; it and what belongs to it was left out")
+                yield _Lost(self.reader.path, f"{damage}; the line and what depends on it were left out")
         if isinstance(line, jsonl.Closing) and line.threads != threads:
-            yield _Lost(self.reader.path, f"{line.threads} threads were exported, and {threads} can be found")
+            yield _Lost(self.reader.path, f"{line.threads} threads were exported, but the file contains {threads}")
         if self.is_storing:
             self._drop_gone()
 
@@ -86,7 +86,7 @@ class JsonlSource:
         self.reader.close()
 
     def need(self, named: Iterable[Refs]) -> None:
-        """Make sure that the threads whose cells are named have a number in the store."""
+        """Store the threads whose cells are referred to, if they are not stored yet."""
         for thread in {span.thread for refs in named for span in refs.spans if span.thread}:
             if thread in self.numbers:
                 continue
@@ -99,7 +99,7 @@ class JsonlSource:
         try:
             line = reader.next()
             if not isinstance(line, jsonl.ThreadLine):
-                raise Damaged("a thread is not where it was")
+                raise Damaged("the file was changed during the import")
             thread = _FileThread(self, replace(line, name=jsonl.shown(self._gone_name(number))), reader)
             try:
                 thread.bring_cells()
@@ -110,7 +110,7 @@ class JsonlSource:
             reader.close()
 
     def _drop_gone(self) -> None:
-        """Their names; the cells stay as long as others use them. Also what an import left that was stopped."""
+        """Drop the temporary threads, also those of an earlier, interrupted import. Cells in use stay stored."""
         for number in self._gone:
             found = None if self.store is None else self.store.thread(self._gone_name(number))
             if self.store is not None and found is not None:
@@ -121,7 +121,7 @@ class JsonlSource:
 
 
 class _Lost:
-    """What stands for a part of the file that cannot be read."""
+    """An unreadable part of the file, reported in place of a thread."""
 
     def __init__(self, path: str, why: str) -> None:
         self.name = path
@@ -136,7 +136,7 @@ class _Lost:
 
 
 class _FileThread:
-    """A thread of the file, whose lines come next."""
+    """A thread of the file. Its lines are the next ones of the reader."""
 
     def __init__(self, source: JsonlSource, line: jsonl.ThreadLine, reader: Reader) -> None:
         self.name = jsonl.thread_name(line)
@@ -161,7 +161,7 @@ class _FileThread:
                 tally.taken_back()
             raise
         except HoldfastError:
-            # What is there of it is not all: nothing may be built on it.
+            # The thread is incomplete, so no fork may use its cells.
             self._source.numbers.pop(self._line.number, None)
             raise
 
@@ -193,7 +193,7 @@ class _FileThread:
         self._end(tally, None if run is None else _released(run), entries, is_stored)
 
     def check(self, tally: Tally) -> None:
-        """See `SourceThread`: all that is stored of it is read, and fits its digests."""
+        """See `SourceThread`. Everything stored is read and compared with its digests."""
         store, number = self._source.store, self._source.numbers.get(self._line.number)
         if store is None or number is None:
             return
@@ -205,7 +205,7 @@ class _FileThread:
                     tally.checked()
 
     def bring_cells(self) -> None:
-        """Store the cells of a thread that is gone, in commits of the numbers that name them."""
+        """Store the cells of a thread that was not exported, in commits with their original numbers."""
         self._begin()
         replica = self._made()
         by_seq: dict[int, list[jsonl.CellLine]] = {}
@@ -262,7 +262,7 @@ class _FileThread:
             return
         self._check_digest(row, cells)
         if row.seq == self._line.last:
-            self._last = row, cells  # with what comes with it
+            self._last = row, cells  # committed together with the run and the journal, see _end
             return
         if not row.deleted:
             tally.moved(0)
@@ -270,13 +270,16 @@ class _FileThread:
             self._commit(row, cells)
 
     def _is_there(self, row: CheckpointRow) -> bool:
-        """Whether the store has a checkpoint already. `Unusable` if it has another in its place."""
+        """Whether the store already has a checkpoint. `Unusable` if it has a different one with this number."""
         known, store = self._known, self._source.store
         if known is None or store is None or row.seq > known.position.last:
             return False
         there = store.checkpoint(known.position.thread, row.seq)
         if there is None or there.id != row.id:
-            raise Unusable("there is another thread of that name; drop that one, or import to another store")
+            raise Unusable(
+                "a different thread with this name exists; nothing was imported. Drop that thread, or import into "
+                "another store"
+            )
         return True
 
     def _check_digest(self, row: CheckpointRow, cells: list[jsonl.CellLine]) -> None:
@@ -290,7 +293,7 @@ class _FileThread:
         if row.parent is not None and not row.parent[0] and not parent:
             parent = self._digests.get(row.parent[1], b"")
         if metas.digest_of(PLAIN, row, wrote, parent) != row.digest:
-            raise Unusable(f"checkpoint {row.seq} is not what was exported: lines of it are missing or were changed")
+            raise Unusable(f"checkpoint {row.seq} does not match its digest: lines are missing or were changed")
 
     def _commit(
         self,
@@ -314,13 +317,13 @@ class _FileThread:
             self._forget()
 
     def _forget(self) -> None:
-        """Make tombstones of what stands for deleted checkpoints: nobody is to take it for a state."""
+        """Delete the placeholders of deleted checkpoints, so that they are not taken for states."""
         replica = self._made()
         replica.forget([seq for seq in self._stubs if seq != replica.at.head])
         self._stubs = [seq for seq in self._stubs if seq == replica.at.head]
 
     def give_up(self) -> None:
-        """Part of a thread would look like an older state of it: what this import has begun is dropped again."""
+        """Drop the thread if this import created it: an incomplete thread would look like an older state."""
         number = self._source.numbers.pop(self._line.number, None)
         if self._source.store is not None and self._replica is not None and self._known is None and number is not None:
             self._source.store.drop(number)
@@ -329,17 +332,17 @@ class _FileThread:
         store = self._source.store
         has_run = store is not None and store.run(known.position.thread) is not None
         if has_run or known.position.move >= row.move:
-            raise Unusable("an older copy of it is there; drop that one, and import again")
+            raise Unusable("the store has an older copy of this thread; drop it and import again")
 
     def _bring(self, named: Iterable[Refs]) -> tuple[SharedValue, ...]:
-        """The values that this thread has not brought. What others brought may be gone with them by now."""
+        """The blobs that this thread has not stored yet. Those of other threads may have been dropped with them."""
         new = [digest for refs in named for digest in refs.values if digest not in self._brought]
         values = [self._source.values.read(self._reader.path, digest) for digest in dict.fromkeys(new)]
         self._brought.update(new)
         return tuple(values)
 
     def _end(self, tally: Tally, run: RunRow | None, entries: list[EffectRow], is_stored: bool) -> None:
-        """The last checkpoint, with the run and its journal; then the moves that no checkpoint followed."""
+        """Store the last checkpoint with the run and its journal, then the moves of the head after it."""
         line, known = self._line, self._known
         if self._last is not None:
             row, cells = self._last
@@ -354,7 +357,7 @@ class _FileThread:
             stored = _unended(run) if run is not None and moves_on else run
             self._commit(row, cells, stored, entries, summary)
         elif not is_stored or known is None or known.position.last != line.last:
-            return  # nothing is missing, or it went on by itself
+            return  # nothing is missing, or the thread was continued in this store
         self._settle(run)
 
     def _settle(self, run: RunRow | None) -> None:
@@ -369,20 +372,20 @@ class _FileThread:
 
 
 def _wrote(row: CheckpointRow, runs: list[Run]) -> list[Run]:
-    """Those of the cells which came with a commit that it wrote, as it wrote them."""
+    """The cells that a checkpoint wrote itself, among those exported with it."""
     wrote: list[Run] = []
     for log, start, count in read_skeleton(row).wrote:
         end = start + count
         held = (run for run in runs if run.log == log and run.start <= start and end <= run.start + len(run.cells))
         run = next(held, None)
         if run is None:
-            raise Unusable(f"checkpoint {row.seq}: cells of it are missing")
+            raise Unusable(f"checkpoint {row.seq}: cells are missing")
         wrote.append(Run(log, start, run.cells[start - run.start :][:count], run.refs[start - run.start :][:count]))
     return wrote
 
 
 def _released(line: jsonl.RunLine) -> RunRow:
-    """The record of a run in its new store: nobody holds it. One that somebody was running may still be: it waits."""
+    """The record of a run, without its lease. A run that was held may still be running elsewhere, so it is halted."""
     run = replace(jsonl.run_of(line), thread=0, lease_until=0, lease_first=0)
     if line.held:
         return replace(run, status="halted", reason=_HELD, owner=None)
@@ -390,5 +393,5 @@ def _released(line: jsonl.RunLine) -> RunRow:
 
 
 def _unended(run: RunRow) -> RunRow:
-    """The record while rewinds are still to be made: no worker takes it."""
+    """The record while the head is still to be moved: halted, so that no worker claims it."""
     return replace(run, status="halted", reason=_UNENDED, owner=None)

@@ -1,4 +1,4 @@
-"""The lines of a file that `holdfast export` wrote, and the shared values in it."""
+"""Read the lines and the blobs of a file written by `holdfast export`."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ _TAIL: Final = 1 << 12
 
 
 def opening_of(reader: Reader) -> jsonl.Opening:
-    """The first line of a file. InvalidArgument if it is no file of ours, NewerFormat if it is newer."""
+    """Read the first line. InvalidArgument if the file is not an export, NewerFormat if a newer version wrote it."""
     try:
         opening = reader.next()
     except Damaged:
         opening = None
     if not isinstance(opening, jsonl.Opening):
-        why = f"{reader.path} is no file that `holdfast export` wrote"
+        why = f"{reader.path} was not written by `holdfast export`"
         if reader.has_other_ends:
-            why = f"{reader.path} was changed: its lines end as those of a text of Windows; copy it byte by byte"
+            why = f"{reader.path} was changed: its lines end with CR LF. Copy the file in binary mode"
         raise InvalidArgument(why)
     if opening.format > jsonl.FORMAT:
         raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it")
@@ -31,14 +31,14 @@ def opening_of(reader: Reader) -> jsonl.Opening:
 
 
 class Reader:
-    """The lines of a file, one after the other."""
+    """Reads a file line by line."""
 
     def __init__(self, path: str, offset: int = 0) -> None:
         self.path: Final = path
         self.offset = offset
-        """Where the line begins that was read last."""
+        """The offset of the last line that was read."""
         self.has_other_ends = False
-        """Whether that one was changed to end as lines do on Windows."""
+        """Whether the last line ends with CR LF."""
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         except FileNotFoundError:
@@ -50,7 +50,7 @@ class Reader:
         self._back: jsonl.AnyLine | None = None
 
     def next(self) -> jsonl.AnyLine | None:
-        """The next line; None at the end of the file. `Damaged` for one that is not what was written."""
+        """Read the next line; None at the end of the file. `Damaged` if the line was changed."""
         back, self._back = self._back, None
         if back is not None:
             return back
@@ -59,18 +59,18 @@ class Reader:
         self._number += 1
         self.has_other_ends = line.endswith(b"\r\n")
         if not line.endswith(b"\n"):
-            return None  # the end, or a last line that was cut off
+            return None  # the end of the file, or a last line that is cut off
         try:
             return jsonl.read(line)
         except Damaged as damage:
             raise Damaged(f"line {self._number} of the file: {damage}") from damage
 
     def give_back(self, line: jsonl.AnyLine) -> None:
-        """The line that was read last is for somebody else."""
+        """Push back the last line; `next` returns it again."""
         self._back = line
 
     def closing(self) -> jsonl.Closing | None:
-        """The last line, if the file was not cut off."""
+        """The closing line of the export; None if the file is cut off."""
         before = self._file.tell()
         self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - _TAIL))
         tail = self._file.read().splitlines(keepends=True)
@@ -86,7 +86,7 @@ class Reader:
 
 
 class Values:
-    """The shared values of a file: where each is, and under which address the store has it."""
+    """The blobs of a file: the offset of each, and its address in the store."""
 
     def __init__(self, store: Store | None) -> None:
         self._store = store
@@ -95,7 +95,7 @@ class Values:
         self._names: dict[bytes, bytes] = {}
 
     def pass_by(self, reader: Reader, line: jsonl.ValueLine) -> None:
-        """A value is here; its other pieces follow."""
+        """Note the position of a blob, and skip its pieces."""
         digest, offset = jsonl.digest_of(line.digest), reader.offset
         pieces = [jsonl.piece_of(line), *_rest(reader, line)]
         self._places[digest] = offset
@@ -106,15 +106,15 @@ class Values:
                 self.addresses[digest] = address
 
     def read(self, path: str, address: bytes) -> SharedValue:
-        """A value by the address that the store has for it."""
+        """Read a blob by its address in the store."""
         name = self._names.get(address)
         if name is None:
-            raise Unusable("it names a large value that is not in the file")
+            raise Unusable("it refers to a blob that is not in the file")
         reader = Reader(path, self._places[name])
         try:
             line = reader.next()
             if not isinstance(line, jsonl.ValueLine):
-                raise Damaged("a large value is not where it was")
+                raise Damaged("the file was changed during the import")
             return SharedValue(address, (jsonl.piece_of(line), *_rest(reader, line)))
         finally:
             reader.close()
@@ -124,5 +124,5 @@ def _rest(reader: Reader, line: jsonl.ValueLine) -> Iterator[bytes]:
     for piece in range(1, line.of):
         following = reader.next()
         if not isinstance(following, jsonl.ValueLine) or (following.digest, following.piece) != (line.digest, piece):
-            raise Damaged("a piece of a large value is missing")
+            raise Damaged("a piece of a blob is missing")
         yield jsonl.piece_of(following)

@@ -1,4 +1,4 @@
-"""The messages on the way to each node of a tree, where each node brings some and goes on from its parent."""
+"""Collect the messages of a conversation with branches: each node adds some to those of its parent."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ _ENDS_MAX: Final = 4
 
 
 class Lineage:
-    """A conversation with branches. The messages up to the newest few ends are held; those of others are read again.
+    """A conversation with branches. The messages of the newest branch ends are cached; others are read again.
 
-    `read` gives the messages that a node brought.
+    `read` returns the messages that a node added.
     """
 
     def __init__(self, read: Callable[[str], list[Any]]) -> None:
@@ -25,9 +25,9 @@ class Lineage:
         return key in self._parents
 
     def put(self, key: str, parent: str | None, own: list[Any]) -> None:
-        """A new node. `parent` is there already; None: nothing was said before."""
+        """Add a node. `parent` must exist; None if the node is the first."""
         if key in self._parents:
-            raise Unusable("there is one of its id before it")
+            raise Unusable("an earlier one has the same id")
         messages: list[Any] = []
         if parent is not None:
             messages = self._ends.pop(parent) if parent in self._ends else self.up_to(parent)
@@ -38,13 +38,13 @@ class Lineage:
             del self._ends[next(iter(self._ends))]
 
     def up_to(self, key: str, start: str | None = None) -> list[Any]:
-        """The messages up to a node, from the beginning, or from one of its ancestors."""
+        """The messages up to a node, from the first node or from one of its ancestors."""
         if start is None and key in self._ends:
             return [*self._ends[key]]
         return [message for each in self.way(key, start) for message in self._read(each)]
 
     def way(self, key: str, start: str | None = None) -> list[str]:
-        """The nodes up to one, itself included, from the beginning, or from one of its ancestors."""
+        """The nodes up to and including one, from the first node or from one of its ancestors."""
         found: list[str] = []
         each: str | None = key
         while each is not None:
@@ -54,7 +54,7 @@ class Lineage:
 
 
 def waits_for(calls: int) -> str | None:
-    """What to know before a conversation goes on in which tool calls have no result: models refuse it."""
+    """The resume hint of a conversation with tool calls that have no result, which models reject."""
     if not calls:
         return None
     return f"{calls} tool call{'s have' if calls > 1 else ' has'} no result yet"

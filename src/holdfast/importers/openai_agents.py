@@ -1,7 +1,7 @@
-"""Sessions of the OpenAI Agents SDK in SQLite: its SQLiteSession, and AdvancedSQLiteSession with its branches.
+"""Import sessions of the OpenAI Agents SDK: its SQLiteSession, and AdvancedSQLiteSession with its branches.
 
-A session is a thread, and each item of it a checkpoint, whose state is the conversation up to that item. The branches
-of an AdvancedSQLiteSession are branches here: an item hangs where its branch had it.
+A session becomes a thread, and each item a checkpoint whose state is the conversation up to that item. The branches of
+an AdvancedSQLiteSession become branches of the thread.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _AROUND_AN_ITEM: Final = 2  # a state and its list of messages
 
 
 def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A database of SQLiteSession's. NotFound if there is none, InvalidArgument if it is something else."""
+    """Open a database. NotFound if it does not exist, InvalidArgument if it is not of a SQLiteSession."""
     file = SqliteFile(path, _TABLES, "database of the OpenAI Agents SDK's SQLiteSession", options.max_file_bytes)
     try:
         sessions = file.listed(_SESSIONS)
@@ -55,7 +55,7 @@ def open_openai_agents(path: str, hf: Holdfast | None, options: Options) -> Fore
 
 
 def _silent(file: SqliteFile) -> Iterator[Entry]:
-    """Sessions in which nothing was said; nothing is made of them."""
+    """Remarks about sessions without items, which are not imported."""
     try:
         for (session,) in file.rows(_SILENT):
             shown = shown_name(session) if type(session) is str else ascii(session)
@@ -65,7 +65,7 @@ def _silent(file: SqliteFile) -> Iterator[Entry]:
 
 
 class _Item(msgspec.Struct, frozen=True):
-    """What is known of an item that was read. `waiting` are the calls up to it that have no output."""
+    """An item that was read. `waiting` are the calls up to it that have no output."""
 
     step: int
     waiting: frozenset[str]
@@ -83,9 +83,9 @@ class SessionRows:
         self._has_branches = has_branches
 
     def records(self) -> Iterator[Entry]:
-        """See `ForeignThread`. One bad row hinders no other."""
+        """See `ForeignThread`. A bad row does not affect others."""
         if type(self._session) is not str or not self._session:
-            yield Unreadable(None, "its session id is empty, or no text")
+            yield Unreadable(None, "its session id is empty or not a string")
             return
         numbers = [number for (number,) in self._file.rows(_NUMBERS, self._session)]
         parents, branches = self._structure(numbers)
@@ -99,7 +99,7 @@ class SessionRows:
                 continue
             parent = parents.get(number)
             while parent is not None and parent not in items:
-                parent = parents.get(parent)  # what cannot be read is left out
+                parent = parents.get(parent)  # skip unreadable items
             before = _Item(0, frozenset()) if parent is None else items[parent]
             key, above = str(number), None if parent is None else str(parent)
             lineage.put(key, above, [item])
@@ -120,7 +120,7 @@ class SessionRows:
     def _read(self, number: int) -> tuple[dict[str, Any], object]:
         data, created_at = self._file.row(_ROW, number)
         if type(data) is not str:
-            raise Unusable("its data is no text")
+            raise Unusable("its data is not a string")
         item = as_object(read_json(data), "it")
         try:
             storable.check(item, _AROUND_AN_ITEM)
@@ -129,7 +129,7 @@ class SessionRows:
         return item, created_at
 
     def _structure(self, numbers: list[int]) -> tuple[dict[int, int | None], dict[int, str]]:
-        """The item before each, and the branch in which each was added; in one line if there are no branches."""
+        """The item before each item, and the branch in which each was added. Without branches, items are in order."""
         parents: dict[int, int | None] = {}
         branches: dict[int, str] = {}
         if self._has_branches:
@@ -139,7 +139,7 @@ class SessionRows:
                 if number not in there:
                     continue  # deleted
                 before = last[1] if last[0] == branch else None
-                # Of an item that several branches have, all agree. An item is never older than the one before it.
+                # Branches that share an item agree on the one before it. An item is never older than that one.
                 if before is None or before < number:
                     parents.setdefault(number, before)
                 last = branch, number
@@ -153,7 +153,7 @@ class SessionRows:
 
 
 def _kind(item: dict[str, Any]) -> str:
-    """What an item is: its type, or the role of who said it."""
+    """The type of an item, or its role if it is a message."""
     for name in ("type", "role"):
         found = item.get(name)
         if type(found) is str and found and (name, found) != ("type", "message"):

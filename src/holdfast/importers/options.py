@@ -1,4 +1,4 @@
-"""What whoever imports may choose. A format takes some of it; what it does not take is refused, not passed over."""
+"""The options of an import. An option that a format does not support is rejected."""
 
 from __future__ import annotations
 
@@ -9,8 +9,10 @@ from holdfast.importers.foreign_file import FILE_MAX
 
 
 class Options(msgspec.Struct, frozen=True, kw_only=True):
-    """`accept_mismatch`: take checkpoints whose checksum does not fit, and say so. `max_file_bytes`: of one file, or of
-    one line where a file is read line by line; what is larger is skipped.
+    """The options.
+
+    `accept_mismatch`: import checkpoints whose checksum does not match, and report them. `max_file_bytes`: the limit
+    for a file, or for a line if files are read line by line; anything larger is skipped.
     """
 
     accept_mismatch: bool = False
@@ -23,6 +25,6 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("max_file_bytes must be a whole number, 1 or more")
 
     def chosen(self) -> tuple[str, ...]:
-        """What is not as it is by default."""
+        """The names of the options that do not have their default value."""
         fields = msgspec.structs.fields(self)
         return tuple(field.name for field in fields if getattr(self, field.name) != field.default)

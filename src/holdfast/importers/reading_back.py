@@ -1,7 +1,7 @@
-"""Stored states held against those of a source, one checkpoint of a thread after the other.
+"""Compare the stored states of a thread with those of a source, checkpoint by checkpoint.
 
-Each checkpoint of a history names the cells of the one before it, and a few more: what was read is kept, so that each
-cell is read once. What it says is compared as it is stored, byte for byte, and not decoded for that.
+A checkpoint mostly refers to the cells of the one before it, so cells are cached and each is read once. States are
+compared in their stored form, without decoding them.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class ReadBack:
         self._values: set[bytes] = set()
 
     def holds(self, row: CheckpointRow, state: Any) -> bool:
-        """Whether a checkpoint's state is this one, to the last type. `Damaged` if it cannot be read."""
+        """Whether the state of a checkpoint equals `state`, including all types. `Damaged` if it cannot be read."""
         base = load_base(self._cells, self._thread, row)
         for part in _larges(base.root):
             self._read_value(part)
@@ -39,14 +39,14 @@ class ReadBack:
                 return True
         except Unsupported:
             return False
-        # It may be laid out otherwise and be the same. What was taken for the same above must not answer for itself.
+        # The same state may be laid out differently. Load it again: the comparison may have cached parts of `state`.
         base = load_base(self._cells, self._thread, row)
         return msgpack.encode(state_of(self._store, base)) == msgpack.encode(state)
 
     def _read_value(self, part: Large) -> None:
         if part.digest not in self._values:
             if self._store.hashing.address(b"".join(self._store.value(part.digest))) != part.digest:
-                raise Damaged("a shared value is not what was saved")
+                raise Damaged("a blob does not match its digest")
             self._values.add(part.digest)
 
 
@@ -65,7 +65,7 @@ def _larges(part: Part) -> Iterator[Large]:
 
 
 class _ReadCells:
-    """Cells of a store that were read. What a cell of a log holds never changes."""
+    """A cache of cells. The content of a cell never changes."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -88,7 +88,7 @@ class _ReadCells:
 
 
 class _Stretch:
-    """Cells one behind the other, in a few pieces: each is at least twice as long as the next."""
+    """Consecutive cells, in a few pieces, of which each is at least twice as long as the next."""
 
     def __init__(self, span: Span, read: Cells) -> None:
         self.start = self.end = span.start
@@ -98,7 +98,7 @@ class _Stretch:
         self.add(read, span.last)
 
     def add(self, read: Cells, last: int) -> None:
-        """What comes next, written by commits up to the one given."""
+        """Append the next cells, written by commits up to `last`."""
         lengths = [length for block in read.blocks for length in block.lengths]
         data = b"".join(memoryview(each.data)[each.start : each.start + sum(each.lengths)] for each in read.blocks)
         first = self.end

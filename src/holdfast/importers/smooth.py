@@ -1,6 +1,6 @@
-"""Checkpoints of Smooth's engine, as its stores have them: an agent, an iteration, and a conversation as a whole.
+"""Convert checkpoints of Smooth's engine, which have an agent, an iteration and a whole conversation.
 
-An agent is a thread. Smooth knows no parents: each checkpoint follows the one that was saved before it.
+An agent becomes a thread. Smooth stores no parents: each checkpoint follows the one saved before it.
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ def record(
     key: str | None = None,
     rest: dict[str, Any] | None = None,
 ) -> Record:
-    """A checkpoint as ours. Unusable if its conversation is none."""
+    """Make a record of a checkpoint. Unusable if its conversation or iteration is invalid."""
     if type(iteration) is not int or not 0 <= iteration < 2**63:
-        raise Unusable("it has no iteration" if iteration is None else "its iteration is no whole number")
+        raise Unusable("it has no iteration" if iteration is None else "its iteration is not a whole number")
     fields = Fields(as_object(conversation, "its conversation"))
-    messages = [as_object(each, "a message of it") for each in fields.items("messages")]
+    messages = [as_object(each, "one of its messages") for each in fields.items("messages")]
     state: dict[str, Any] = {"messages": messages}
     if (conversation_id := fields.take("id")) is not None:
         state["conversation_id"] = conversation_id
@@ -39,7 +39,7 @@ def record(
     remarks: list[str] = []
     if type(metadata) is not dict:
         if metadata is not None:
-            remarks.append("its metadata is no JSON object; it is kept as it is, and is no metadata of the checkpoint")
+            remarks.append("its metadata is not a JSON object; the original value is kept in $imported")
             kept["metadata"] = metadata
         metadata = {}
     return Record(
@@ -57,7 +57,7 @@ def record(
 
 
 def unanswered(messages: Iterable[dict[str, Any]]) -> int:
-    """How many of the tool calls have no result. Smooth saves after each result of several."""
+    """Count the tool calls without a result. Smooth saves after each result, so there may be some."""
     waiting: set[str] = set()
     for message in messages:
         calls = message.get("tool_calls")

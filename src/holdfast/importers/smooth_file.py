@@ -1,4 +1,4 @@
-"""Smooth's FileCheckpointStore: `{folder}/{agent}/{id}.json`, each file a checkpoint with its whole conversation."""
+"""Import from Smooth's FileCheckpointStore: files `{folder}/{agent}/{id}.json`, one per checkpoint."""
 
 from __future__ import annotations
 
@@ -31,19 +31,19 @@ _NEVER: Final = 2**63
 
 
 def open_smooth_files(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A folder of FileCheckpointStore's. NotFound if there is none, InvalidArgument if it is something else."""
+    """Open a folder. NotFound if it does not exist, InvalidArgument if it is not of a FileCheckpointStore."""
     others: list[Entry] = []
     agents = [AgentFolder(path, agent, options.max_file_bytes) for agent in _agents(path, others)]
     size = sum(agent.size() for agent in agents)
     if not agents:
-        raise InvalidArgument(f"{path} is no folder of Smooth's FileCheckpointStore: it holds no AGENT/ID.json")
+        raise InvalidArgument(f"{path} is not a folder of Smooth's FileCheckpointStore: it has no AGENT/ID.json")
     others += _strays(path, options.max_file_bytes)
     threads: list[ForeignThread] = [*agents, *([Aside(path, others)] if others else [])]
     return ForeignSource(FORMAT, hf, threads, size)
 
 
 class _Place(NamedTuple):
-    """Where a checkpoint stands among the others: by its time, which a file has to the nanosecond."""
+    """The sort key of a checkpoint: its time in nanoseconds first."""
 
     moment: int
     iteration: int
@@ -67,7 +67,7 @@ class AgentFolder:
             return 0
 
     def records(self) -> Iterator[Entry]:
-        """See `ForeignThread`. One bad file hinders no other."""
+        """See `ForeignThread`. A bad file does not affect others."""
         places: list[_Place] = []
         try:
             files = self._files()
@@ -97,7 +97,7 @@ class AgentFolder:
         said = self._read(file)
         agent = said.text("agent_id")
         if agent != self.name:
-            raise Unusable("it is in the folder of one agent and says that it is of another")
+            raise Unusable("its agent_id names another agent than its folder")
         stem, id = file.removesuffix(".json"), said.text("id")
         written = said.take("created_at")
         return smooth.record(
@@ -108,7 +108,7 @@ class AgentFolder:
             conversation=said.take("conversation"),
             metadata=said.take("metadata"),
             created_at=moment_of_text(written),
-            # Ours has microseconds.
+            # A datetime has only microseconds.
             rest={**said.rest, "created_at": written},
         )
 
@@ -117,9 +117,9 @@ class AgentFolder:
 
 
 def _agents(path: str, others: list[Entry]) -> Iterator[str]:
-    """The folders that hold files, as agents are named: one whose id has a slash is in a folder of a folder.
+    """The folders with checkpoint files, as agent names. An agent id with a slash is a folder within a folder.
 
-    What is passed by is put to the `others`.
+    Findings about skipped folders are added to `others`.
     """
     waiting = [""]
     while waiting:
@@ -129,7 +129,7 @@ def _agents(path: str, others: list[Entry]) -> Iterator[str]:
         except (InvalidArgument, NotFound):
             if not agent:
                 raise
-            yield agent  # who reads it tells why it cannot be
+            yield agent  # the import reports why the folder cannot be read
             continue
         if agent and any(entry.name.endswith(".json") and not entry.is_dir() for entry in found):
             yield agent
@@ -143,11 +143,11 @@ def _agents(path: str, others: list[Entry]) -> Iterator[str]:
         if agent.count("/") < _DEEPEST:
             waiting.extend(reversed(folders))
         else:
-            others += (Unreadable(shown_name(name), "it is too deep in other folders") for name in folders)
+            others += (Unreadable(shown_name(name), "it is nested too deeply in other folders") for name in folders)
 
 
 def _strays(path: str, limit: int) -> Iterator[Entry]:
-    """Files beside the folders of agents. What an agent without a name saved is there, too."""
+    """Findings about files outside the agents' folders. An agent with an empty id saves its checkpoints there."""
     for entry in entries(path):
         if entry.name.endswith(".json") and not entry.is_dir():
             item = f"file {shown_name(entry.name)}"
@@ -157,6 +157,6 @@ def _strays(path: str, limit: int) -> Iterator[Entry]:
                 yield Unreadable(item, str(error))
                 continue
             if is_checkpoint:
-                yield Unreadable(item, "it is in no folder of an agent")
+                yield Unreadable(item, "it is not in the folder of an agent")
             else:
-                yield Remark(item, "it is no checkpoint")
+                yield Remark(item, "it is not a checkpoint")

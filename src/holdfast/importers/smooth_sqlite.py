@@ -1,6 +1,6 @@
-"""Smooth's SqliteCheckpointStore: a table of checkpoints, whose order is that in which they were saved.
+"""Import from Smooth's SqliteCheckpointStore: a table of checkpoints.
 
-Its times are whole seconds, so that many are equal; the order of its rows is not lost.
+The rows are in the order of saving. The times are whole seconds, so they do not give the order.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _ROW: Final = "SELECT id, iteration, conversation, metadata, created_at FROM che
 
 
 def open_smooth_sqlite(path: str, hf: Holdfast | None, options: Options) -> ForeignSource:
-    """A database of SqliteCheckpointStore's. NotFound if there is none, InvalidArgument if it is something else."""
+    """Open a database. NotFound if it does not exist, InvalidArgument if it is not of a SqliteCheckpointStore."""
     file = SqliteFile(path, _TABLES, "database of Smooth's SqliteCheckpointStore", options.max_file_bytes)
     try:
         agents = file.listed(_AGENTS)
@@ -50,9 +50,9 @@ class AgentRows:
         self._agent = agent
 
     def records(self) -> Iterator[Entry]:
-        """See `ForeignThread`. One bad row hinders no other."""
+        """See `ForeignThread`. A bad row does not affect others."""
         if type(self._agent) is not str or not self._agent:
-            yield Unreadable(None, "its agent id is empty, or no text")
+            yield Unreadable(None, "its agent id is empty or not a string")
             return
         for (number,) in [*self._file.rows(_NUMBERS, self._agent)]:
             try:
@@ -63,7 +63,7 @@ class AgentRows:
     def _record(self, number: int) -> Record:
         id, iteration, conversation, metadata, seconds = self._file.row(_ROW, number)
         if type(id) is not str or not id:
-            raise Unusable("its id is empty, or no text")
+            raise Unusable("its id is empty or not a string")
         created_at = moment_of_seconds(seconds)
         return smooth.record(
             id=id,
@@ -77,7 +77,7 @@ class AgentRows:
 
 
 def _parsed(data: object) -> Any:
-    """What a column of JSON says, which may be bytes or a text."""
+    """Parse a JSON column, which may be bytes or text."""
     if isinstance(data, bytes):
         return json_of(data)
     if type(data) is str:
@@ -86,7 +86,7 @@ def _parsed(data: object) -> Any:
 
 
 def _said(metadata: object) -> Any:
-    """The metadata, or what stands there if it is no JSON."""
+    """Parse the metadata; the original value if it is not JSON."""
     try:
         return read_json(metadata) if type(metadata) is str else metadata
     except Unusable:

@@ -1,4 +1,4 @@
-"""A database of another system in a file of SQLite's, read as it is at one moment; others may go on writing."""
+"""Read the SQLite database of another system in one snapshot, while other processes may write to it."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from typing import Any, Final
 from holdfast.errors import InvalidArgument, NotFound, StoreError
 from holdfast.importers.frame import Unusable
 
-_RECOVER: Final = "if it is one that is damaged, import from a copy that `sqlite3 FILE .recover` makes"
+_RECOVER: Final = "if the file is damaged, import from a copy made with `sqlite3 FILE .recover`"
 
 
 class SqliteFile:
-    """A file with these tables, each with at least these columns. What cannot be read in it is `Unusable`."""
+    """A SQLite file with given tables and columns. Rows that cannot be read raise `Unusable`."""
 
     def __init__(self, path: str, tables: Mapping[str, frozenset[str]], what: str, limit: int) -> None:
-        """NotFound if there is no such file, InvalidArgument if it is something else than `what`."""
+        """NotFound if the file does not exist, InvalidArgument if it is not a `what`."""
         if os.path.isdir(path):
-            raise InvalidArgument(f"{path} is a folder, and no {what}")
+            raise InvalidArgument(f"{path} is a folder, not a {what}")
         if not os.path.isfile(path):
             raise NotFound(f"there is no file {path}")
         self._connection = connect(path, limit)
@@ -29,13 +29,13 @@ class SqliteFile:
             missing = [table for table, columns in tables.items() if not self.columns(table) >= columns]
         except sqlite3.DatabaseError as error:
             self.close()
-            raise InvalidArgument(f"{path} cannot be read as a database of SQLite: {error}; {_RECOVER}") from error
+            raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}; {_RECOVER}") from error
         if missing:
             self.close()
-            raise InvalidArgument(f"{path} is no {what}: it has no table {missing[0]} as that writes it")
+            raise InvalidArgument(f"{path} is not a {what}: table {missing[0]} is missing or has other columns")
 
     def columns(self, table: str) -> set[str]:
-        """The columns of a table; none if there is no such table. A view is none: it is a query of somebody else's."""
+        """The columns of a table; empty if it does not exist. Views do not count: a view is an untrusted query."""
         found = self._connection.execute(
             "SELECT info.name FROM sqlite_schema AS it, pragma_table_info(it.name) AS info "
             "WHERE it.type = 'table' AND it.name = ?",
@@ -44,21 +44,21 @@ class SqliteFile:
         return {name for (name,) in found}
 
     def rows(self, sql: str, *given: Any) -> Iterator[Any]:
-        """Rows of a query. Unusable where the file is damaged, or a value is over the limit."""
+        """The rows of a query. Unusable if the file is damaged or a value exceeds the limit."""
         try:
             yield from self._connection.execute(sql, given)
         except (sqlite3.Error, UnicodeEncodeError, OverflowError) as error:
             raise Unusable(f"SQLite cannot read it: {error}") from error
 
     def row(self, sql: str, number: int) -> Any:
-        """One row, by its number. Unusable also if an index names it and the table does not have it."""
+        """One row, by its number. Unusable also if an index has it and the table does not."""
         found = [*self.rows(sql, number)]
         if not found:
-            raise Unusable("SQLite cannot find it by its number")
+            raise Unusable("SQLite cannot find it by its row number")
         return found[0]
 
     def listed(self, sql: str) -> list[Any]:
-        """All rows of a query without which there is nothing to import. StoreError where the file is damaged."""
+        """All rows of a query that the import depends on. StoreError if the file is damaged."""
         try:
             return [*self.rows(sql)]
         except Unusable as error:
@@ -69,21 +69,22 @@ class SqliteFile:
 
 
 def connect(path: str, limit: int | None = None) -> sqlite3.Connection:
-    """A connection that changes nothing and reads texts of damaged rows, too. `limit` is how long a value may be."""
+    """Open a read-only connection that also reads invalid text. `limit` is the maximum length of a value."""
     uri = Path(path).absolute().as_uri()
     connection = sqlite3.connect(f"{uri}?mode=ro", uri=True, isolation_level=None)
     try:
         connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone()
     except sqlite3.OperationalError:
-        # In a folder that cannot be written to, a file is read alone, if there is nothing beside it.
+        # In a folder without write permission SQLite can open the file only as immutable, and only without a WAL.
         connection.close()
         if os.path.exists(f"{path}-wal") and os.path.getsize(f"{path}-wal"):
             raise InvalidArgument(
-                f"{path} has a journal beside it that cannot be read there; copy both to a folder of your own"
+                f"{path} has a write-ahead log that cannot be read in this folder; copy both files to a folder "
+                "that you can write to"
             ) from None
         connection = sqlite3.connect(f"{uri}?mode=ro&immutable=1", uri=True, isolation_level=None)
     except sqlite3.DatabaseError:
-        pass  # told by whoever reads it next
+        pass  # the next read reports it
     connection.text_factory = _text
     if limit is not None:
         connection.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, limit)
@@ -92,5 +93,5 @@ def connect(path: str, limit: int | None = None) -> sqlite3.Connection:
 
 
 def _text(data: bytes) -> str:
-    """Text of a damaged row must not end the reading of the others."""
+    """Decode text without errors, so that a damaged row does not stop the reading of others."""
     return data.decode("utf-8", "surrogateescape")

@@ -1,1 +1,1 @@
-"""What the command line and the page show of a store: records and functions on a handle, no terminal and no HTML."""
+"""Read-only views of a store for the command line, the web page and exporters."""

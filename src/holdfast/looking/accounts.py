@@ -1,4 +1,4 @@
-"""Accounts: what it took to get runs where they are. Crashes, resumes, calls made and spared, doubts and their ends."""
+"""Totals over runs: crashes, resumes, calls made and replayed, calls in doubt and how they were settled."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TOOLS: Final = ("read", "idempotent", "irreversible")
 
 
 class Done(msgspec.Struct, frozen=True, kw_only=True):
-    """The effects of one tool that are recorded as done; `settled` of them were found out afterwards."""
+    """The effects of one tool that are recorded as done. `settled` of them were in doubt first."""
 
     tool: str
     kind: str
@@ -31,9 +31,9 @@ class Done(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Settled(msgspec.Struct, frozen=True, kw_only=True):
-    """How calls of one tool that were in doubt were decided: `how` is "probe", "person", "rerun" or "give_up".
+    """Calls of one tool that were in doubt, by how they were settled: "probe", "person", "rerun" or "give_up".
 
-    `happened` says what was found: that they had, or that they had not.
+    `happened` is the outcome that was found.
     """
 
     tool: str
@@ -43,11 +43,11 @@ class Settled(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Account(msgspec.Struct, frozen=True, kw_only=True):
-    """What some runs took. `threads` is how many were looked at.
+    """Totals over the runs of `threads` threads.
 
-    `crashed` are processes that were gone without giving a run back, `resumed` how often one was gone on with.
-    `models` and `tools` are calls whose outcome is recorded, `models_known` and `tools_known` those that were answered
-    from the journal instead of being made again. `in_doubt` are calls that nobody knows the end of.
+    `crashed` counts processes that died without releasing a run, `resumed` counts resumes. `models` and `tools` are
+    calls whose outcome is recorded, `models_known` and `tools_known` calls that were replayed from the journal.
+    `in_doubt` are calls whose outcome is unknown.
     """
 
     threads: int = 0
@@ -64,7 +64,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def account(hf: Holdfast, threads: Iterable[str]) -> Account:
-    """The account of some threads together. NotFound if one is not there."""
+    """Return the totals of some threads. Raises NotFound if one does not exist."""
     counting = _Counting(hf._session.store)
     for name in threads:
         row = existing(hf, name)
@@ -73,7 +73,7 @@ def account(hf: Holdfast, threads: Iterable[str]) -> Account:
 
 
 def weight(hf: Holdfast, thread: str) -> int:
-    """How many entries the journal of a thread has: what an account of it has to read."""
+    """Return the number of journal entries of a thread, which is what `account` has to read."""
     try:
         return hf._session.store.last_effect(existing(hf, thread).position.thread)
     except Damaged:
@@ -94,7 +94,7 @@ class _Counting:
         try:
             run = self._store.run(thread)
         except Damaged:
-            return  # `verify` tells what is hurt; the others are counted
+            return  # `verify` reports the damage; the other threads are counted
         if run is None:
             return
         is_gone = run.status == "running" and is_free(self._store, run)
@@ -108,7 +108,7 @@ class _Counting:
                     self._entry(row)
                 after = page[-1].number
         except Damaged:
-            return  # what can be counted is; `verify` tells what is hurt
+            return  # `verify` reports the damage; the entries so far are counted
 
     def _know(self, known: tuple[int, int]) -> None:
         self._counts["models_known"] += known[0]

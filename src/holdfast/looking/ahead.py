@@ -1,4 +1,4 @@
-"""What a rewind would go back past: what the runs of a thread did after a checkpoint, and nobody has undone."""
+"""The effects that a rewind would not undo: those recorded after a checkpoint."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from holdfast.types import Checkpoint
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that was done, or may have been, by the thread itself or a child of it.
+    """An effect that was or may have been made, by the thread itself or by a child run.
 
-    `must_confirm`: it cannot be taken back, so a rewind past it has to be confirmed.
+    `must_confirm` is True if it is irreversible; a rewind past it must be confirmed.
     """
 
     thread: str
@@ -27,7 +27,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> list[Ahead]:
-    """What a rewind of a thread to a checkpoint would go back past, oldest first. NotFound if there is none."""
+    """Return the effects after a checkpoint, oldest first. Raises NotFound if there is no such checkpoint."""
     row = existing(hf, thread)
     store = hf._session.store
     deeds = actions_ahead(store, row, find_row(store, row, checkpoint))

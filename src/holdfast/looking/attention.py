@@ -1,6 +1,6 @@
-"""The runs that somebody should look at: they wait for an answer, were interrupted, or get nowhere.
+"""Runs that need attention: waiting, interrupted or stuck.
 
-As the handle tells them, but one damaged record does not hide the others: each comes with sentences about what is lost.
+Unlike the handle's methods, these skip damaged records. They also return one message per record they skipped.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from holdfast.types import Interrupted, Question, Stuck
 
 
 def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[Question], tuple[str, ...]]:
-    """What runs wait for, of one name or all, longest first, and what cannot be read."""
+    """Return what runs wait for, of one name or all, oldest first, and messages about unreadable records."""
     hf._session.check_open()
     lost: Lost = {}
     return list(answers.waiting(whole(hf._session.store, lost), name)), tuple(lost)
 
 
 def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple[str, ...]]:
-    """The runs whose owner is gone, each with what a resume would do, and what cannot be read."""
+    """Return the runs whose process died, each with its recovery plan, and messages about unreadable records."""
     hf._session.check_open()
     lost: Lost = {}
     found: list[tuple[Interrupted, Recovery]] = []
@@ -39,7 +39,7 @@ def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple
 
 
 def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[Stuck], tuple[str, ...]]:
-    """The runs that have got nowhere for so long, those longest untouched first, and what cannot be read."""
+    """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
     hf._session.check_open()
     lost: Lost = {}
     return list(stuck.stuck(whole(hf._session.store, lost), seconds)), tuple(lost)

@@ -1,4 +1,4 @@
-"""The calls of a thread's steps: the journal without what was asked and answered in it, read where it is needed."""
+"""The calls in a thread's journal, without arguments and results."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from holdfast.threads.metadata import moment
 from holdfast.types import Effect, Usage
 
 _PAGE: Final = 500
-_PROBED: Final = 16  # entries that are looked at to find one that tells of which step it is
+_PROBED: Final = 16  # entries to read to find one that has a step
 _NO_CALLS: Final = ("answer", "cancel", "turn")
 DOUBTFUL: Final = ("begun", "in_doubt", "unstored")
 
 
 class Call(msgspec.Struct, frozen=True, kw_only=True):
-    """One journaled call, without its arguments and its result. `kind` is its effect class, or "wait", "child", "undo".
+    """One recorded call, without its arguments and its result. `kind` is its effect class, or "wait", "child", "undo".
 
-    `seconds` is how long it took, None where it has not ended. `attempt` is the fence of the claim that made it: calls
-    of one step with different ones were made by different processes. `given_back` says that it was not made but
-    answered by what an abandoned branch had done. `usage` is what a model's reply says that it cost.
+    `seconds` is its duration, None if it has not ended. `attempt` is the fence of the claim that made it: calls of one
+    step with different values were made by different processes. `given_back` is True if the call was not made but
+    replayed from an abandoned branch. `usage` is the usage that a model's reply reports.
     """
 
     number: int
@@ -48,7 +48,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def call_of(row: EffectRow) -> Call:
-    """An entry of the journal as a call."""
+    """Return a journal entry as a call."""
     return Call(
         number=row.number,
         branch=row.branch,
@@ -68,26 +68,26 @@ def call_of(row: EffectRow) -> Call:
 
 
 def usage_of(row: EffectRow) -> Usage | None:
-    """What a model's reply says that it cost."""
+    """Return the usage that a model's reply reports."""
     if row.kind != "model" or row.usage is not None or row.result is None:
         return row.usage
     try:
         return counted(msgpack.decode(row.result))
     except HoldfastError:
-        return None  # it is listed all the same; who loads it hears why
+        return None  # the call is still listed; loading its result raises
 
 
 def effects(store: Store, thread: int, *, after: int = 0, limit: int = _PAGE) -> list[Effect]:
-    """A page of a thread's journal, oldest first, with arguments and results."""
+    """Return a page of a thread's journal, oldest first, with arguments and results."""
     return [effect_of(row) for row in store.effects(thread, after=after, limit=limit)]
 
 
 def rows_between(
     store: Store, thread: int, low: tuple[int, int], high: tuple[int, int], lost: dict[str, None]
 ) -> Iterator[EffectRow]:
-    """The calls above (branch, step) `low` up to `high`, oldest first. What lies outside costs a few reads only.
+    """Yield the calls above (branch, step) `low` up to `high`, oldest first. `low` is found by a binary search.
 
-    Entries that cannot be read are passed over; `lost` is given a sentence about each.
+    Unreadable entries are skipped, and a message about each is added to `lost`.
     """
     try:
         last = store.last_effect(thread)
@@ -108,7 +108,7 @@ def rows_between(
 
 
 def readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[EffectRow]:
-    """A page of the journal without what is damaged, of which `lost` is told; numbers have no gaps."""
+    """Return a page of the journal without damaged entries, which are added to `lost`. Numbers have no gaps."""
     try:
         return store.effects(thread, after=after, limit=limit)
     except Damaged as damage:
@@ -123,7 +123,7 @@ def readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, 
 
 
 def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> int:
-    """The number of the first entry above a place. Branches and steps only grow along a journal."""
+    """Return the number of the first entry above (branch, step) `low`. Both only grow along a journal."""
     below, above = 0, last + 1
     while above - below > 1:
         middle = (below + above) // 2
@@ -136,7 +136,7 @@ def _first_above(store: Store, thread: int, last: int, low: tuple[int, int]) -> 
 
 
 def _place(store: Store, thread: int, number: int, above: int) -> tuple[int, int] | None:
-    """The place of the first entry from a number on that tells one; None if there is none below `above`."""
+    """Return (branch, step) of the first call from `number` on; None if there is none below `above`."""
     for row in readable(store, thread, number - 1, _PROBED, {}):
         if row.number >= above:
             break

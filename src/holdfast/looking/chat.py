@@ -1,7 +1,7 @@
-"""The messages of a state as a chat, whichever framework wrote them. What they say is never interpreted.
+"""The messages of a state as a chat, in the formats of several frameworks.
 
-Understood are the shapes of OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and
-plain ones with a `role`. What is not understood is shown as data.
+Known formats: OpenAI (chat completions and responses), Anthropic, Google, Pydantic AI, LangGraph, and plain messages
+with a `role`. Anything else is shown as data.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _APART: Final = "$values"
 
 
 class Part(msgspec.Struct, frozen=True, kw_only=True):
-    """A piece of what was said: a text, what a model thought, or other content (an image, say) as plain data."""
+    """A part of a message: text, a model's thought, or other content such as an image, as plain data."""
 
     kind: Literal["text", "thought", "data"]
     text: str = ""
@@ -28,10 +28,10 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
-    """What a model asked for, beside what came of it.
+    """A tool call of a model, with its result.
 
-    `result` is None as long as no message holds one; `status` is then what the journal says of the call, if anything:
-    "in doubt" or "under way" among it. `answered_at` is the index of the message with the result.
+    `result` is None if no message holds it. `status` is then the status of the call in the journal, if it is there,
+    such as "in doubt" or "under way". `answered_at` is the index of the message with the result.
     """
 
     id: str | None
@@ -44,7 +44,7 @@ class ToolCall(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
-    """One message: `index` counts in the list it stands in. `role` is as it was written, or what its class means."""
+    """One message. `index` is its place in the list. `role` is the written role, or that of its class."""
 
     index: int
     role: str
@@ -55,9 +55,9 @@ class ChatMessage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Chat(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of the messages of a state. `path` says where they stand, `total` how many messages there are.
+    """A page of the messages of a state. `path` is where the list is in the state, `total` its length.
 
-    Results stand beside their calls, and are not messages of their own, unless nobody asked for them.
+    A result is part of its call. It is a message of its own only if no call asked for it.
     """
 
     path: str
@@ -67,9 +67,9 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: Iterable[Effect] = ()) -> Chat | None:
-    """The messages of a state, from the index `start` on; None if it holds none.
+    """Return the messages of a state from the index `start` on; None if it holds none.
 
-    `journal` says what became of calls that have no result yet. A negative `start` counts from the end.
+    `journal` gives the status of calls without a result. A negative `start` counts from the end.
     """
     found = _messages_of(state)
     if found is None:
@@ -79,7 +79,7 @@ def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: It
     begin = max(total + start, 0) if start < 0 else min(start, total)
     end = total if limit is None else min(begin + limit, total)
     talk = _Talk(journal)
-    # Ids may come again at every turn, so a result belongs to the last call before it that has none.
+    # Ids may be reused in later turns, so a result belongs to the last call before it without a result.
     for index, item in enumerate(items):
         talk.hear(index, said_by(item, ids[index] if ids is not None and index < len(ids) else None))
     messages = tuple(message for message in talk.messages() if begin <= message.index < end)
@@ -97,7 +97,7 @@ class _Asked:
 
 
 class _Talk:
-    """Puts results beside their calls."""
+    """Matches results with their calls."""
 
     def __init__(self, journal: Iterable[Effect]) -> None:
         self._heard: list[tuple[int, Said, list[_Asked]]] = []
@@ -153,7 +153,7 @@ def _parts(said: Iterable[Any]) -> tuple[Part, ...]:
 
 
 def _messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
-    """Where the messages of a state are, they, and their ids where these stand beside them."""
+    """Return the path of the messages in a state, the messages, and their ids if these are stored separately."""
     if type(state) is list and _is_talk(state):
         return "$", state, None
     if type(state) is not dict:
@@ -173,7 +173,7 @@ def _messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
 
 
 def _is_talk(items: list[Any]) -> bool:
-    """Whether a list holds messages: told by its first and its last."""
+    """Whether a list holds messages, judged by its first and last item."""
     return bool(items) and all(_is_message(item) for item in (items[0], items[-1]))
 
 

@@ -1,4 +1,4 @@
-"""Whether a store can be worked with: read, written, on a sound clock, with room left, and by which versions."""
+"""Checks whether a store can be used: reads, writes, settings, clock, disk space and versions."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _LOOKED_AT: Final = 200  # threads
 
 
 class Check(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that was looked at: whether it is as it should be, and what was found."""
+    """The result of one check."""
 
     name: str
     ok: bool
@@ -37,7 +37,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def checkup(hf: Holdfast) -> Iterator[Check]:
-    """Look at all of it. Nothing that is stored is changed; a number that sweeping counts by is."""
+    """Run all checks. The write check only increments the sweep counter; no stored data is changed."""
     store = hf._session.store
     plain = store.plain if isinstance(store, Rewrapping) else store
     yield _tried("read", lambda: _read(store))
@@ -64,11 +64,11 @@ def _read(store: Store) -> tuple[bool, str]:
     begun = time.perf_counter()
     rows = store.threads(prefix="", after=None, limit=1)
     took = (time.perf_counter() - begun) * 1000
-    return True, f"{took:.1f} ms for the first thread" if rows else f"{took:.1f} ms; there are no threads yet"
+    return True, f"{took:.1f} ms for the first thread" if rows else f"{took:.1f} ms; no threads yet"
 
 
 def _written(store: Store) -> tuple[bool, str]:
-    """The smallest write there is: the count of sweeps, which only grows."""
+    """Time the smallest possible write: an increment of the sweep counter."""
     times: list[float] = []
     for _ in range(_WRITES):
         begun = time.perf_counter()
@@ -82,12 +82,14 @@ def _clock(store: Store) -> tuple[bool, str]:
     newest = max((row.summary.updated_at for row in store.threads(prefix="", after=None, limit=_LOOKED_AT)), default=0)
     ahead = newest / 1_000_000 - wall
     if ahead > _SKEW:
-        return False, f"a thread was saved {ahead:.0f} s in the future: this clock, or its writer's, is wrong"
+        return False, f"a thread was saved {ahead:.0f} s in the future; this machine's or the writer's clock is wrong"
     server = store.clock().now / 1000
     skew = server - wall
     if abs(skew) < _YEARS and server > _YEARS:
-        return abs(skew) <= _SKEW, f"the server's differs by {skew:+.1f} s; leases run by that, ages by this machine's"
-    return True, "leases run by a clock that nobody can set"
+        return abs(skew) <= _SKEW, (
+            f"the server's clock differs by {skew:+.1f} s; leases use the server's clock, ages this machine's"
+        )
+    return True, "leases use a clock that cannot be set"
 
 
 def _disk(hf: Holdfast, path: str) -> Check:
@@ -95,10 +97,10 @@ def _disk(hf: Holdfast, path: str) -> Check:
     try:
         free = shutil.disk_usage(path if os.path.isdir(path) else os.path.dirname(path) or ".").free
     except OSError as error:
-        return Check(name="disk", ok=False, what=f"cannot be asked ({error.strerror})")
-    # To merge and to scrub, a store is written anew: that takes its own size once more.
+        return Check(name="disk", ok=False, what=f"free space cannot be read ({error.strerror})")
+    # Merging and erasing rewrite the store, which takes its size once more.
     ok = free >= max(_LEAST_FREE, taken)
-    return Check(name="disk", ok=ok, what=f"{free // 1_000_000} MB free, {taken / 1_000_000:.1f} MB taken by the store")
+    return Check(name="disk", ok=ok, what=f"{free // 1_000_000} MB free, {taken / 1_000_000:.1f} MB used by the store")
 
 
 def _versions() -> str:

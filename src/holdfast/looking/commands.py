@@ -1,4 +1,4 @@
-"""The commands that steer what is in a store, exactly as a shell takes them: with its address, and names quoted."""
+"""Shell commands to answer, settle and resume, with the store's address and quoted names."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from holdfast.urls import path_of
 
 
 class Commands:
-    """The commands for one store. VALUE, RESULT, APP and URL stand for what only the reader knows.
+    """Commands for one store. The user replaces VALUE, RESULT, APP and URL.
 
-    The store and the namespace are named where a command without them would reach another: the store is not the one in
-    $HOLDFAST_STORE, nor the default. An address that may hold a password is not written, but called URL.
+    --store and --namespace are added only if the command would otherwise open another store. An address that may
+    contain a password is written as URL.
     """
 
     def __init__(self, hf: Holdfast) -> None:
         self._options = [*_store(hf), *_namespace(hf._session.namespace)]
 
     def answer(self, thread: str, name: str) -> str:
-        """What answers a question."""
+        """Return the command that answers a question."""
         return self._written("answer", [thread, name, "VALUE"])
 
     def settle(self, thread: str, effect: int) -> tuple[str, str, str]:
-        """What decides a call in doubt: that it happened, that it did not, or that nobody can tell."""
+        """Return the commands that settle a call in doubt: it happened, it did not, it cannot be found out."""
         words = [thread, str(effect)]
         return (
             self._written("settle", words, "--happened RESULT"),
@@ -38,7 +38,7 @@ class Commands:
         )
 
     def resume(self, thread: str) -> str:
-        """What goes on with a run."""
+        """Return the command that resumes a run."""
         return self._written("resume", ["APP", thread])
 
     def _written(self, verb: str, words: list[str], *options: str) -> str:
@@ -49,7 +49,7 @@ class Commands:
 
 
 def quoted(text: str) -> str:
-    """A text as a shell takes it for one word. What cannot be shown is spelled out, as bash, zsh and others read it."""
+    """Quote a text as one shell word. Control characters are escaped in the $'…' form of bash and zsh."""
     if line(text) == text:
         return shlex.quote(text)
     spelled = "".join(_spelled(each) for each in text)
@@ -57,7 +57,7 @@ def quoted(text: str) -> str:
 
 
 def option(name: str, value: str) -> str:
-    """An option with a value, which may look like an option itself."""
+    """Return an option with its value, joined by "=" if the value looks like an option."""
     return f"{name}{'=' if value.startswith('-') else ' '}{quoted(value)}"
 
 
@@ -67,7 +67,7 @@ def _spelled(character: str) -> str:
     if line(character) == character:
         return character
     try:
-        coded = character.encode("utf-8", "surrogateescape")  # bytes that are no text, as they were given
+        coded = character.encode("utf-8", "surrogateescape")  # undecodable bytes, as they were given
     except UnicodeEncodeError:
         coded = character.encode("utf-8", "surrogatepass")
     return "".join(f"\\x{byte:02x}" for byte in coded)
@@ -88,7 +88,7 @@ def _store(hf: Holdfast) -> list[str]:
 
 
 def _is_at(address: str, kind: str, path: str) -> bool:
-    """Whether an address names the store of this kind that lies there."""
+    """Whether an address names the store of this kind at this path."""
     with suppress(HoldfastError, OSError):
         named, where = path_of(address)
         return named == kind and os.path.realpath(where) == path
@@ -96,12 +96,12 @@ def _is_at(address: str, kind: str, path: str) -> bool:
 
 
 def _is_served(store: Any) -> bool:
-    """Whether $HOLDFAST_STORE names this store of a server."""
+    """Whether $HOLDFAST_STORE names this PostgreSQL store."""
     address = os.environ.get("HOLDFAST_STORE", "")
     if not address.startswith(("postgresql://", "postgres://")):
         return False
     with suppress(HoldfastError, AttributeError):
-        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - its driver is an extra
+        from holdfast.stores.postgres.address import parse  # noqa: PLC0415 - the driver is an extra
         from holdfast.stores.postgres.schema import statements  # noqa: PLC0415
 
         place = parse(address)
@@ -110,7 +110,7 @@ def _is_served(store: Any) -> bool:
 
 
 def _default() -> str:
-    """Where a store is that nobody named. Unlike who opens it, who looks makes no folder for it."""
-    import platformdirs  # noqa: PLC0415 - most stores are named
+    """Return the default path, without creating its folder."""
+    import platformdirs  # noqa: PLC0415 - rarely needed
 
     return str(platformdirs.user_data_path("holdfast") / "holdfast.db")

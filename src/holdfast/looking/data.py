@@ -1,8 +1,8 @@
-"""Records and states as data for JSON: what that does not have is spelled out, so that every state can be written.
+"""Convert records and states to JSON data.
 
-bytes are {"$bytes": base64}; dates and times texts of ISO 8601; decimals, UUIDs and numbers that are none (NaN) texts;
-ints of more digits than Python converts (4,300) hexadecimal texts; sets sorted lists; keys that are no texts as Python
-writes them. Durations are seconds. What is lost is {"$lost": why}.
+Bytes become {"$bytes": base64}. Dates and times become ISO 8601 strings, durations seconds. Decimals, UUIDs, NaN and
+infinities become strings; integers over 4,300 digits become hexadecimal strings. Sets become sorted lists. Keys that
+are not strings are written as Python reprs. A lost value becomes {"$lost": reason}.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from holdfast.looking.tree import shown
 from holdfast.threads.diff import ABSENT
 from holdfast.types import NOT_LOADED, Lost
 
-_BITS: Final = 2000  # with no more of them, an int has fewer digits than any limit that Python can be given
+_BITS: Final = 2000  # integers up to this size can be converted whatever Python's digit limit is set to
 
 
 def data_of(value: Any) -> Any:
-    """A record, or a state, as dicts, lists, texts, numbers, booleans and None; without states that were not loaded."""
+    """Return a record or a state as JSON data. States that were not loaded are left out."""
     kind = type(value)
     if value is None or kind is bool:
         return value
@@ -47,7 +47,7 @@ def data_of(value: Any) -> Any:
 
 
 def _number(value: int) -> int | str:
-    """An int, or a text of it where JSON could not be written, nor be read by most programs."""
+    """Return an integer, or its hexadecimal string if it has more digits than Python converts."""
     try:
         str(value)
     except ValueError:

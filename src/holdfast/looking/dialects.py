@@ -1,4 +1,4 @@
-"""What a message says, in the words of the frameworks that write them."""
+"""Parse messages in the formats of several frameworks."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ _TEXTS: Final = frozenset(
 )
 _THOUGHTS: Final = frozenset(("thinking", "reasoning", "reasoning_text", "summary_text", "redacted_thinking"))
 
-Piece = tuple[str, Any]  # "text", "thought" or "data", and that
+Piece = tuple[str, Any]  # kind ("text", "thought" or "data"), content
 Asked = tuple[str | None, str, Any]  # id, name, arguments
-Answered = tuple[str | None, str | None, tuple[Piece, ...], bool]  # id, name, what, whether it is an error
+Answered = tuple[str | None, str | None, tuple[Piece, ...], bool]  # id, name, content, whether it is an error
 
 
 class Said(msgspec.Struct, frozen=True, kw_only=True):
-    """A message, taken apart."""
+    """A parsed message."""
 
     role: str
     name: str | None = None
@@ -54,7 +54,7 @@ class Said(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unwrapped(item: Any) -> Any:
-    """The fields of a message that LangGraph stored as its class and fields; anything else as it is."""
+    """Return the fields of a message that LangGraph stored as class and fields; anything else unchanged."""
     if type(item) is dict and _EXT in item:
         payload = item.get(_PAYLOAD)
         if type(payload) is list and len(payload) >= 3 and type(payload[1]) is str and type(payload[2]) is dict:
@@ -64,7 +64,7 @@ def unwrapped(item: Any) -> Any:
 
 
 def said_by(item: Any, id: Any = None) -> Said:
-    """What a message says. What is not understood is a part of its own, as data."""
+    """Parse a message. Unknown content becomes a part of kind "data"."""
     message = unwrapped(item)
     if type(message) is str:
         return Said(role="", parts=(("text", message),))
@@ -89,7 +89,7 @@ def said_by(item: Any, id: Any = None) -> Said:
 
 
 class _Pieces:
-    """What is found in a message."""
+    """The parts, calls and results found in a message so far."""
 
     def __init__(self) -> None:
         self.parts: list[Piece] = []
@@ -97,7 +97,7 @@ class _Pieces:
         self.results: list[Answered] = []
 
     def add_call(self, call: Asked) -> None:
-        # LangChain keeps Anthropic's blocks in the content, and the same calls beside it.
+        # LangChain stores Anthropic's blocks in the content, and the same calls again in `tool_calls`.
         if call[0] is None or all(known[0] != call[0] for known in self.calls):
             self.calls.append(call)
 
@@ -205,7 +205,7 @@ def _failed(message: dict[Any, Any]) -> bool:
 
 
 def _parsed(arguments: Any) -> Any:
-    """Arguments as data: OpenAI has them as JSON in a text."""
+    """Parse arguments. OpenAI stores them as a JSON string."""
     if type(arguments) is not str:
         return arguments
     try:

@@ -1,4 +1,4 @@
-"""Following a thread: what is new about it since the last look."""
+"""Follow a thread: its new checkpoints, calls and status changes."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_CALLS: Final = ("turn",)
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True):
-    """Something happened: a checkpoint was written, a call was recorded or decided, or the thread stands otherwise."""
+    """A new checkpoint, a call that was recorded or changed, or a change of status."""
 
     checkpoint: Checkpoint | None = None
     call: Call | None = None
@@ -30,7 +30,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Follower:
-    """Looks at a thread again and again. NotFound if there is none. The first look tells how it stands now."""
+    """Polls a thread. The first `look` returns its current status. Raises NotFound if there is no such thread."""
 
     def __init__(self, hf: Holdfast, thread: str) -> None:
         self._hf = hf
@@ -45,11 +45,11 @@ class Follower:
         self.has_run = store.run(self._number) is not None
 
     def look(self) -> Iterator[Event]:
-        """What is new, in order. NotFound if the thread was dropped."""
+        """Yield what is new, in order. Raises NotFound if the thread was dropped."""
         row = existing(self._hf, self._name)
         store = self._hf._session.store
         if row.position.thread != self._number:
-            # Another of this name was begun since.
+            # The thread was dropped, and another one of this name was created.
             self._number, self._seq, self._last, self._open = row.position.thread, 0, 0, {}
         self.has_run = store.run(self._number) is not None
         yield from self._calls(store)

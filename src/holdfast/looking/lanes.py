@@ -1,10 +1,10 @@
-"""Lanes: where the checkpoints of a thread stand beside each other when its branches are drawn, newest first.
+"""Layout of a thread's branches in lanes, to draw them newest first.
 
-A rewind leaves a branch and begins the next. Seqs and branches grow together, so a branch is a range of seqs that comes
-from one checkpoint below it. A few reads per branch tell all of them, however many checkpoints there are.
+A rewind starts a new branch. Seqs and branch numbers grow together, so a branch is a range of seqs whose first
+checkpoint has its parent below the range. The ranges are found by binary search, with a few reads per branch.
 
-Some checkpoints stand under another than the one before them without a rewind: labels that were given later, and what a
-framework put under a parent of its own choice. There the range is parted.
+A checkpoint can also have another parent than the one before it without a rewind: a label that was added later, or a
+parent that a framework chose. The range is split there.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _PAGE: Final = 500
 
 
 class Branch(msgspec.Struct, frozen=True, kw_only=True):
-    """The checkpoints from `first` to `last`, each of which came from the one before it.
+    """The checkpoints from `first` to `last`, each the parent of the next.
 
-    `parent` is the seq that the first came from, 0 if from none here. Where a branch is parted, each part has its
-    number.
+    `parent` is the seq of the first one's parent, 0 if it is not in this thread. The parts of a split branch have the
+    same number.
     """
 
     number: int
@@ -36,7 +36,7 @@ class Branch(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Place(NamedTuple):
-    """Where a checkpoint stands: its lane, the lanes that pass it by, and those that come from above and end in it."""
+    """The lane of a checkpoint, the lanes that pass it, and the lanes from above that join it."""
 
     lane: int
     passing: tuple[int, ...]
@@ -44,24 +44,24 @@ class Place(NamedTuple):
 
 
 class Lanes:
-    """The branches of a thread, laid out."""
+    """The branches of a thread, with their lanes."""
 
     def __init__(self, branches: list[Branch], head: int) -> None:
         """`head` is the seq of the thread's head."""
         self.branches = branches
         self._firsts = [branch.first for branch in branches]
         self._line = self._leading_to(head)
-        self._events: list[int] = []  # seqs, falling, at which the lanes change; from each on down to the next
-        self._open: list[tuple[int, ...]] = []  # the lanes below each, by which seq each goes to; 0: free
+        self._events: list[int] = []  # seqs at which the lanes change, in descending order
+        self._open: list[tuple[int, ...]] = []  # per event, the seq that each lane leads to below it; 0: free
         self._places: dict[int, Place] = {}
         self._lay_out()
 
     @classmethod
     def of(cls, store: Store, thread: ThreadRow, *, down_to: int | None = None) -> Lanes:
-        """The lanes of a thread. Where checkpoints cannot be read, branches that begin there are taken for one.
+        """Return the lanes of a thread. Branches that start at unreadable checkpoints are merged.
 
-        Every checkpoint from the seq `down_to` on is asked what it came from; of those below, and of all without it,
-        only the first and the last of each branch.
+        The parent of every checkpoint from the seq `down_to` on is read. Below it, and if it is None, only those of the
+        first and the last checkpoint of each branch are read.
         """
         position = thread.position
         branches = _branches(store, position.thread, position.last)
@@ -70,26 +70,26 @@ class Lanes:
         return cls(branches, position.head)
 
     def branch(self, seq: int) -> Branch | None:
-        """The branch that a checkpoint is of."""
+        """Return the branch of a checkpoint."""
         at = bisect_left(self._firsts, seq + 1) - 1
         return self.branches[at] if at >= 0 else None
 
     def extent(self, number: int) -> tuple[int, int] | None:
-        """The first and the last checkpoint of a branch, parted or not."""
+        """Return the first and the last checkpoint of a branch, over all its parts."""
         parts = [branch for branch in self.branches if branch.number == number]
         return (parts[0].first, parts[-1].last) if parts else None
 
     def leads_to_head(self, seq: int) -> bool:
-        """Whether a checkpoint is the head, or what it came from."""
+        """Whether a checkpoint is the head or one of its ancestors."""
         branch = self.branch(seq)
         return branch is not None and seq <= self._line.get(branch.first, 0)
 
     def place(self, seq: int) -> Place:
-        """Where a checkpoint stands."""
+        """Return the place of a checkpoint."""
         known = self._places.get(seq)
         if known is not None:
             return known
-        # Between two events every checkpoint comes from the next below it, and nothing else changes.
+        # Between two events the parent of each checkpoint is the next one below it, and the lanes do not change.
         at = next((index for index, event in enumerate(self._events) if event < seq), len(self._events)) - 1
         lanes = self._open[at] if at >= 0 else ()
         branch = self.branch(seq)
@@ -110,7 +110,7 @@ class Lanes:
     def _lay_out(self) -> None:
         marks = {branch.last for branch in self.branches} | {branch.first for branch in self.branches}
         marks |= {branch.parent for branch in self.branches if branch.parent}
-        lanes: list[int] = []  # by which seq each goes to
+        lanes: list[int] = []  # the seq that each lane leads to; 0: free
         for seq in sorted(marks, reverse=True):
             branch = self.branch(seq)
             if branch is None:
@@ -133,7 +133,7 @@ class Lanes:
 
 
 def _branches(store: Store, thread: int, last: int) -> list[Branch]:
-    """Oldest first."""
+    """Return the branches, oldest first."""
     ends = _ends(store, thread, last)
     found: list[Branch] = []
     first = 1
@@ -146,7 +146,7 @@ def _branches(store: Store, thread: int, last: int) -> list[Branch]:
 
 
 def _parted(branches: list[Branch], elsewhere: dict[int, int]) -> list[Branch]:
-    """Branches, with a new part at each of some checkpoints, which are given with their parents."""
+    """Split branches at the seqs in `elsewhere`, which maps them to their parents."""
     found: list[Branch] = []
     cuts = sorted(elsewhere)
     for branch in branches:
@@ -159,7 +159,7 @@ def _parted(branches: list[Branch], elsewhere: dict[int, int]) -> list[Branch]:
 
 
 def _elsewhere(store: Store, thread: ThreadRow, down_to: int) -> dict[int, int]:
-    """The checkpoints from a seq on that do not come from the one before them, with what they come from."""
+    """Return the checkpoints from a seq on whose parent is not the one before them, with their parents."""
     found: dict[int, int] = {}
     for row in listed(store, thread, page=_PAGE):
         if isinstance(row, Damaged):
@@ -172,7 +172,7 @@ def _elsewhere(store: Store, thread: ThreadRow, down_to: int) -> dict[int, int]:
 
 
 def _parent(row: CheckpointRow) -> int:
-    """The seq of the checkpoint of the same thread that one came from, 0 if there is none."""
+    """Return the seq of a checkpoint's parent in the same thread, 0 if there is none."""
     return 0 if row.parent is None or row.parent[0] or row.parent[1] >= row.seq else row.parent[1]
 
 
@@ -181,7 +181,7 @@ def _is_elsewhere(row: CheckpointRow) -> bool:
 
 
 def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:
-    """The last checkpoint of each branch, oldest first."""
+    """Return the last checkpoint of each branch, oldest first."""
     lowest, highest = _readable(store, thread, range(1, last + 1)), _readable(store, thread, range(last, 0, -1))
     if lowest is None or highest is None:
         return []
@@ -193,7 +193,7 @@ def _ends(store: Store, thread: int, last: int) -> list[CheckpointRow]:
             continue
         middle = _readable(store, thread, range((low.seq + high.seq) // 2, low.seq, -1))
         if middle is None:
-            if high.seq - low.seq > 2:  # the lower half tells nothing: the upper may
+            if high.seq - low.seq > 2:  # nothing is readable in the lower half, so try the upper half
                 middle = _readable(store, thread, range((low.seq + high.seq) // 2 + 1, high.seq))
             if middle is None:
                 found.append(low)

@@ -1,4 +1,4 @@
-"""Suggestions: what somebody may have meant who named what is not there."""
+"""Suggestions for mistyped names ("did you mean …?")."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from holdfast.stores.contract import ThreadRow
 from holdfast.text import shown
 from holdfast.threads.thread import checked_name
 
-_LOOKED_AT: Final = 1000  # names; more would take longer than it takes to look again
-_CUT: Final = (1, 2, 3)  # characters at the end of a name; most mistakes are there, where names differ
+_LOOKED_AT: Final = 1000  # names to compare; more would be slow
+_CUT: Final = (1, 2, 3)  # characters to drop at the end of a name: names differ there, so most mistakes are there
 _PREFIXES: Final = (6, 3, 1, 0)
 
 
 def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
-    """The known words that are most like a word, the likest first; empty if none is near."""
-    import difflib  # noqa: PLC0415 - for those who mistyped
+    """Return the known words closest to a word, best first; empty if none is close."""
+    import difflib  # noqa: PLC0415 - needed only after a typing error
 
     return difflib.get_close_matches(word, list(known), n=most)
 
 
 def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
-    """Names of threads that are like a name: looked for among those that begin alike."""
+    """Return thread names similar to a name, searched among those with a common prefix."""
     store = hf._session.store
     for length in (*(len(name) - cut for cut in _CUT), *_PREFIXES):
         if 0 <= length < len(name):
@@ -36,7 +36,7 @@ def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
 
 
 def existing(hf: Holdfast, name: str) -> ThreadRow:
-    """A thread of this name. NotFound if there is none, with what may have been meant."""
+    """Return the thread of this name. Raises NotFound, with a suggestion, if there is none."""
     hf._session.check_open()
     checked_name(name)
     row = hf._session.store.thread(name)

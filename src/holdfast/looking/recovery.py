@@ -1,4 +1,4 @@
-"""What a resume of a run would do now: which calls are answered from the journal, made again, or need somebody."""
+"""The recovery plan of a run: which calls a resume would replay, make again, or ask a person about."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from holdfast.threads.metadata import moment
 from holdfast.types import Progress
 
 Does = Literal["answered", "again", "decide", "wait", "child"]
-"""What a resume does with a call: it is answered from the journal, made again, needs somebody to decide what became of
-it, waits for an answer or a time, or goes on with a child."""
+"""What a resume does with a call: "answered" replays it from the journal, "again" makes it again, "decide" needs a
+person to decide, "wait" waits for an answer or a time, "child" resumes the child run."""
 
 _ENDED: Final = ("completed",)
 
@@ -33,7 +33,7 @@ _ENDED: Final = ("completed",)
 class Planned(msgspec.Struct, frozen=True, kw_only=True):
     """One call of the open step, and what a resume would do with it.
 
-    `commands` are those of which a person has to give one, where somebody is needed; `command` is the first of them.
+    If a person must decide, `commands` are the shell commands to choose from, and `command` is the first of them.
     """
 
     call: Call
@@ -44,11 +44,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Recovery(msgspec.Struct, frozen=True, kw_only=True):
-    """How a run stands, and what a resume would do now. `step` is that of its last checkpoint.
+    """The status of a run, and what a resume would do now. `step` is the step of its last checkpoint.
 
-    `can_resume` is False where somebody holds it, it is completed, or its journal is damaged; `why_not` says so.
-    `answered`, `again` and `needed` count its calls. `command` and `code` are what goes on with it; APP stands for the
-    program, as module:attribute. `lost` are sentences about entries of the journal that cannot be read.
+    `can_resume` is False if a process holds the run, if it is completed or a child run, or if its journal is damaged;
+    `why_not` is the reason. `answered`, `again` and `needed` count calls. `command` and `code` resume the run; replace
+    APP by the program, as module:attribute. `lost` are messages about unreadable journal entries.
     """
 
     thread: str
@@ -72,11 +72,11 @@ class Recovery(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def recovery(hf: Holdfast, thread: str) -> Recovery | None:
-    """What a resume of a thread's run would do now; None if the thread has no run. NotFound if there is no thread.
+    """Return the recovery plan of a thread's run; None if the thread has no run. Raises NotFound without a thread.
 
-    Damaged if the record of the run is; of the journal, what is whole is told, and what is `lost`.
-    The tools of the handle say what is done with calls in doubt; of others that are irreversible it is assumed that
-    somebody is asked.
+    Raises Damaged if the record of the run is damaged. Damaged journal entries are skipped and reported in `lost`.
+    The tools of the handle declare how calls in doubt are settled. For irreversible calls of other tools, the plan
+    assumes that a person decides.
     """
     row = existing(hf, thread)
     store = hf._session.store
@@ -133,19 +133,19 @@ def _does(tools: Tools, row: EffectRow, *, is_last: bool) -> tuple[Does, str]:
         case "done":
             return "answered", "its result is recorded"
         case "given_up":
-            return "answered", "the model is told that the outcome is unknown"
+            return "answered", "the model sees that the outcome is unknown"
         case "not_done":
-            return "again", "nothing had happened"
+            return "again", "it did not happen"
         case "failed":
             if is_last or row.kind == "wait":
                 return "again", "it failed, and nothing was recorded after it"
-            return "answered", "the program went on from its failure, which is raised again"
+            return "answered", "the program continued after the error, so the error is raised again"
         case "asked" if row.kind == "wait":
-            return "wait", "sleeps until its time has come" if row.name == SLEEP else "nobody has answered"
+            return "wait", "sleeping" if row.name == SLEEP else "no answer yet"
         case "asked":
-            return "decide", "somebody is asked before it is called"
+            return "decide", "needs approval before it is called"
         case _ if row.kind == "child":
-            return "child", "its child goes on"
+            return "child", "the child run is not completed"
         case _ if row.kind in ("model", "read"):
             return "again", "its result was not recorded"
         case _:
@@ -157,15 +157,15 @@ def _in_doubt(tools: Tools, row: EffectRow) -> tuple[Does, str]:
     policy = tool.in_doubt if tool is not None else "rerun" if row.kind == "idempotent" else "unknown"
     match policy:
         case "rerun":
-            return "again", "in doubt; called again, with the same idempotency key"
+            return "again", "outcome unknown; called again with the same idempotency key"
         case "probe":
-            return "again", "in doubt; its probe is asked whether it happened, and it is called if not"
+            return "again", "outcome unknown; the probe checks whether it happened, and it is called if not"
         case "give_up":
-            return "answered", "in doubt; given up, the model is told that the outcome is unknown"
+            return "answered", "outcome unknown; given up, and the model sees that"
         case "ask":
-            return "decide", "in doubt; somebody has to say what became of it"
+            return "decide", "Outcome unknown. Did it happen?"
         case _:
-            return "decide", "in doubt; somebody has to say what became of it, unless its tool declares a probe"
+            return "decide", "Outcome unknown. Did it happen? (Declare a probe to settle this automatically.)"
 
 
 def _asks(row: EffectRow, does: Does) -> bool:
@@ -184,13 +184,13 @@ def _holder(run: RunRow) -> str | None:
 
 def _why_not(run: RunRow, standing: Standing, lost: Lost) -> str | None:
     if standing == "running":
-        return f"it is being run by {_holder(run)}"
+        return f"held by {_holder(run)}"
     if run.status in _ENDED:
-        return "it is completed"
+        return "the run is completed"
     if lost:
-        return "its journal is damaged: `holdfast repair` makes a store of what is whole"
+        return "the journal is damaged; `holdfast repair` copies the readable part into a new store"
     if run.parent is not None:
-        return f"it is a child, and goes on with its parent, {run.parent}"
+        return f"a child run is resumed by its parent, {run.parent}"
     return None
 
 
@@ -203,13 +203,13 @@ def _code(run: RunRow, thread: str) -> str:
 def _summary(row: ThreadRow, run: RunRow, why_not: str | None, answered: int, again: int, needed: int) -> str:
     if why_not is not None and run.parent is None:
         return why_not
-    parts = [f"goes on after step {row.summary.step}"]
+    parts = [f"resumes after step {row.summary.step}"]
     if answered:
-        parts.append(f"{answered} call{'' if answered == 1 else 's'} answered from the journal")
+        parts.append(f"{answered} call{'' if answered == 1 else 's'} replayed")
     if again:
-        parts.append(f"{again} made again")
+        parts.append(f"{again} called again")
     if needed:
-        parts.append(f"{needed} need{'s' if needed == 1 else ''} somebody's answer first")
+        parts.append(f"{needed} decision{'' if needed == 1 else 's'} needed first")
     if run.version is not None:
         parts.append(f"needs version {run.version}")
     return "; ".join(parts if why_not is None else [*parts, why_not])

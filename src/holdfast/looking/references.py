@@ -1,4 +1,4 @@
-"""References as people write them: THREAD, THREAD@-2, THREAD@label, THREAD@12, THREAD@id, THREAD@2026-11-15T10:00."""
+"""Resolve references: THREAD, THREAD@-2, THREAD@label, THREAD@12, THREAD@id, THREAD@2026-11-15T10:00."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _DAY: Final = re.compile(r"\d{4}-\d\d-\d\d")
 
 
 class Found(msgspec.Struct, frozen=True, kw_only=True):
-    """What a reference names: a thread and one of its checkpoints, without its state."""
+    """The thread and the checkpoint, without its state, that a reference names."""
 
     thread: str
     checkpoint: Checkpoint
@@ -36,9 +36,9 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def find(hf: Holdfast, text: str) -> Found:
-    """The checkpoint that a reference names; a thread alone means its head.
+    """Return the checkpoint that a reference names; a thread alone means its head.
 
-    NotFound, with what may have been meant, if there is no such thread or checkpoint; Ambiguous for too short an id.
+    Raises NotFound, with a suggestion, if there is no such thread or checkpoint, and Ambiguous if an id is too short.
     """
     thread, ref = split(hf, text)
     store = hf._session.store
@@ -48,12 +48,12 @@ def find(hf: Holdfast, text: str) -> Found:
 
 
 def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
-    """The thread that a reference names, and what it says of the checkpoint, "@-1" if nothing.
+    """Return the thread of a reference and the rest from "@" on, "@-1" if there is none.
 
-    A thread whose whole name the text is comes first: names may have an @ in them.
+    A thread whose name is the whole text takes precedence, because names may contain "@".
     """
     if type(text) is not str or not text:
-        raise InvalidArgument('a reference is a text like "thread", "thread@-2" or "thread@label"')
+        raise InvalidArgument('a reference must be a string like "thread", "thread@-2" or "thread@label"')
     name, at, ref = text.rpartition("@")
     if not at or not name:
         return existing(hf, text), _HEAD
@@ -62,12 +62,12 @@ def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
 
 
 def state_of(hf: Holdfast, found: Found, *, partial: bool = True) -> Checkpoint:
-    """The checkpoint that was found, with its state as it is stored; what of it is lost is marked, if `partial`."""
+    """Load a found checkpoint with its state. If `partial`, lost values are replaced by placeholders."""
     return hf.thread(found.thread).load(found.checkpoint, partial=partial)
 
 
 def moment_of(text: str) -> datetime | None:
-    """The moment that a date says: a day means its end, a time without a zone is in UTC. None if it is no date."""
+    """Parse a date or time. A day means its end; a time without a zone is in UTC. None if it is not a date."""
     if not _DAY.match(text):
         return None
     try:
@@ -106,7 +106,7 @@ def _row(store: Store, thread: ThreadRow, ref: str) -> CheckpointRow:
 
 
 def _by_ending(store: Store, thread: ThreadRow, word: str) -> CheckpointRow | None:
-    """The checkpoint whose id ends so: `log` shows that much of it, and it may look like the number of a step."""
+    """Return the checkpoint whose id ends with `word`, as `log` shows it. It may look like a step number."""
     if not _ENDING.fullmatch(word):
         return None
     row = store.checkpoint(thread.position.thread, int(word, 16))
@@ -114,7 +114,7 @@ def _by_ending(store: Store, thread: ThreadRow, word: str) -> CheckpointRow | No
 
 
 def _at(store: Store, thread: ThreadRow, moment: datetime, word: str) -> CheckpointRow:
-    """The newest checkpoint that was there then."""
+    """Return the newest checkpoint at a time."""
     until = microseconds(moment)
     for row in listed(store, thread, page=_PAGE):
         if isinstance(row, Damaged):
@@ -123,7 +123,7 @@ def _at(store: Store, thread: ThreadRow, moment: datetime, word: str) -> Checkpo
             found = store.checkpoint(thread.position.thread, row.seq)
             if found is not None and not found.deleted:
                 return found
-    raise NotFound(f"thread {shown(thread.name)} has no checkpoint that is as old as {shown(word)}")
+    raise NotFound(f"thread {shown(thread.name)} has no checkpoint from {shown(word)} or earlier")
 
 
 def _labels(store: Store, thread: ThreadRow) -> list[str]:

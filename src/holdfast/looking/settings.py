@@ -1,4 +1,4 @@
-"""The settings that decide whether what a store acknowledged survives power loss, as they are in what it runs on."""
+"""Database settings that decide whether acknowledged writes survive power loss."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ _QUERY: Final = (
 
 
 def settings(store: Store) -> tuple[bool, str] | None:
-    """Whether they are as they should be, and what was found; None where there are none.
+    """Return whether the settings are right, and what they are; None if the store has none.
 
-    Asked anew of the database, on a connection as those that the handle works with. `store` is one without a cipher.
+    They are read from the database, on a connection like those of the handle. `store` is the store below any cipher.
     """
     match type(store).__name__:
         case "SQLiteStore":
@@ -60,9 +60,9 @@ def _directory(store: Any) -> tuple[bool, str]:
 
 def _postgres(store: Any) -> tuple[bool, str]:
     found: dict[str, str] = store._read(_server_settings)
-    # What the server has for `synchronous_commit` does not matter: each connection asks for what it needs.
+    # The server's `synchronous_commit` does not matter: each connection sets its own.
     ok = all(found.get(name) != "off" for name in ("fsync", "full_page_writes"))
-    return ok, ", ".join(f"{name} {value}" for name, value in found.items()) or "the server tells none"
+    return ok, ", ".join(f"{name} {value}" for name, value in found.items()) or "the server reports none"
 
 
 def _server_settings(session: Any) -> dict[str, str]:

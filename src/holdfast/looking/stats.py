@@ -1,4 +1,4 @@
-"""How large a store is, what it would take to keep a full copy of the state at each step, and how it grows."""
+"""Size and growth of a store, compared with full copies of every state."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.threads.history import listed
 from holdfast.threads.metadata import decode, moment
 
 _PAGE: Final = 500
-_BESIDE: Final = ("-wal", "-shm")  # what SQLite keeps beside its file
+_BESIDE: Final = ("-wal", "-shm")  # suffixes of SQLite's other files
 
 
 class Day(msgspec.Struct, frozen=True, kw_only=True):
-    """What was saved on a day, in UTC: how many checkpoints, and how large their states are."""
+    """The number of checkpoints saved on a UTC day, and the size of their states."""
 
     day: str
     checkpoints: int
@@ -30,13 +30,12 @@ class Day(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True, kw_only=True):
-    """Of a store, or of one thread.
+    """Figures of a store, or of one thread.
 
-    `stored` is what the store takes on disk, None where that cannot be told or only one thread was asked about.
-    `copies` is what the states of all checkpoints take when each is written out, as other systems do; `newest` what the
-    heads alone take. `statuses` are those that threads were last saved with: how their runs stand now is not looked at.
-    `saved` is by how many times `stored` is smaller than `copies`. `days` are the last days on which something was
-    saved, oldest first. `lost` are sentences about what could not be read.
+    `stored` is the size on disk, None if it is unknown or for one thread. `copies` is the size of the states of all
+    checkpoints as full copies, `newest` that of the heads alone. `saved` is `copies` divided by `stored`. `statuses`
+    counts threads by the status of their last save, not by the current status of their runs. `days` are the last days
+    with saves, oldest first. `lost` are messages about unreadable records.
     """
 
     threads: int
@@ -57,7 +56,7 @@ def stats(
     days: int = 30,
     progress: Callable[[int], None] | None = None,
 ) -> Stats:
-    """Look at every checkpoint of a store, or of one thread. `progress` is told how many threads were looked at."""
+    """Read the metadata of every checkpoint of a store or a thread. `progress` is called with the threads done."""
     hf._session.check_open()
     counting = _Counting(hf._session.store)
     if thread is not None:
@@ -90,7 +89,7 @@ def stats(
 
 
 def stored_bytes(hf: Holdfast) -> int | None:
-    """What a store takes on disk, all namespaces of it; None where it is in no file or folder."""
+    """Return the size of a store on disk, with all namespaces; None if it is not a file or folder."""
     store = hf._session.store
     plain = store.plain if isinstance(store, Rewrapping) else store
     if not isinstance(plain, BackingUp):
@@ -108,7 +107,7 @@ def _size(path: str) -> int:
 
 
 class _Counting:
-    """What was counted so far."""
+    """The counts so far."""
 
     def __init__(self, store: Store) -> None:
         self._store = store

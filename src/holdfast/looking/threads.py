@@ -1,4 +1,4 @@
-"""The threads of a store as a list: each with what its run is doing, page by page."""
+"""List the threads of a store with the status of their runs, in pages."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from holdfast.types import Usage
 Standing = Literal[
     "queued", "running", "waiting", "idle", "completed", "failed", "halted", "dead", "interrupted", "in doubt"
 ]
-"""What a thread is shown as: the status of its run, or what that means where nobody holds it."""
+"""The shown status of a thread: that of its run, or "interrupted" or "in doubt", which are derived from it."""
 
 Order = Literal["name", "newest", "oldest", "largest", "longest"]
 
@@ -41,11 +41,11 @@ _DIGITS: Final = 20
 
 
 class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
-    """One thread. `standing` is what it is shown as, `in_doubt` how many of its calls are in doubt.
+    """One thread. `standing` is its shown status, `in_doubt` the number of its calls in doubt.
 
-    `tokens` and `cost` are as its head says or, where it does not, its models did; None where nobody does.
-    `waits_for` is the name of the question it asks, or of the call in doubt. `resumed` and `crashed` count what its run
-    went through. Without a run, `standing` is what was said at its last save.
+    `tokens` and `cost` come from the head or, if it has none, from its model calls; None if neither records them.
+    `waits_for` is the name of the open question or of the call in doubt. `resumed` and `crashed` count the resumes and
+    crashes of its run. Without a run, `standing` is the status of the last save.
     """
 
     name: str
@@ -70,9 +70,9 @@ class ThreadLine(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of threads. `after` is what to ask for to get the next one, None at the end.
+    """A page of threads. Pass `after` to get the next page; it is None at the end.
 
-    `lost` says, in a sentence, that threads could not be listed.
+    `lost` is a message if threads could not be listed.
     """
 
     threads: tuple[ThreadLine, ...]
@@ -81,7 +81,7 @@ class ThreadPage(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Filter(msgspec.Struct, frozen=True, kw_only=True):
-    """Which threads are listed: all that is given must hold. Ages are seconds since a thread last changed."""
+    """A filter for threads. All given conditions must hold. Ages are seconds since the last change."""
 
     prefix: str = ""
     contains: str = ""
@@ -103,17 +103,17 @@ def threads(
     after: str | None = None,
     limit: int = 100,
 ) -> ThreadPage:
-    """Threads in an order, by names or by what changed last, is largest or has most steps.
+    """Return a page of threads, by name, last change, size or number of steps.
 
-    By name, a page is read from where the last ended. Other orders look at every thread there is, but not at its run.
-    `after` is what the last page gave; by name, that is a name.
+    By name, reading starts where the previous page ended. Other orders read every thread, but not its run. `after` is
+    the `after` of the previous page; in the order by name it is a name.
     """
     hf._session.check_open()
     checked_limit(limit)
     if order not in get_args(Order):
         raise InvalidArgument(f"order must be one of {', '.join(get_args(Order))}")
     if after is not None and type(after) is not str:
-        raise InvalidArgument("after must be what the last page gave")
+        raise InvalidArgument("after must be the `after` of the previous page")
     store = hf._session.store
     listing = _Listing(store, which or Filter())
     found: list[ThreadLine] = []
@@ -131,12 +131,12 @@ def threads(
 
 
 def thread_line(hf: Holdfast, row: ThreadRow) -> ThreadLine:
-    """What a list shows of one thread."""
+    """Return one thread as lists show it."""
     return _Listing(hf._session.store, Filter()).line(row)
 
 
 class _Listing:
-    """One look at the threads of a store."""
+    """One listing of the threads of a store."""
 
     def __init__(self, store: Store, which: Filter) -> None:
         self._store = store
@@ -146,7 +146,7 @@ class _Listing:
         self.lost: str | None = None
 
     def rows(self, order: Order, after: str | None, limit: int) -> Iterator[ThreadRow]:
-        """What may be listed, in order; more than `limit` where the run of each has to be asked."""
+        """Yield candidates in order; more than `limit` if the run of each has to be read to decide."""
         every = (
             self._of_runs()
             if self._which.standing in _DERIVED
@@ -162,12 +162,12 @@ class _Listing:
         if after is not None:
             above = _bytes(after) if order == "name" else _key_in(after)
             kept = (row for row in kept if key(row) > above)
-        # Whether a run is held is asked of each, and some are not shown then.
+        # For these statuses the run decides whether a thread is listed, so more than `limit` candidates are needed.
         is_certain = self._which.standing not in (*_DERIVED, "running", "waiting")
         yield from heapq.nsmallest(limit + 1, kept, key=key) if is_certain else sorted(kept, key=key)
 
     def _each(self, after: str | None = None, limit: int = _PAGE) -> Iterator[ThreadRow]:
-        # One more than is shown, which tells that there are more; where some are left out, nobody knows how many.
+        # One more than is shown tells whether there are more. With a filter, any number may be dropped.
         page = _PAGE if self._which != Filter(prefix=self._which.prefix) else min(limit + 1, _PAGE)
         while True:
             try:
@@ -183,7 +183,7 @@ class _Listing:
             page = _PAGE
 
     def _one_by_one(self, after: str | None) -> Iterator[ThreadRow]:
-        """The threads behind a name that can be read: a damaged one ends a page, and is found by no name."""
+        """Yield the readable threads after a name, one by one: a damaged thread makes a whole page unreadable."""
         names: list[str] = []
         for number in self._store.thread_numbers():
             with suppress(Damaged):
@@ -198,7 +198,7 @@ class _Listing:
                         yield row
 
     def _of_runs(self) -> Iterator[ThreadRow]:
-        """The threads whose runs may be interrupted, or have something in doubt."""
+        """Yield the threads whose runs may be interrupted or have calls in doubt."""
         statuses = ("running",) if self._which.standing == "interrupted" else ("running", "waiting", "failed", "dead")
         if self._which.standing == "in doubt":
             statuses = (*statuses, "halted", "idle", "queued")
@@ -212,7 +212,7 @@ class _Listing:
             self.lost = str(damage)
 
     def _is_meant(self, row: ThreadRow) -> bool:
-        """What can be told without the run."""
+        """Whether a thread passes the conditions that need no run."""
         which = self._which
         age = (self._now - row.summary.updated_at) / 1_000_000
         if which.standing is not None and which.standing not in _DERIVED and row.summary.status != which.standing:
@@ -225,10 +225,10 @@ class _Listing:
         )
 
     def has_standing(self, line: ThreadLine) -> bool:
-        """Whether a thread is shown as what was asked for, or has something in doubt, if that was."""
+        """Whether a thread has the wanted status or, if that is "in doubt", has calls in doubt."""
         wanted = self._which.standing
         if wanted == "running" and not line.has_run:
-            return False  # a save that says nothing of a status says that; nobody runs the thread
+            return False  # "running" is the default status of a save; the thread has no run
         return wanted is None or line.standing == wanted or (wanted == "in doubt" and line.in_doubt > 0)
 
     def line(self, row: ThreadRow) -> ThreadLine:
@@ -236,7 +236,7 @@ class _Listing:
         doubtful: list[EffectRow] = []
         standing: Standing = _STANDINGS.get(row.summary.status, "idle")
         waits_for: str | None = None
-        with suppress(Damaged):  # it is listed all the same; `verify` says what is hurt
+        with suppress(Damaged):  # the thread is still listed; `verify` reports the damage
             run = self._store.run(row.position.thread)
             if run is not None:
                 standing = self._standing_of_run(run)
@@ -277,11 +277,11 @@ class _Listing:
         return "interrupted" if is_free(self._store, run, self._clock) else "running"
 
     def _doubtful(self, row: ThreadRow, run: RunRow) -> list[EffectRow]:
-        """The calls in doubt: of a run that somebody holds, what is begun is under way."""
+        """Return the calls in doubt. In a run that a process holds, started calls are under way, not in doubt."""
         last = self._store.last_effect(run.thread) if run.status != "completed" else 0
         if last <= run.closed:
             return []
-        store = whole(self._store, {})  # what is hurt is told by who shows the journal
+        store = whole(self._store, {})  # the views of the journal report the damage
         rows = open_entries(store, run.thread, run.closed, last, row.summary.step, branch_of(row.position))
         newest = {(entry.step, entry.key): entry for entry in rows}.values()
         is_held = self._standing_of_run(run) == "running"
@@ -319,14 +319,14 @@ _KEYS: Final[dict[str, Callable[[ThreadRow], Any]]] = {
 
 
 def _key_in(after: str) -> tuple[int, bytes]:
-    """The place in an order that a page ended at. It stays one when the thread that stood there changes."""
+    """Parse the end of a page in an order other than by name. It stays valid when the thread there changes."""
     number, colon, name = after.partition(":")
     try:
         if colon and len(number) <= _DIGITS:
             return int(number), unquote_to_bytes(name)
     except ValueError:
         pass
-    raise InvalidArgument("after must be what the last page in this order gave")
+    raise InvalidArgument("after must be the `after` of the previous page in the same order")
 
 
 def _bytes(name: str) -> bytes:

@@ -1,4 +1,4 @@
-"""The timeline of a thread: its checkpoints in order with their branches as lanes, their calls, crashes and resumes."""
+"""The timeline of a thread: its checkpoints with their branches, calls, crashes and resumes."""
 
 from __future__ import annotations
 
@@ -29,11 +29,9 @@ _PAGE: Final = 500
 
 
 class Resumption(msgspec.Struct, frozen=True, kw_only=True):
-    """Somebody went on with the run from this checkpoint. `after` says what the run was then.
+    """A resume of the run at this checkpoint. `after` is "crash" if the process had died, else the run's status.
 
-    "crash" means that the process before was gone; else it is the status that the run was left in. `answered` are the
-    calls, of those the journal had then, that were answered from it instead of being made again, as far as what was
-    done later shows.
+    `answered` counts the calls that were replayed from the journal, as far as later entries show.
     """
 
     at: datetime
@@ -43,11 +41,11 @@ class Resumption(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Step(msgspec.Struct, frozen=True, kw_only=True):
-    """One row of a timeline: a checkpoint, where it stands, and the calls that led to it.
+    """One row of a timeline: a checkpoint, its place in the drawing, and the calls of its step.
 
-    `lane` is where it is drawn, `passing` the lanes that pass it by, `joining` those that come from above and end in
-    it. `is_current` says that it is the head or leads to it; others were abandoned by a rewind. `resumptions`
-    happened after it, before what came next.
+    `lane` is where it is drawn, `passing` are the lanes that pass it, `joining` those from above that join it.
+    `is_current` is True for the head and its ancestors; a rewind abandoned the others. `resumptions` happened between
+    this checkpoint and the next.
     """
 
     checkpoint: Checkpoint
@@ -64,11 +62,11 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Timeline(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of a thread's steps, newest first. `before` is what to ask for to get the next page, None at the end.
+    """A page of a thread's steps, newest first. Pass `before` to get the next page; it is None at the end.
 
-    `open_calls` are those of the step that no checkpoint has closed, and `interrupted` says that who made them is gone;
-    both belong above the head, and only the first page has them. `unmarked` are resumes, the oldest of `resumed`, that
-    no step tells of, as only the newest are kept. `lost` are sentences about what cannot be read.
+    `open_calls` are the calls after the head, which no checkpoint includes yet. `interrupted` is True if their process
+    died. Only the first page has both. `unmarked` counts the oldest of the `resumed` resumes, which no step shows
+    because only the newest are stored. `lost` are messages about unreadable records.
     """
 
     thread: str
@@ -87,7 +85,7 @@ class Timeline(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int = 200, calls: bool = True) -> Timeline:
-    """The steps of a thread below the seq `before`, newest first. NotFound if there is no thread.
+    """Return the steps of a thread below the seq `before`, newest first. Raises NotFound if there is no thread.
 
     Without `calls` the journal is not read.
     """
@@ -125,10 +123,10 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
 
 
 def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:
-    """The row of one checkpoint. NotFound if it is not there any more."""
+    """Return the row of one checkpoint. Raises NotFound if it was deleted."""
     found = timeline(hf, checkpoint.thread, before=checkpoint.seq + 1, limit=1)
     if not found.steps or found.steps[0].checkpoint.id != checkpoint.id:
-        # Deleted meanwhile: the thread says so.
+        # Deleted meanwhile: load raises NotFound.
         hf.thread(checkpoint.thread).load(checkpoint)
     return found.steps[0]
 
@@ -136,7 +134,7 @@ def step_of(hf: Holdfast, checkpoint: Checkpoint) -> Step:
 def _rows(
     store: Store, thread: ThreadRow, before: int | None, limit: int
 ) -> tuple[list[CheckpointRow], dict[str, None], bool]:
-    """A page of checkpoints, what could not be read, in sentences, and whether it is the last."""
+    """Return a page of checkpoints, messages about unreadable ones, and whether it is the last page."""
     rows: list[CheckpointRow] = []
     lost: dict[str, None] = {}
     for row in listed(store, thread, before=before, page=min(limit + 1, _PAGE)):
@@ -193,7 +191,10 @@ def _run(store: Store, thread: ThreadRow, lost: dict[str, None]) -> RunRow | Non
 def _calls(
     store: Store, thread: ThreadRow, lanes: Lanes, rows: list[CheckpointRow], lost: dict[str, None]
 ) -> dict[int, list[Call]]:
-    """The calls of a page, by the seq of the checkpoint that closed them, or was the last of a branch that was left."""
+    """Return the calls of a page by the seq of the checkpoint that ended their step.
+
+    Calls of a step that was open when its branch was abandoned belong to the last checkpoint of the branch.
+    """
     if not rows:
         return {}
     number = thread.position.thread
@@ -208,14 +209,14 @@ def _calls(
         while at < len(ordered) - 1 and (branch_of(ordered[at]), ordered[at].step) < place:
             following = ordered[at + 1]
             if branch_of(following) > entry.branch:
-                break  # its step was left open when the branch was
+                break  # its step was open when the branch was abandoned
             at += 1
         found.setdefault(ordered[at].seq, []).append(call_of(entry))
     return found
 
 
 def _before(store: Store, number: int, row: CheckpointRow) -> tuple[int, int]:
-    """The place up to which calls belong to what came before a checkpoint."""
+    """Return the (branch, step) up to which calls belong to earlier checkpoints."""
     if row.seq > 1:
         older = _readable(store, number, row.seq - 1)
         if older is not None and branch_of(older) == branch_of(row):
@@ -224,7 +225,7 @@ def _before(store: Store, number: int, row: CheckpointRow) -> tuple[int, int]:
 
 
 def _last_step(thread: ThreadRow, lanes: Lanes, row: CheckpointRow) -> int:
-    """Up to which step calls belong to a checkpoint: to its own, or to all, where a branch was left after it."""
+    """Return the last step whose calls belong to a checkpoint: its own, or all after it if its branch was abandoned."""
     extent = lanes.extent(branch_of(row))
     is_last = extent is not None and extent[1] == row.seq
     if is_last and branch_of(row) != branch_of(thread.position):
@@ -254,10 +255,10 @@ def _resumptions(
 
 
 def _answered(store: Store, number: int, claim: Claim, head: CheckpointRow, lanes: Lanes) -> int:
-    """How many calls a claim was answered from the journal, as far as what it wrote itself shows.
+    """Count the calls that were replayed for a claim, as far as later entries show.
 
-    A program makes its calls in order: what stands before something that this claim, or a later one, recorded was
-    answered to it, and all of a step that was closed.
+    A program makes its calls in order. So calls before an entry that this or a later claim recorded were replayed, and
+    so were all older calls of a step that was completed.
     """
     extent = lanes.extent(claim.branch)
     closing = None if extent is None else max(claim.head + 1, extent[0])
@@ -284,7 +285,7 @@ def _was_known(entry: EffectRow) -> bool:
 
 
 def _kin(store: Store, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
-    """What a thread was forked from, as a reference, and the names of its forks by the seq that each was forked at."""
+    """Return the origin of a fork as a reference, and the names of the thread's forks by the seq they start at."""
     number = thread.position.thread
     first = _readable(store, number, 1)
     origin = None if first is None or first.parent is None or not first.parent[0] else first.parent
@@ -308,7 +309,7 @@ def _origin(store: Store, origin: tuple[int, int], names: dict[int, str]) -> str
 
 
 def _names(store: Store, numbers: Iterable[int]) -> dict[int, str]:
-    """The names of threads by number; those that are gone, or whose record cannot be read, have none."""
+    """Return the names of threads by number, without deleted and unreadable threads."""
     names: dict[int, str] = {}
     for number in numbers:
         with suppress(Damaged):

@@ -1,4 +1,4 @@
-"""A state as a tree that is unfolded where somebody looks: names, kinds, sizes, and short texts of what is inside."""
+"""A state as a tree of nodes, read level by level."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import InvalidArgument
 from holdfast.types import Lost
 
-_SHOWN: Final = 200  # characters of a text
+_SHOWN: Final = 200  # characters of a node's text
 _KINDS: Final[dict[type[Any], str]] = {
     dict: "dict",
     list: "list",
@@ -35,10 +35,10 @@ _HOLDING: Final = ("dict", "list", "tuple", "set", "frozenset")
 
 
 class Node(msgspec.Struct, frozen=True, kw_only=True):
-    """One value in its place. `at` leads to it from the root: at each level the how-manieth it is, from 0.
+    """One value in the tree. `at` is the path from the root, as indexes from 0.
 
-    `key` is how it is named there, `text` a short text of it where it holds no others, `count` how many it holds or how
-    many characters or bytes it has.
+    `key` is its key or index, `text` a short text if it is not a container, `count` the number of its items, characters
+    or bytes.
     """
 
     at: tuple[int, ...]
@@ -50,7 +50,7 @@ class Node(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Nodes(msgspec.Struct, frozen=True, kw_only=True):
-    """A page of what a value holds, and how many there are in all."""
+    """A page of the items of a value, and their total number."""
 
     at: tuple[int, ...]
     start: int
@@ -59,7 +59,7 @@ class Nodes(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def node_of(value: Any, key: str = "$", at: tuple[int, ...] = ()) -> Node:
-    """A value as it is shown before it is unfolded."""
+    """Return the node of a value, without its items."""
     kind = _KINDS.get(type(value), type(value).__name__)
     if kind in _HOLDING:
         return Node(at=at, key=key, kind=kind, text="", count=len(value), is_cut=False)
@@ -68,7 +68,7 @@ def node_of(value: Any, key: str = "$", at: tuple[int, ...] = ()) -> Node:
 
 
 def nodes_in(value: Any, at: Sequence[int] = (), *, start: int = 0, limit: int = 200) -> Nodes:
-    """What the value at a place holds. InvalidArgument if there is no such place."""
+    """Return the items of the value at a path. Raises InvalidArgument if there is no such path."""
     inside = value_at(value, at)
     kind = _KINDS.get(type(inside))
     if kind not in _HOLDING:
@@ -79,11 +79,11 @@ def nodes_in(value: Any, at: Sequence[int] = (), *, start: int = 0, limit: int =
 
 
 def value_at(value: Any, at: Sequence[int]) -> Any:
-    """The value at a place. InvalidArgument if there is none."""
+    """Return the value at a path. Raises InvalidArgument if there is none."""
     for number in at:
         found = next(islice(_items(value), number, None), None) if number >= 0 and _holds(value) else None
         if found is None:
-            raise InvalidArgument("there is nothing at this place of the state")
+            raise InvalidArgument("the state has no value at this path")
         value = found[1]
     return value
 
@@ -101,7 +101,7 @@ def _items(value: Any) -> Iterable[tuple[str, Any]]:
 
 
 def shown(value: Any) -> str:
-    """A value as Python writes it, as far as that can be done: an int of too many digits is written as hexadecimal."""
+    """Return the repr of a value; for an integer with too many digits, its hexadecimal form."""
     try:
         return repr(value)
     except ValueError:  # more digits than Python converts

@@ -1,6 +1,6 @@
-"""A store as far as it can be read: what is damaged of runs and journals is passed over, and told in sentences.
+"""A view of a store that skips damaged runs and journal entries, and collects messages about them.
 
-For those who look. Who goes on with a run has to hear of damage, and does.
+For read-only views. A resume must not use it, because it has to fail on damage.
 """
 
 from __future__ import annotations
@@ -16,16 +16,16 @@ from holdfast.stores.running import EffectRow, RunRow
 from holdfast.stores.walking import name_of
 
 Lost = dict[str, None]
-"""Sentences about what cannot be read, each once, in order."""
+"""Messages about unreadable records, each once, in order."""
 
 
 def whole(store: Store, lost: Lost) -> Store:
-    """The store without what is damaged; `lost` is given a sentence about each that was asked for."""
+    """Return a view of the store without damaged records. A message about each skipped one is added to `lost`."""
     return cast("Store", _Whole(store, lost))
 
 
 class _Whole:
-    """Answers what can be answered; verbs that are not here are the store's own."""
+    """The view. Methods that are not defined here are the store's own."""
 
     def __init__(self, store: Store, lost: Lost) -> None:
         self._store = store
@@ -77,7 +77,7 @@ class _Whole:
         return found[:limit]
 
     def _each_run(self) -> list[tuple[str, RunRow]]:
-        """All runs that can be read, oldest first: a damaged one ends a page, and nobody knows what comes after it."""
+        """Return all readable runs, oldest first, one by one: a damaged run makes a whole page unreadable."""
         found: list[tuple[str, RunRow]] = []
         for number in self._store.thread_numbers():
             with suppress(Damaged):

@@ -1,4 +1,4 @@
-"""How long a checkpoint took to be durable, as the handle that wrote it measured it."""
+"""The time a checkpoint took to become durable."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from holdfast.types import Checkpoint
 
 
 def seconds_to_write(hf: Holdfast, checkpoint: Checkpoint) -> float | None:
-    """From the call of `save` to its acknowledgement. None if nobody told, as of the newest checkpoint of a thread.
+    """Return the time from the call of `save` to its return. None if it was not recorded.
 
-    A checkpoint is written before that is known: the next one tells it, if the same handle wrote both, one after the
-    other.
+    The time is known only after the write, so the next checkpoint records it, if the same handle wrote both in a row.
+    The newest checkpoint therefore has none.
     """
     thread = existing(hf, checkpoint.thread).position.thread
     try:

@@ -1,4 +1,4 @@
-"""Ready-made states: messages, tool calls, a conversation that fits its model. Use, extend or ignore them."""
+"""Optional state types: messages, tool calls, and a conversation with a token budget."""
 
 from holdfast.states.calls import CallStatus as CallStatus
 from holdfast.states.calls import ToolCall as ToolCall

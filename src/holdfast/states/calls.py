@@ -1,4 +1,4 @@
-"""A tool call and how it went: asked for, begun, done, failed, or nobody knows."""
+"""A tool call and its status: pending, running, done, failed or unknown."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ _NEXT: Final[dict[CallStatus, tuple[CallStatus, ...]]] = {
 
 
 class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
-    """What a tool is to be called with, and what became of it.
+    """A tool call: its arguments, its status, and its result or error.
 
-    In a message it is as the model asked for it. In `Work.tool_calls` it says how it went: a call never changes, each
-    of `begun`, `done`, `failed` and `in_doubt` gives another. InvalidArgument for what cannot come next: a call that is
-    done or failed stays so.
+    In a message it is the call that the model requested. In `Work.tool_calls` it also records the outcome.
+    A call is immutable: `begun`, `done`, `failed` and `in_doubt` each return a new one. They raise InvalidArgument
+    for a transition that is not allowed: a call that is done or failed keeps that status.
 
     >>> call = ToolCall("search", {"query": "tides"}, id="call_1")
     >>> call.status, call.success
@@ -44,31 +44,31 @@ class ToolCall(msgspec.Struct, frozen=True, omit_defaults=True):
 
     @property
     def success(self) -> bool | None:
-        """True if it is done, False if it failed, None as long as that is open."""
+        """True if the call is done, False if it failed, None while the outcome is open."""
         return {"done": True, "failed": False}.get(self.status)
 
     @property
     def is_open(self) -> bool:
-        """Whether it may still have to be made: asked for or begun, and nobody has said how it ended."""
+        """Whether the outcome is not recorded yet: the call is pending, running or unknown."""
         return self.status in ("pending", "running", "unknown")
 
     def begun(self) -> ToolCall:
-        """The call, now running."""
+        """Return the call with status running."""
         return self._to("running")
 
     def done(self, result: Any) -> ToolCall:
-        """The call with its result."""
+        """Return the call with status done and its result."""
         return replace(self._to("done"), result=result)
 
     def failed(self, error: str) -> ToolCall:
-        """The call with what went wrong."""
+        """Return the call with status failed and its error."""
         return replace(self._to("failed"), error=error)
 
     def in_doubt(self) -> ToolCall:
-        """The call of which nobody knows whether it happened."""
+        """Return the call with status unknown: it may or may not have happened."""
         return self._to("unknown")
 
     def _to(self, status: CallStatus) -> ToolCall:
         if status not in _NEXT[self.status]:
-            raise InvalidArgument(f"a tool call that is {self.status} cannot become {status}")
+            raise InvalidArgument(f"a tool call with status {self.status} cannot become {status}")
         return replace(self, status=status)

@@ -1,4 +1,4 @@
-"""Ways to make a conversation shorter, as values. What a way leaves alone keeps its id, its time and its place."""
+"""Strategies that make a conversation shorter. Messages that a strategy does not change keep id, time and position."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ Count = Callable[[Message], int]
 
 
 class Compacted(msgspec.Struct, frozen=True, kw_only=True):
-    """What a compaction did: messages that went, were made shorter, were put in; tokens before and after."""
+    """The result of a compaction: messages removed, shortened and added; tokens before and after."""
 
     removed: int
     shortened: int
@@ -29,15 +29,15 @@ class Compacted(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Way(msgspec.Struct, frozen=True):
-    """Base of all ways. One of your own overrides `shorten`."""
+    """Base class of compaction strategies. Subclass it and override `shorten`."""
 
     def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
-        """The messages that are left. `limit` is how many tokens they should be, `count` says how many one is."""
+        """Return the shortened messages. `limit` is the token count to reach; `count` gives the tokens of a message."""
         raise NotImplementedError(f"{type(self).__name__} must override shorten()")
 
 
 class SlidingWindow(Way, frozen=True):
-    """The oldest turns go until the rest fits. System messages and the newest turn stay."""
+    """Remove the oldest turns until the rest fits. System messages and the newest turn stay."""
 
     def shorten(self, messages: Sequence[Message], limit: int, count: Count) -> list[Message]:
         left = sum(map(count, messages))
@@ -53,9 +53,9 @@ class SlidingWindow(Way, frozen=True):
 
 
 class SnipResults(Way, frozen=True, kw_only=True):
-    """What tools gave becomes a line that names the tool and how it went, but for the newest `keep` messages.
+    """Replace each tool result by a short line with the tool's name and outcome, except in the newest `keep` messages.
 
-    The calls stay, and so does which result answers which. `data["snipped"]` says how many characters went.
+    The calls stay, and each result still refers to its call. `data["snipped"]` is the number of characters removed.
     """
 
     keep: int = 10
@@ -70,11 +70,11 @@ class SnipResults(Way, frozen=True, kw_only=True):
 
 
 class Summarise(Way, frozen=True):
-    """What is older than the newest `keep` messages becomes one message with `summary`, in its place.
+    """Replace all messages older than the newest `keep` by one message with `summary`.
 
-    `summary` may be a function of the messages that would go: it is called only if there are any. Without a summary,
-    or if there is none to be had, nothing is done. System messages stay, but for an earlier summary, which is one of
-    those that go. A turn is not cut: then more than `keep` stay. It is a message of the class that those are of.
+    `summary` may be a function of the messages to be replaced; it is called only if there are any. If the summary is
+    empty or None, nothing is changed. System messages stay, except an earlier summary, which is replaced too. A turn
+    is never split, so more than `keep` messages may stay. The new message has the class of those it replaces.
     """
 
     summary: str | Callable[[list[Message]], str | None] | None
@@ -90,7 +90,7 @@ class Summarise(Way, frozen=True):
         if not text:
             return list(messages)
         stay = [each for each in messages[:end] if each.role == "system" and _SUMMARY not in each.data]
-        told = type(old[-1]).system(f"[summary of what was said before] {text}", data={_SUMMARY: len(old)})
+        told = type(old[-1]).system(f"[summary of earlier messages] {text}", data={_SUMMARY: len(old)})
         return [*stay, told, *messages[end:]]
 
     def _end(self, messages: Sequence[Message]) -> int:
@@ -105,7 +105,7 @@ class Summarise(Way, frozen=True):
 
 
 class Breaker(msgspec.Struct):
-    """Counts attempts that failed one after the other, to know when to stop trying. It can be part of a state.
+    """A circuit breaker: counts consecutive failures, to decide when to stop retrying. It can be part of a state.
 
     >>> breaker = Breaker()
     >>> breaker.failed(); breaker.failed(); breaker.is_open
@@ -125,18 +125,18 @@ class Breaker(msgspec.Struct):
         return self.in_a_row >= self.limit
 
     def succeeded(self) -> None:
-        """Count an attempt that went well: the row of failures is over."""
+        """Count a success; it ends the row of failures."""
         self.successes += 1
         self.in_a_row = 0
 
     def failed(self) -> None:
-        """Count an attempt that did not."""
+        """Count a failure."""
         self.failures += 1
         self.in_a_row += 1
 
 
 def difference(before: Sequence[Message], after: Sequence[Message]) -> dict[str, int]:
-    """How many messages went, were changed, were put in: told by their ids."""
+    """Count the messages removed, shortened and added, matched by their ids."""
     was = {each.id: each for each in before}
     now = {each.id: each for each in after}
     return {
@@ -161,4 +161,4 @@ def _snipped(message: Message, names: dict[str, str], count: Count) -> Message:
 
 def _check_keep(keep: Any) -> None:
     if type(keep) is not int or keep < 0:
-        raise InvalidArgument("keep must be a whole number of messages, 0 or more")
+        raise InvalidArgument("keep must be a whole number, 0 or more")

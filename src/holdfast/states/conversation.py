@@ -1,4 +1,4 @@
-"""A conversation with a system prompt and a budget of tokens, which knows what of it to send to the model."""
+"""A conversation with a system prompt and a token budget; it selects the messages to send to the model."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from holdfast.states.messages import Message, estimated_tokens
 from holdfast.states.prompt import Prompt
 from holdfast.states.turns import first_unfit, sendable, turns_of, unanswered
 
-_FULL: Final = 0.8  # of the budget: time to make it shorter
-_COMPACT: Final = 0.6  # of the budget: short enough
+_FULL: Final = 0.8  # share of the budget above which compaction is due
+_COMPACT: Final = 0.6  # share of the budget that compaction aims for
 
 
 class Conversation(msgspec.Struct, kw_only=True):
-    """Messages, in order, and how many tokens of them may be sent at once. Say `type=Conversation` to the thread.
+    """Messages in order, and the number of tokens that may be sent at once. Pass `type=Conversation` to the thread.
 
-    A subclass may add fields, override `tokens_of` to count as the model's provider does, or check itself in
-    `__post_init__`: what raises there is neither saved nor loaded.
+    A subclass may add fields, override `tokens_of` to count as the model's provider does, or validate itself in
+    `__post_init__`: a conversation for which it raises is neither saved nor loaded.
 
     >>> talk = Conversation(budget=1000, prompt="You are a librarian.")
     >>> talk.push(Message.user("Have you anything on tides?"))
@@ -39,28 +39,29 @@ class Conversation(msgspec.Struct, kw_only=True):
 
     def __post_init__(self) -> None:
         if type(self.budget) is not int or self.budget < 1:
-            raise InvalidArgument("budget must be a whole number of tokens, at least 1")
+            raise InvalidArgument("budget must be a whole number of tokens, 1 or more")
 
     def push(self, *messages: Message) -> None:
         """Add messages at the end."""
         self.messages += messages
 
-    # -- what fits --------------------------------------------------------------------------------------------------
+    # -- tokens and the window --------------------------------------------------------------------------------------
 
     def tokens_of(self, message: Message) -> int:
-        """How many tokens a message is. By default an estimate; override it to count exactly."""
+        """The number of tokens of a message. By default an estimate; override it to count exactly."""
         return estimated_tokens(message)
 
     def tokens(self) -> int:
-        """How many tokens all of it is, with the prompt."""
+        """The number of tokens of all messages and the prompt."""
         return sum(map(self.tokens_of, [*self._prompt(), *self.messages]))
 
     def window(self) -> list[Message]:
-        """What to send: the prompt and system messages first, then the newest turns that fit, in their order.
+        """Return the messages to send: the prompt and system messages, then the newest turns that fit, in order.
 
-        A tool call and its answers are in it together or not at all. Calls that were not all answered before the user
-        or the assistant went on, and answers to no call, are left out; the last turn is in it, also while it is open.
-        TooLarge if that and the system messages alone are over the budget.
+        A message with tool calls and the results of these calls are both included or both left out. Left out are
+        results without a call, and calls that did not all get a result before the next message of the user or the
+        assistant. The last turn is always included, even if results are still missing. TooLarge if the last turn
+        and the system messages alone exceed the budget.
         """
         first = self._prompt() + [each for each in self.messages if each.role == "system"]
         turns = self._turns()
@@ -76,32 +77,33 @@ class Conversation(msgspec.Struct, kw_only=True):
         return first + [each for turn in turns[max(start, 0) :] for each in turn]
 
     def _turns(self) -> list[list[Message]]:
-        """What can be sent, in pieces that belong together, without system messages."""
+        """The turns that can be sent, without system messages."""
         turns = (sendable(self.messages, turn) for turn in turns_of(self.messages))
         spoken = ([each for each in turn if each.role != "system"] for turn in turns)
         return [turn for turn in spoken if turn]
 
     def _prompt(self) -> list[Message]:
         content = self.prompt.parts if isinstance(self.prompt, Prompt) else self.prompt
-        # The same each time, with an id and without a time: it is the same prompt.
+        # A fixed id and no time, so that the prompt is the same message on every call.
         return [Message.system(content, id=f"prompt of {self.id}", at=None)] if content else []
 
-    # -- making it shorter ------------------------------------------------------------------------------------------
+    # -- compaction -------------------------------------------------------------------------------------------------
 
     def needs_compaction(self) -> bool:
-        """Whether it is over 80 % of the budget."""
+        """Whether the conversation uses more than 80 % of the budget."""
         return self.tokens() > self.budget * _FULL
 
     def compact(self, *ways: Way, to: float = _COMPACT) -> Compacted:
-        """Make it shorter, in place: the first way always, each further one if it is over `to` of the budget still.
+        """Make the conversation shorter, in place.
 
-        Without a way, old tool results are snipped. Messages that stay as they are keep their ids.
-        InvalidArgument, with nothing changed, for what is no way, or no share.
+        The first strategy in `ways` is always applied, each further one only while the conversation uses more than
+        the share `to` of the budget. The default strategy is `SnipResults()`. Messages that are not changed keep
+        their ids. InvalidArgument for an invalid strategy or share; nothing is changed then.
         """
         if type(to) not in (int, float) or not 0 <= to < math.inf:
             raise InvalidArgument(f"to must be a share of the budget, 0 or more; {_COMPACT} by default")
         if not all(isinstance(way, Way) for way in ways):
-            raise InvalidArgument("a way to make it shorter is a value such as SlidingWindow(), of a class of Way")
+            raise InvalidArgument("compact() takes instances of Way, such as SlidingWindow(); nothing was changed")
         before, tokens_before = self.messages, self.tokens()
         limit = int(self.budget * to)
         taken = sum(map(self.tokens_of, self._prompt()))
@@ -111,47 +113,49 @@ class Conversation(msgspec.Struct, kw_only=True):
         changes = difference(before, self.messages)
         return Compacted(**changes, tokens_before=tokens_before, tokens_after=self.tokens())
 
-    # -- what was said ----------------------------------------------------------------------------------------------
+    # -- answers ----------------------------------------------------------------------------------------------------
 
     def last_answer(self) -> str | None:
-        """What the assistant said last, or None."""
+        """The text of the assistant's last message, or None."""
         return next((each.text for each in reversed(self.messages) if each.role == "assistant"), None)
 
     def answers(self) -> int:
-        """How many messages are the assistant's."""
+        """The number of the assistant's messages."""
         return sum(each.role == "assistant" for each in self.messages)
 
     def repeats(self, *, last: int = 10, shortest: int = 20, alike: Callable[[str, str], bool] | None = None) -> int:
-        """How often the newest answer was given among the `last` ones; 0 if it is shorter than `shortest`.
+        """Count how often the newest answer occurs among the newest `last`; 0 if it is shorter than `shortest`.
 
-        White space and case make no difference. `alike` may say that two answers, without them, are the same.
-        InvalidArgument if `last` is no number of answers.
-        `holdfast.LoopGuard` halts a run that repeats itself; this is for telling the model before it comes to that.
+        Whitespace and case are ignored. `alike` compares two answers after both were removed.
+        InvalidArgument if `last` is not a whole number, 1 or more.
+        `holdfast.LoopGuard` halts a run that repeats itself; use this to warn the model before that.
         """
         if type(last) is not int or last < 1:
-            raise InvalidArgument("last must be a whole number of answers, 1 or more")
+            raise InvalidArgument("last must be a whole number, 1 or more")
         said = [each.text for each in self.messages if each.role == "assistant" and len(each.text) >= shortest]
         if not said or len(self.last_answer() or "") < shortest:
             return 0
         plain = ["".join(each.split()).casefold() for each in said[-last:]]
         return sum(each == plain[-1] or (alike is not None and alike(each, plain[-1])) for each in plain)
 
-    # -- whether it can go on ---------------------------------------------------------------------------------------
+    # -- missing results --------------------------------------------------------------------------------------------
 
     def unanswered(self) -> list[ToolCall]:
-        """The tool calls that have no answer where one belongs."""
+        """The tool calls without a result in their own turn."""
         return unanswered(self.messages)
 
     def is_resumable(self) -> bool:
-        """Whether a provider would take it as it is: each call is answered, each answer has its call."""
+        """Whether a provider accepts the conversation as it is: each call has a result and each result its call."""
         return first_unfit(self.messages) is None
 
     def require_resumable(self) -> None:
-        """InvalidArgument if a provider would not take it as it is.
+        """Raise InvalidArgument if a provider would not accept the conversation as it is.
 
-        A subclass that calls it in `__post_init__` cannot be saved then.
+        A subclass that calls it in `__post_init__` can be saved only while the conversation is resumable.
         """
         at = first_unfit(self.messages)
         if at is not None:
-            what = "answers no tool call" if self.messages[at].role == "tool" else "asks for tools that did not answer"
-            raise InvalidArgument(f"message {at} {what}; no provider goes on from there")
+            what = (
+                "is a tool result without a call" if self.messages[at].role == "tool" else "has calls without results"
+            )
+            raise InvalidArgument(f"message {at} {what}; providers reject the conversation")

@@ -1,4 +1,4 @@
-"""A conversation that goes on with another provider, which knows neither the first one's ids nor its thoughts."""
+"""Convert a conversation so that another provider can continue it: tool call ids and reasoning."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _THOUGHT: Final = re.compile(r"<thinking>(.*?)</thinking>", re.DOTALL)
 def hand_over(
     conversation: C, *, reasoning: Reasoning = "keep", new_ids: bool = True, placeholder: str = "(continued)"
 ) -> C:
-    """A new conversation with the same messages, as another provider takes them; the old one stays as it is.
+    """Return a copy of a conversation that another provider accepts. The original is not changed.
 
-    `reasoning`: "inline" puts what the assistant thought ahead of what it said, in `<thinking>` tags, "extract" takes
-    all such thoughts out of there again, behind those that are told apart already, "drop" leaves away what is told
-    apart. With `new_ids` tool calls get ids that no provider gave, the same for a call and its answer. A message of the
-    assistant that says nothing and asks for nothing says `placeholder`.
+    `reasoning` says what happens to the field of that name: "keep" keeps it; "inline" moves it to the start of the
+    content, in `<thinking>` tags; "extract" moves such tags from the content to the end of the field; "drop" removes
+    the field. With `new_ids` tool calls get new, neutral ids, and their results refer to these. An assistant message
+    with neither text nor tool calls gets the text `placeholder`.
     """
     names = _new_ids(conversation) if new_ids else {}
     handed = deepcopy(conversation)
@@ -39,7 +39,7 @@ def hand_over(
 
 
 def _new_ids(conversation: Conversation) -> dict[str, str]:
-    """The new id of each call. An answer to no call keeps what it names, so no call may come to be named so."""
+    """The new id of each call. A result without a call keeps its id, so no call may get that id."""
     calls = [call for message in conversation.messages for call in message.tool_calls]
     calls += conversation.tool_calls if isinstance(conversation, Work) else []
     old = dict.fromkeys(call.id for call in calls)

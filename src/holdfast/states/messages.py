@@ -1,4 +1,4 @@
-"""Messages, in the words that most providers share. Stored they are plain data, which the command line can show."""
+"""Messages in a form that most providers share. They are stored as plain data."""
 
 from __future__ import annotations
 
@@ -14,24 +14,24 @@ from holdfast.states.calls import ToolCall
 Role = Literal["system", "user", "assistant", "tool"]
 
 _PER_TOKEN: Final = 4  # characters
-_PER_FILE: Final = 1000  # tokens; providers count images by size, which a URL does not tell
+_PER_FILE: Final = 1000  # tokens; providers count images by size, which a URL does not contain
 
 
 class Text(msgspec.Struct, frozen=True, tag_field="type", tag="text"):
-    """A text, where a message is made of parts."""
+    """A text part of a message."""
 
     text: str
 
 
 class Image(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="image"):
-    """An image by its URL, `data:` or `https:`. `detail` is what the provider takes: "low", "high", "auto"."""
+    """An image given by its URL, `data:` or `https:`. `detail` is a value of the provider: "low", "high", "auto"."""
 
     url: str
     detail: str | None = None
 
 
 class File(msgspec.Struct, frozen=True, omit_defaults=True, tag_field="type", tag="file"):
-    """Bytes of a kind, an image or a document. Large ones are stored once, however often they are saved."""
+    """An image or a document as bytes. A large one is stored once, however often it is saved."""
 
     data: bytes
     media_type: str
@@ -42,9 +42,10 @@ Part: TypeAlias = Text | Image | File
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
-    """One message of a conversation. It never changes; `msgspec.structs.replace` gives another.
+    """One message of a conversation. It is immutable; use `msgspec.structs.replace` to make a changed copy.
 
-    A message of the assistant may ask for `tool_calls`; one of a tool answers the call `tool_call_id`. `data` is yours.
+    An assistant message may have `tool_calls`; a tool message is the result of the call `tool_call_id`. `data` is for
+    the application.
 
     >>> Message.user("Hello").text
     'Hello'
@@ -67,7 +68,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def user(cls, content: str | list[Part], *, images: Iterable[Image] = (), **fields: Any) -> Self:
-        """What the user says, with images behind it."""
+        """Make a user message; images follow the content."""
         shown = list(images)
         if shown:
             said: list[Part] = [Text(content)] if isinstance(content, str) else list(content)
@@ -80,7 +81,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @classmethod
     def tool(cls, call: ToolCall | str, content: str | list[Part], *, is_error: bool = False, **fields: Any) -> Self:
-        """What a tool gave for a call, or for the call with that id."""
+        """Make the message with the result of a call, given as the call or its id."""
         if isinstance(call, ToolCall):
             fields = {"tool_name": call.name, **fields}
         given = call.id if isinstance(call, ToolCall) else call
@@ -88,7 +89,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
     @property
     def text(self) -> str:
-        """What is said in words, without images and files."""
+        """The text of the message, without images and files."""
         if isinstance(self.content, str):
             return self.content
         return "".join(part.text for part in self.content if isinstance(part, Text))
@@ -99,7 +100,7 @@ class Message(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 def estimated_tokens(message: Message) -> int:
-    """About how many tokens a message is: 4 characters to one, 1,000 for an image or a file, and 1 for the message.
+    """Estimate the tokens of a message: 1 per 4 characters, 1,000 per image or file, and 1 for the message.
 
     >>> estimated_tokens(Message.user("Hello world!"))
     4

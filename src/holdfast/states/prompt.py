@@ -1,4 +1,4 @@
-"""A system prompt in two parts: what stays, which a provider may cache, and what changes from call to call."""
+"""A system prompt in two parts: a static part, which a provider may cache, and one that changes from call to call."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class Prompt(msgspec.Struct, frozen=True):
 
     @classmethod
     def split(cls, text: str, boundary: str = BOUNDARY) -> Prompt:
-        """A text with a boundary in it. Without one, all of it may change."""
+        """Split a text at `boundary`. Without a boundary all of it is dynamic."""
         static, found, dynamic = text.partition(boundary)
         return cls(static, dynamic) if found else cls("", text)
 
     @property
     def text(self) -> str:
-        """All of it, as the model reads it."""
+        """Both parts as one text."""
         return self.static + self.dynamic
 
     @property
     def parts(self) -> list[Part]:
-        """Both as parts of a message, for providers that are told where what they may cache ends."""
+        """Both parts as message parts, for providers with a cache marker after the static part."""
         return [Text(each) for each in (self.static, self.dynamic) if each]
 
     @property
     def digest(self) -> str:
-        """Of what stays: the same as long as that is."""
+        """The SHA-256 of the static part."""
         return hashlib.sha256(self.static.encode("utf-8", "surrogatepass")).hexdigest()
 
     def with_dynamic(self, dynamic: str) -> Prompt:
-        """The same with another part that changes."""
+        """Return a copy with another dynamic part."""
         return Prompt(self.static, dynamic)

@@ -1,4 +1,4 @@
-"""Where a conversation can be cut: what asks for tools and what answers belong together, or providers refuse both."""
+"""Turns: a message with tool calls and their results, which must be kept together or providers reject both."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ TurnState: TypeAlias = Literal["whole", "open", "broken"]
 
 
 class Turn(msgspec.Struct, frozen=True):
-    """Messages that belong together: those from `start` on, before `stop`.
+    """Messages that belong together: from index `start` up to, not including, `stop`.
 
-    *Open*: the last one, and not all of its calls are answered yet. *Broken*: the user or the assistant spoke before
-    all were answered, so that no provider takes an answer any more; or a result that answers nothing.
+    `state` is "whole" if every call has a result. It is "open" if results are missing and no other message follows.
+    It is "broken" if a message of the user or the assistant follows before all results, so that providers no longer
+    accept them, or if the turn is a result without a call.
     """
 
     start: int
@@ -26,7 +27,7 @@ class Turn(msgspec.Struct, frozen=True):
 
 
 def turns_of(messages: Sequence[Message]) -> Iterator[Turn]:
-    """The turns of a conversation, in order; every message is in one."""
+    """Split messages into turns, in order; every message is in exactly one."""
     start = 0
     while start < len(messages):
         turn = _turn_at(messages, start)
@@ -39,7 +40,7 @@ def _turn_at(messages: Sequence[Message], start: int) -> Turn:
     if not first.tool_calls:
         return Turn(start, start + 1, "broken" if first.role == "tool" else "whole")
     stop, asked = start + 1, {call.id for call in first.tool_calls}
-    # System messages are sent ahead of all others, so that they are in nobody's way.
+    # System messages are sent before all others, so one between a call and its result does no harm.
     while asked and stop < len(messages) and messages[stop].role in ("tool", "system"):
         asked.discard(messages[stop].tool_call_id or "")
         stop += 1
@@ -49,7 +50,7 @@ def _turn_at(messages: Sequence[Message], start: int) -> Turn:
 
 
 def sendable(messages: Sequence[Message], turn: Turn) -> list[Message]:
-    """What of a turn a provider takes: of a broken one only what neither asks nor answers."""
+    """The messages of a turn that a provider accepts: of a broken turn, those without tool calls or results."""
     if turn.state == "broken":
         return [each for each in messages[turn.start : turn.stop] if each.role != "tool" and not each.tool_calls]
     asked = {call.id for call in messages[turn.start].tool_calls}
@@ -64,7 +65,7 @@ def sendable(messages: Sequence[Message], turn: Turn) -> list[Message]:
 
 
 def unanswered(messages: Sequence[Message]) -> list[ToolCall]:
-    """The calls that were asked for and have no answer where it belongs."""
+    """The tool calls without a result in their own turn."""
     missing: list[ToolCall] = []
     for turn in turns_of(messages):
         answers = {each.tool_call_id for each in messages[turn.start : turn.stop] if each.role == "tool"}
@@ -73,7 +74,7 @@ def unanswered(messages: Sequence[Message]) -> list[ToolCall]:
 
 
 def first_unfit(messages: Sequence[Message]) -> int | None:
-    """Where the first message stands that no provider takes as it is; None if all can be sent."""
+    """The index of the first message that providers reject; None if all can be sent."""
     for turn in turns_of(messages):
         if turn.state == "open":
             return turn.start

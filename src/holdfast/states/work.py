@@ -1,4 +1,4 @@
-"""What an agent is at: its conversation, and beside it what it did, found out and spent."""
+"""The state of an agent: its conversation, tool calls, partial results and usage."""
 
 from __future__ import annotations
 
@@ -13,9 +13,10 @@ from holdfast.types import Usage
 
 
 class Work(Conversation, kw_only=True):
-    """A conversation with tool calls and how they went, partial results, usage, and `data` of your own.
+    """A conversation with the status of its tool calls, partial results, usage, and the application's own `data`.
 
-    Whether a call may be made again is for the journal of a run to say; this is for agents that keep their own account.
+    For agents that record their tool calls in the state. In a run, use its journal to decide whether a call may be
+    repeated.
     """
 
     tool_calls: list[ToolCall] = msgspec.field(default_factory=list)
@@ -25,7 +26,7 @@ class Work(Conversation, kw_only=True):
     data: dict[str, Any] = msgspec.field(default_factory=dict)
 
     def record(self, *calls: ToolCall) -> None:
-        """Note how calls stand: new ones at the end, known ones, by their id, in the place they have."""
+        """Record the status of calls: a new call is appended, a known one (by id) is replaced in its position."""
         places = {call.id: place for place, call in enumerate(self.tool_calls)}
         for call in calls:
             if call.id in places:
@@ -35,13 +36,16 @@ class Work(Conversation, kw_only=True):
                 self.tool_calls.append(call)
 
     def pending(self) -> list[ToolCall]:
-        """The calls that are asked for or begun and of which no end is known."""
+        """The calls without a recorded outcome."""
         return [call for call in self.tool_calls if call.is_open]
 
     def spend(self, usage: Usage) -> None:
-        """Add to what was spent. InvalidArgument for a cost in another currency than before."""
+        """Add to the usage. InvalidArgument if the cost is in another currency than before."""
         if self.usage.cost and usage.cost and self.usage.currency != usage.currency:
-            raise InvalidArgument("a sum of two currencies is none; change the cost into the currency of the others")
+            raise InvalidArgument(
+                f"cannot add a cost in {usage.currency} to one in {self.usage.currency}; nothing was added. "
+                "Convert it first"
+            )
         self.usage = Usage(
             input=self.usage.input + usage.input,
             output=self.usage.output + usage.output,

@@ -1,4 +1,4 @@
-"""The page: a store in a browser. `app` is an ASGI application to mount; `holdfast ui` serves it on this machine."""
+"""The web page of a store. `app` is an ASGI application to mount; `holdfast ui` serves it on this machine."""
 
 from __future__ import annotations
 

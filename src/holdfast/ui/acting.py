@@ -1,4 +1,4 @@
-"""Actions as forms: there where the page may write, and only those that would be taken as things stand."""
+"""Forms for the actions of the page. An action that would be refused is not shown."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from holdfast.ui.recording import ACTIONS
 from holdfast.ui.values import to_text
 from holdfast.ui.view import View
 
-_EDIT_MOST: Final = 2_000_000  # characters of a state that a browser edits without trouble
+_EDIT_MOST: Final = 2_000_000  # characters that a browser can edit without trouble
 
 
 def thread_actions(view: View, name: str) -> Html | None:
-    """What can be done with a thread as a whole."""
+    """Return the forms for a whole thread, or None if the page may not write."""
     if not view.site.may_write or name == ACTIONS:
         return None
     keep = tag("input", type="number", name="keep_last", value=50, min=1, max=1_000_000, required=True)
@@ -27,16 +27,16 @@ def thread_actions(view: View, name: str) -> Html | None:
     )
     actions = [("Prune", prune)]
     if offering.can_be_resumed(view, name):
-        actions.append(("Resume", view.form("resume", _button("Queue it for a worker"), thread=name)))
+        actions.append(("Resume", view.form("resume", _button("Queue for a worker"), thread=name)))
     if offering.can_be_cancelled(view, name):
         reason = tag("input", name="reason", required=True, maxlength=500, placeholder="why")
         cancel = view.form("cancel", tag("label", "Reason ", reason), _button("Cancel the run"), thread=name)
         actions.append(("Cancel", cancel))
-    return _folded("Do something with this thread", *actions)
+    return _folded("Actions on this thread", *actions)
 
 
 def step_actions(view: View, step: Step, state: Any, *, is_whole: bool) -> Html | None:
-    """What can be done from a step."""
+    """Return the forms for one step, or None if the page may not write."""
     checkpoint = step.checkpoint
     if not view.site.may_write or checkpoint.thread == ACTIONS:
         return None
@@ -53,45 +53,45 @@ def step_actions(view: View, step: Step, state: Any, *, is_whole: bool) -> Html 
     )
     actions: list[tuple[str, Html]] = [("Fork here", fork)]
     if not step.is_head:
-        actions.append(("Rewind", view.form("rewind", _button("Make this the head"), **at)))
+        actions.append(("Rewind", view.form("rewind", _button("Rewind to this step"), **at)))
     if offering.can_be_labelled(view, checkpoint):
-        actions.append(("Label", view.form("label", _label(view, checkpoint), _button("Label it"), **at)))
-    return _folded("Do something from this step", *actions, is_open=bool(view.asked("edit")))
+        actions.append(("Label", view.form("label", _label(view, checkpoint), _button("Set label"), **at)))
+    return _folded("Actions on this step", *actions, is_open=bool(view.asked("edit")))
 
 
 def _label(view: View, checkpoint: Checkpoint) -> Html:
     known = checkpoint.label or ""
-    # One that is redacted here must not become the label when somebody sends the form as it is.
+    # A redacted label must not be submitted as the new label.
     is_clear = view.redacted(known) == known
     box = tag("input", name="label", maxlength=200, value=line(known) if is_clear else "", placeholder="a label")
     return tag("label", "Label ", box)
 
 
 def _edit(view: View, step: Step) -> Html:
-    """Asks for the state once somebody wants to edit it: every view of the step would carry it otherwise."""
+    """Return a link that loads the state into the form. It is not loaded earlier, as it may be large."""
     checkpoint = step.checkpoint
     href = view.url("/step", thread=checkpoint.thread, id=checkpoint.id, view=view.asked("view"), edit=1)
-    return tag("div", tag("a", "Edit its state first", href=href, data_fetch="edit"), class_="edit")
+    return tag("div", tag("a", "Edit the state first", href=href, data_fetch="edit"), class_="edit")
 
 
 def edited(state: Any, *, is_whole: bool) -> Html:
-    """The state as text to edit. One that is not whole, because it was redacted or lost, cannot be."""
+    """Return the state as text to edit, or why it cannot be edited: it is redacted, damaged or too large."""
     if not is_whole:
-        said = "Parts of this state are redacted here, or lost: it can be forked as it is and not edited."
+        said = "Parts of this state are redacted or lost, so it cannot be edited here. You can fork it unchanged."
         return tag("p", said, class_="dim")
     try:
         written = to_text(state)
     except HoldfastError:
-        return tag("p", "This state cannot be written as JSON; it can be forked as it is.", class_="dim")
+        return tag("p", "This state cannot be written as JSON. You can fork it unchanged.", class_="dim")
     if len(written) > _EDIT_MOST:
-        return tag("p", "This state is too large to be edited here; it can be forked as it is.", class_="dim")
+        return tag("p", "This state is too large to edit here. You can fork it unchanged.", class_="dim")
     area = tag("textarea", "\n" + written, name="state", rows=12, spellcheck="false", aria_label="The state, as JSON")
-    box = tag("label", tag("input", type="checkbox", name="edited", value="1"), " begin with this state instead:")
+    box = tag("label", tag("input", type="checkbox", name="edited", value="1"), " start from this edited state:")
     return joined(box, area)
 
 
 def decision(view: View, thread: str, planned: Planned) -> Html | None:
-    """The form by which somebody answers a question, or says what became of a call."""
+    """Return the form to answer a question or settle a call in doubt, or None if nothing is to decide."""
     if not view.site.may_write or planned.command is None:
         return None
     if planned.does == "wait":
@@ -100,7 +100,7 @@ def decision(view: View, thread: str, planned: Planned) -> Html | None:
 
 
 def answering(view: View, thread: str, name: str) -> Html:
-    """The form that answers a question of a run."""
+    """Return the form to answer a question of a run."""
     value = tag(
         "textarea",
         name="value",
@@ -113,17 +113,17 @@ def answering(view: View, thread: str, name: str) -> Html:
 
 
 def settling(view: View, thread: str, effect: int) -> Html:
-    """The form that says what became of a call in doubt."""
+    """Return the form to settle a call in doubt."""
     options = (
-        ("happened", "it happened, with this result:"),
-        ("not_done", "it did not happen"),
-        ("give_up", "nobody will find out"),
+        ("happened", "It happened and returned this:"),
+        ("not_done", "It did not happen. Make the call on resume."),
+        ("give_up", "It cannot be found out. Report that to the model."),
     )
     chosen = [
         tag("label", tag("input", type="radio", name="outcome", value=each, required=True), f" {said}")
         for each, said in options
     ]
-    result = tag("textarea", "null", name="value", rows=2, aria_label="Its result, as JSON")
+    result = tag("textarea", "null", name="value", rows=2, aria_label="The result, as JSON")
     return view.form("settle", chosen[0], result, chosen[1:], _button("Settle"), thread=thread, effect=effect)
 
 

@@ -1,4 +1,4 @@
-"""The page as an ASGI application: its routes, and what is answered to what cannot be."""
+"""The web page as an ASGI application: routes and error pages."""
 
 from __future__ import annotations
 
@@ -46,17 +46,17 @@ def app(
     hosts: frozenset[str] | None = None,
     secret: bytes | None = None,
 ) -> ASGIApp:
-    """The page of a store, to be mounted into a service of your own.
+    """Return the page of a store as an ASGI application, to mount into your own service.
 
-    `authorize` is a function, or an async one, of a request: it gives False or None for whoever may not look, or the
-    response to send them, and True or a name for who may; the name is recorded with what they do. Without
-    `allow_write` nothing can be done. `redact` changes every text but names before it leaves this process. `hosts` are
-    the values of the Host header that are answered; None for all that your service answers. `secret` is what forms are
-    sealed with: where several processes answer, or forms should outlive a restart, give all of them the same.
+    `authorize` is a sync or async function that takes the request. It returns False or None to refuse, a response to
+    send instead (a redirect to a login page, for example), or True or the user's name to allow. The name is recorded
+    with each action. Without `allow_write` the page is read-only. `redact` is applied to every string but names before
+    it is sent. `hosts` are the accepted values of the Host header; None accepts all. `secret` signs forms: pass the
+    same one to all processes that serve the page, or to keep forms valid after a restart.
     """
     if not callable(authorize):
         raise InvalidArgument(
-            "authorize must be a function of a request: it says who may look, and there is no default"
+            "authorize must be a function that takes a request and returns whether it is allowed; there is no default"
         )
     site = Site(hf, title, allow_write, Redacting(Redaction(redact)))
     counting, work = Counting(hf), Verifying(hf)
@@ -89,25 +89,25 @@ def app(
 def _acted(view: View, work: Verifying) -> Response:
     action = view.request.path_params["action"]
     if action == "verify":
-        work.begin()  # it changes nothing, so whoever may look may ask for it
+        work.begin()  # changes nothing, so it is allowed on a read-only page
         return Response(status_code=303, headers={"Location": view.url("/store")})
     return act(view, action)
 
 
 def _answered(site: Site, request: Request, make: Callable[[View], Response]) -> Response:
-    """A page, or why there is none: a mistake of whoever asked is never a failure of the server."""
+    """Return the page, or an error page with the status that fits the error."""
     view = View(site, request)
     try:
         return make(view)
     except HoldfastError as error:
         status = next((code for kind, code in _STATUSES if isinstance(error, kind)), 500)
-        # That redacting failed is told in our own words, which it would fail for, too.
+        # An error of the redaction itself is not redacted: that would fail again.
         is_ours = isinstance(error.__cause__, Unsupported)
         return _told(view, status, str(error) if is_ours else site.redacting.message(str(error)))
 
 
 def _told(view: View, status: int, why: str) -> Response:
-    titles = {400: "That was not understood", 404: "Not found", 405: "Not like that", 409: "That is not possible now"}
-    title = titles.get(status, "Something went wrong")
+    titles = {400: "Invalid request", 404: "Not found", 405: "Method not allowed", 409: "Not possible now"}
+    title = titles.get(status, "Error")
     said = line(why) if why else "There is no such page."
     return view.page(title, tag("h1", title), tag("p", said, class_="bad" if status >= 500 else None), status=status)

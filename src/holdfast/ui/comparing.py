@@ -1,4 +1,4 @@
-"""What changed from one step to another: the one before, unless another is picked."""
+"""The Diff tab: changes between a step and its parent, or another checkpoint."""
 
 from __future__ import annotations
 
@@ -18,13 +18,15 @@ _CHANGES_MOST: Final = 300
 
 
 def diff_view(seen: Seen) -> Html:
-    """The changes, and the box in which another step is picked."""
+    """Return the changes, and a field to choose another checkpoint to compare with."""
     view, step, state = seen
     checkpoint = step.checkpoint
     picked = view.asked("against")
     picker = _picker(view, checkpoint, picked)
     if not picked and checkpoint.parent is None:
-        return joined(picker, tag("p", "This is the first checkpoint. Pick another to compare with.", class_="dim"))
+        return joined(
+            picker, tag("p", "This is the first checkpoint. Choose another one to compare it with.", class_="dim")
+        )
     other = _picked(view, checkpoint.thread, picked) if picked else _parent(view, checkpoint)
     changes = diff(view.redacted(other).state, state).changes
     title = tag(
@@ -38,7 +40,10 @@ def diff_view(seen: Seen) -> Html:
 
 
 def named(view: View, thread: str, ref: str) -> Checkpoint:
-    """The checkpoint of a thread that a reference names, as on the command line. NotFound, or Ambiguous."""
+    """Return the checkpoint of a thread that a reference names, as on the command line.
+
+    Raises NotFound or Ambiguous.
+    """
     missing: NotFound | None = None
     try:
         found = find(view.hf, f"{thread}@{ref.removeprefix('@')}")
@@ -49,7 +54,7 @@ def named(view: View, thread: str, ref: str) -> Checkpoint:
     except NotFound as error:
         missing = error
     try:
-        # A label may have an @ in it, or a thread be called like this one with what is asked for behind it.
+        # A label may contain "@", and another thread's name may be this thread's name plus "@" and the reference.
         return view.hf.thread(thread).load(f"@{ref.removeprefix('@')}", partial=True)
     except NotFound as error:
         raise missing or error from error
@@ -60,14 +65,14 @@ def _picker(view: View, checkpoint: Checkpoint, picked: str) -> Html:
         "input",
         name="against",
         value=line(picked),
-        placeholder="the step before; or @-2, @12, a label, a date, an id",
+        placeholder="parent, or @-2, @12, a label, a date, an id",
         id="against",
         autocomplete="off",
     )
     return tag(
         "form",
         view.given(thread=checkpoint.thread, id=checkpoint.id, view="diff"),
-        tag("label", "Against ", box),
+        tag("label", "Compare with ", box),
         tag("button", "Compare", type="submit"),
         method="get",
         action=view.url("/step"),
@@ -76,7 +81,7 @@ def _picker(view: View, checkpoint: Checkpoint, picked: str) -> Html:
 
 
 def _picked(view: View, thread: str, ref: str) -> Checkpoint:
-    """A checkpoint of this thread, or of any that the reference names in full."""
+    """Return a checkpoint of this thread, or of another thread if the reference names it."""
     try:
         return named(view, thread, ref)
     except NotFound:
@@ -86,7 +91,7 @@ def _picked(view: View, thread: str, ref: str) -> Checkpoint:
 
 
 def _parent(view: View, checkpoint: Checkpoint) -> Checkpoint:
-    """What a checkpoint came from: in its thread, or in the one that was forked."""
+    """Return the parent of a checkpoint, which may be in the thread it was forked from."""
     parent = checkpoint.parent or ""
     try:
         return view.hf.thread(checkpoint.thread).load(parent, partial=True)

@@ -1,4 +1,4 @@
-"""What forms ask for: said once more in full before it is done, done, and recorded with who did it."""
+"""Actions of the page: show a plan, ask for confirmation, record the action, carry it out."""
 
 from __future__ import annotations
 
@@ -25,15 +25,16 @@ from holdfast.ui.view import View, hidden
 from holdfast.ui.words import plural
 
 _SHOWN: Final = 50
-_AS_SHOWN: Final = "shown"  # the field by which a form says what its sender was told would be done
+_AS_SHOWN: Final = "shown"  # the form field with the digest of the plan that the user saw
 
 Form = dict[str, str]
 
 
 class Plan(NamedTuple):
-    """What an action would do: said in words, and done by `do`, which gives the address to go on at.
+    """The plan of an action: a description, and `do`, which carries it out and returns the URL to redirect to.
 
-    `depends` is what it was made of beyond these words. `given` is what has to be given again to make the same plan.
+    `depends` is the data the plan was made from, besides the description. `given` are parameters to send again so that
+    the same plan is made after the confirmation.
     """
 
     said: Child
@@ -48,24 +49,24 @@ class Plan(NamedTuple):
 
 
 Doing = Callable[[View, Form], Plan]
-"""Looks at a form, and makes a plan of it."""
+"""Makes a plan from a form."""
 
 
 def act(view: View, action: str) -> Response:
-    """Ask, or do what was asked about: if that is another thing by now, ask anew.
+    """Ask for confirmation, or carry out the confirmed plan. Ask again if the plan has changed since.
 
-    NotFound for an action that there is not, or where the page may not write.
+    Raises NotFound for an unknown action, or if the page may not write.
     """
     form = opened(view.typed)
     doing = _DOINGS.get(action)
     if doing is None or not view.site.may_write:
-        raise NotFound("there is no such action here; `holdfast ui --allow-write` lets the page change the store")
+        raise NotFound("the page cannot do this; `holdfast ui --allow-write` lets it change the store")
     require_not_the_record(form.get("thread"), form.get("name") if action == "fork" else None)
     plan = doing(view, form)
     confirmed = form.get(_AS_SHOWN)
     if confirmed != plan.mark:
         return _confirm(view, action, plan, is_changed=confirmed is not None)
-    # Before it is done: then there is nothing that was done and not recorded, whatever happens in between.
+    # Recorded before it is done, so that no action is unrecorded if the process dies in between.
     record(view.hf, view.who, action, form)
     try:
         there = plan.do()
@@ -78,13 +79,13 @@ def act(view: View, action: str) -> Response:
 def _confirm(view: View, action: str, plan: Plan, *, is_changed: bool) -> Response:
     typed = {name: value for name, value in view.typed.items() if name not in (SEAL, GIVEN, _AS_SHOWN)}
     given: dict[str, str | int] = {**opened({GIVEN: view.typed.get(GIVEN, "")}), **plan.given, _AS_SHOWN: plan.mark}
-    button = tag("button", "Do it", type="submit", class_="sure", autofocus=True)
+    button = tag("button", "Confirm", type="submit", class_="sure", autofocus=True)
     sure = view.form(action, [hidden(name, value) for name, value in typed.items()], button, **given)
     back = tag("a", "Back", href=view.thread(opened(view.typed).get("thread", "")))
-    changed = "Meanwhile something else happened, so nothing was done. This is what would be done now:"
+    changed = "The thread has changed since you were asked, so nothing was done. This is the new plan:"
     return view.page(
-        "Are you sure?",
-        tag("h1", "Are you sure?"),
+        "Confirm",
+        tag("h1", "Confirm"),
         tag("p", changed, class_="bad", role="alert") if is_changed else None,
         tag("div", plan.said, class_="panel said"),
         tag("div", sure, back, class_="between"),
@@ -99,14 +100,14 @@ def _fork(view: View, form: Form) -> Plan:
     origin, id, name = _given(form, "thread"), _given(form, "id"), _given(form, "name")
     state: Any = from_text(form.get("state", "")) if form.get("edited") else None
     if form.get("edited") and state is None:
-        raise InvalidArgument("a thread cannot begin with null; give it a state")
+        raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null")
     checkpoint = view.hf.thread(origin).load(id, partial=True)
-    how = "with the state that you edited" if state is not None else "with its state as it is"
+    how = "with your edited state" if state is not None else "with its state unchanged"
     said = tag(
         "p",
         "A new thread ",
         tag("b", line(name)),
-        f" begins at step {checkpoint.step} of ",
+        f" is forked from step {checkpoint.step} of ",
         tag("b", line(origin)),
         f", {how}.",
     )
@@ -122,12 +123,12 @@ def _rewind(view: View, form: Form) -> Plan:
     name, id = _given(form, "thread"), _given(form, "id")
     thread = view.hf.thread(name)
     checkpoint = thread.load(id, partial=True)
-    # Seen before its effects are: whatever moves it after that makes the rewind a conflict.
+    # Read the head before the effects: if it moves after that, the rewind raises Conflict.
     head = thread._saver.look()
     ahead = effects_ahead(view.hf, name, checkpoint.id)
     come_from = "" if head is None else f" from step {head.parent.step}"
     said = joined(
-        tag("p", "The head of ", tag("b", line(name)), f" goes back{come_from} to step {checkpoint.step}."),
+        tag("p", "The head of ", tag("b", line(name)), f" moves{come_from} to step {checkpoint.step}."),
         tag("p", "Nothing is deleted.", class_="dim"),
         _effects_ahead(ahead),
     )
@@ -141,13 +142,13 @@ def _rewind(view: View, form: Form) -> Plan:
 
 def _effects_ahead(ahead: list[Ahead]) -> Html:
     if not ahead:
-        return tag("p", "It passes no effects.", class_="dim")
+        return tag("p", "No effects were recorded after that step.", class_="dim")
     items = [
         tag("li", tag("b", line(each.name)), f" call {each.number}, {each.effect}, {each.status.replace('_', ' ')}")
         for each in ahead[:_SHOWN]
     ]
     more = tag("li", f"… {len(ahead) - _SHOWN} more") if ahead[_SHOWN:] else None
-    title = f"It passes {plural(len(ahead), 'effect')}. The world does not rewind with the thread:"
+    title = f"{plural(len(ahead), 'effect')} recorded after that step. The rewind does not undo:"
     return tag("div", tag("p", title, class_="bad"), tag("ul", items, more))
 
 
@@ -175,7 +176,7 @@ def _answer(view: View, form: Form) -> Plan:
 def _settle(view: View, form: Form) -> Plan:
     thread, word = _given(form, "thread"), _given(form, "effect")
     if not (word.isascii() and word.isdecimal() and len(word) < 16):
-        raise InvalidArgument("an effect is named by its number")
+        raise InvalidArgument("effect must be the number of a call")
     outcomes: dict[str, Callable[[], Outcome]] = {
         "happened": lambda: Happened(from_text(form.get("value", "null"))),
         "not_done": NotDone,
@@ -183,10 +184,14 @@ def _settle(view: View, form: Form) -> Plan:
     }
     chosen = outcomes.get(form.get("outcome", ""))
     if chosen is None:
-        raise InvalidArgument("say whether it happened, did not happen, or nobody will find out")
+        raise InvalidArgument("choose an outcome: it happened, it did not happen, or it cannot be found out")
     outcome = chosen()
     existing(view.hf, thread)
-    words = {"happened": "it happened", "not_done": "it did not happen", "give_up": "nobody will find out"}
+    words = {
+        "happened": "it happened",
+        "not_done": "it did not happen, and is called on resume",
+        "give_up": "it cannot be found out, and the model sees that",
+    }
     result = joined(" Its result: ", tag("code", brief(outcome.result))) if isinstance(outcome, Happened) else None
     said = tag("p", f"Call {word} of ", tag("b", line(thread)), f" is settled: {words[form['outcome']]}.", result)
 
@@ -201,7 +206,10 @@ def _cancel(view: View, form: Form) -> Plan:
     thread, reason = _given(form, "thread"), _given(form, "reason")
     offering.cancellable(view, thread)
     said = tag(
-        "p", "The run of ", tag("b", line(thread)), " is halted: at once if nobody holds it, else at its next call."
+        "p",
+        "The run of ",
+        tag("b", line(thread)),
+        " is halted: at once if no process holds it, otherwise at its next call.",
     )
 
     def do() -> str:
@@ -214,7 +222,9 @@ def _cancel(view: View, form: Form) -> Plan:
 def _resume(view: View, form: Form) -> Plan:
     thread = _given(form, "thread")
     run = offering.resumable(view, thread)
-    said = tag("p", "The run of ", tag("b", line(thread)), f" is queued for any worker that has {line(run.handler)}.")
+    said = tag(
+        "p", "The run of ", tag("b", line(thread)), f" is queued for any worker with the handler {line(run.handler)}."
+    )
 
     def do() -> str:
         run.queue()
@@ -229,7 +239,7 @@ def _label(view: View, form: Form) -> Plan:
     offering.labellable(view, checkpoint)
     said = joined(
         tag("p", f"Step {checkpoint.step} of ", tag("b", line(thread)), " is labelled ", tag("b", line(label)), "."),
-        tag("p", "Checkpoints do not change: a new one with the same state has the label.", class_="dim"),
+        tag("p", "Checkpoints are immutable, so the label goes to a new checkpoint with the same state.", class_="dim"),
     )
 
     def do() -> str:
@@ -242,11 +252,11 @@ def _label(view: View, form: Form) -> Plan:
 def _prune(view: View, form: Form) -> Plan:
     thread, word = _given(form, "thread"), _given(form, "keep_last")
     if not (word.isascii() and word.isdecimal() and len(word) < 10):
-        raise InvalidArgument("how many are kept is a whole number")
+        raise InvalidArgument("the number of checkpoints to keep must be a whole number")
     last = existing(view.hf, thread).position.last
     newest = form.get("newest", "")
     newest = newest if newest.isascii() and newest.isdecimal() and len(newest) < 18 else str(last)
-    # What a run saves meanwhile is kept beside the others, so that what goes is what was shown.
+    # Checkpoints saved since the plan was shown are kept in addition, so that exactly the shown ones are deleted.
     retention = Retention(keep_last=int(word) + max(last - int(newest), 0))
     plan = view.hf.thread(thread).prune(retention, dry_run=True)
     steps = ", ".join(str(each.step) for each in plan.removed[:_SHOWN]) + (" …" if plan.removed[_SHOWN:] else "")
@@ -255,10 +265,14 @@ def _prune(view: View, form: Form) -> Plan:
             "p",
             f"{plural(len(plan.removed), 'checkpoint')} of ",
             tag("b", line(thread)),
-            f" deleted for good; the newest {int(word)} stay.",
+            f" to delete permanently. The newest {int(word)} are kept.",
         ),
-        tag("p", f"Steps that go: {steps}") if plan.removed else None,
-        tag("p", "Labelled ones, the newest completed one, the head and what forks began at stay, too.", class_="dim"),
+        tag("p", f"Steps to delete: {steps}") if plan.removed else None,
+        tag(
+            "p",
+            "Also kept: the head, labelled checkpoints, the newest completed one and the starting points of forks.",
+            class_="dim",
+        ),
     )
 
     def do() -> str:
@@ -271,7 +285,7 @@ def _prune(view: View, form: Form) -> Plan:
 def _given(form: Form, name: str) -> str:
     value = form.get(name, "")
     if not value:
-        raise InvalidArgument(f"the form lacks {name}")
+        raise InvalidArgument(f"the form has no {name}")
     return value
 
 

@@ -1,4 +1,4 @@
-"""The calls of a step: with arguments, results, and what nobody knows about them in amber."""
+"""The Effects tab: the calls of a step with arguments and results; calls in doubt are amber."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.ui.seen import Seen, data
 from holdfast.ui.view import View
 from holdfast.ui.words import chip, duration
 
-_LOOKED_AT: Final = 60  # of the newest entries, for what was called since the head
+_LOOKED_AT: Final = 60  # newest journal entries to search for calls after the head
 _NO_CALLS: Final = ("answer", "cancel", "turn", "undo")
 
 
 def effects_view(seen: Seen) -> Html:
-    """The calls that led to a step; of the head also those made since."""
+    """Return the calls of a step; for the head, also the calls made after it."""
     view, step = seen.view, seen.step
     lost: Lost = {}
     journal = _of_step(view, step, lost)
@@ -33,20 +33,20 @@ def effects_view(seen: Seen) -> Html:
 
 
 def shown(view: View, step: Step, journal: list[Effect]) -> Html:
-    """Calls in full."""
+    """Return calls with all their fields."""
     held = _is_held(view, step)
     return joined(_effect(view.redacted(each), is_held=held) for each in journal)
 
 
 def recent(view: View, step: Step, lost: Lost) -> list[Effect]:
-    """The newest entries of the journal; `lost` is told what of it cannot be read."""
+    """Return the newest entries of the journal. Unreadable ones are added to `lost`."""
     store = whole(view.hf._session.store, lost)
     number = existing(view.hf, step.checkpoint.thread).position.thread
     return effects(store, number, after=max(store.last_effect(number) - _LOOKED_AT, 0))
 
 
 def calls_since(view: View, step: Step, lost: Lost) -> list[Effect]:
-    """The calls made after a step's checkpoint, if that is the head."""
+    """Return the calls made after a step's checkpoint, if that is the head."""
     if not step.is_head:
         return []
     made = recent(view, step, lost)
@@ -64,7 +64,7 @@ def _of_step(view: View, step: Step, lost: Lost) -> list[Effect]:
 
 
 def _is_held(view: View, step: Step) -> bool:
-    """Whether somebody runs the thread now: then what is begun in its open step is under way, and not in doubt."""
+    """Whether a process holds the run: then a started call of the open step is under way, not in doubt."""
     store = whole(view.hf._session.store, {})
     run = store.run(existing(view.hf, step.checkpoint.thread).position.thread)
     return step.is_head and run is not None and run.status == "running" and not is_free(store, run)

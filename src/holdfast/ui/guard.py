@@ -1,6 +1,6 @@
-"""Who may ask: by the token of a loopback server, or the service's own word; and that no other page asks for them.
+"""Access control: tokens, authorization, host and origin checks, signed forms.
 
-Nothing behind it is reached by a request that it refuses: not a style sheet, not the page that says "not found".
+A refused request reaches no route, not even static files or the "not found" page.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ from holdfast.ui.addresses import FIELDS_MOST, packed, query_of, unpacked
 
 Who: TypeAlias = "str | bool | Response | None"
 Authorize: TypeAlias = "Callable[[HTTPConnection], Who | Awaitable[Who]]"
-"""Says whether a request may look: False or None for no, True or, better, a name: it is recorded with what they do.
-A response, to where one logs in for instance, is what is answered to whoever may not."""
+"""Decides about a request: False or None refuses it, True or a user's name allows it, a response is sent instead.
+The name is recorded with each action."""
 
 SEAL: Final = "seal"  # the field of a form
-_TOKEN: Final = "token"  # noqa: S105 - the name of it, in the query
+_TOKEN: Final = "token"  # noqa: S105 - the name of the query parameter
 _BODY_MOST: Final = 64 << 20
 _SECRET_LEAST: Final = 16
 _READING: Final = ("GET", "HEAD")
@@ -49,30 +49,30 @@ _HEADERS: Final = {
 
 
 class Token:
-    """Authorizes whoever has the token of this server, from the address once and from a cookie then."""
+    """Authorizes requests that carry the token of this server: in the URL once, later in a cookie."""
 
     def __init__(self, token: str, port: int) -> None:
         self._digest = _digest(token)
         self._token = token
-        # Cookies do not tell ports apart: two servers on a machine must not throw each other's away.
+        # Cookies are shared between ports: two servers on one machine must not overwrite each other's.
         self._cookie = f"holdfast-{port}"
 
     def __call__(self, request: HTTPConnection) -> bool:
-        # Starlette's own reader of cookies: the one of Python stops at the first that it does not like, and cookies of
-        # other programs on this machine are sent here, too.
+        # Starlette's cookie parser, because Python's stops at the first invalid cookie, and cookies of other programs
+        # on this machine are sent here too.
         return self._is_it(request.cookies.get(self._cookie))
 
     def welcome(self, request: Request) -> Response | None:
-        """The answer to an address with the token in it: a cookie, and the address without; None if that is wrong."""
+        """Return a redirect that sets the cookie and removes the token from the URL; None without a valid token."""
         query = unpacked(query_of(request))
         if request.method not in _READING or not self._is_it(query.pop(_TOKEN, None)):
             return None
         rest = packed(query)
-        # Built from its parts: a path of "//elsewhere" is no way out.
+        # Built from its parts, so that a path of "//elsewhere" cannot redirect to another host.
         there = "/" + quote(request.url.path.lstrip("/"))
         response = RedirectResponse(f"{there}?{rest}" if rest else there, 303)
-        # Lax: with "strict" a link to a step that somebody shared, opened from another site, would be without it. What
-        # GET answers no other page can read, and forms are sealed and looked at by their origin.
+        # Lax, because "strict" would drop the cookie when a shared link is opened from another site. Other pages cannot
+        # read the response to a GET, and forms are signed and checked by origin.
         response.set_cookie(self._cookie, self._token, httponly=True, samesite="lax", path="/")
         return response
 
@@ -81,18 +81,17 @@ class Token:
 
 
 class Guard:
-    """Lets a request through to the application, or answers it."""
+    """Passes a request to the application, or refuses it."""
 
     def __init__(
         self, app: ASGIApp, authorize: Authorize, hosts: frozenset[str] | None, secret: bytes | None = None
     ) -> None:
-        """`hosts` are the values of Host that are answered; None for any, behind a service that looks itself.
+        """`hosts` are the accepted values of the Host header; None accepts all, if the service checks it itself.
 
-        `secret` is what forms are sealed with, the same in all processes that answer for each other; None for one that
-        this process alone has.
+        `secret` signs forms. Processes that serve the same page need the same one; None makes a random one.
         """
         if secret is not None and (type(secret) is not bytes or len(secret) < _SECRET_LEAST):
-            raise InvalidArgument(f"secret must be bytes that nobody can guess, at least {_SECRET_LEAST} of them")
+            raise InvalidArgument(f"secret must be at least {_SECRET_LEAST} random bytes")
         self._app = app
         self._authorize = authorize
         self._hosts = hosts
@@ -103,7 +102,7 @@ class Guard:
             await self._app(scope, receive, send)
             return
         if scope["type"] != "http":
-            return  # no websockets here: the server closes it
+            return  # websockets are not served; the server closes the connection
         request = Request(scope, receive)
         unchanged, send = send, _with_headers(send)
         refused = self._refused(request)
@@ -111,7 +110,7 @@ class Guard:
             await refused(scope, receive, send)
             return
         welcome = self._authorize.welcome(request) if isinstance(self._authorize, Token) else None
-        if welcome is not None:  # before who it is: the token must not stay in an address that somebody shares
+        if welcome is not None:  # before the cookie is checked, so that the token never stays in a URL that is shared
             await welcome(scope, receive, send)
             return
         who = await self._who(request)
@@ -133,22 +132,22 @@ class Guard:
         await self._app(scope, receive, send)
 
     def _refused(self, request: Request) -> Response | None:
-        """The answer to a request that did not mean this server, or was made by another page."""
+        """Return the refusal of a request that was meant for another host or sent by another page, or None."""
         host = request.headers.get("host", "")
         if self._hosts is not None and host.lower() not in self._hosts:
-            return _plain(421, "This is not the server that the request names.")
+            return _plain(421, "The Host header does not name this server.")
         origin = request.headers.get("origin")
         if origin is not None and not self._is_own(origin.lower(), host.lower()):
-            return _plain(403, "Requests of other pages are refused.")
+            return _plain(403, "Requests from other pages are refused.")
         site = request.headers.get("sec-fetch-site", "same-origin")
         if request.method not in _READING and site != "same-origin":
-            return _plain(403, "Forms of other pages are refused.")
+            return _plain(403, "Forms from other pages are refused.")
         if request.method not in (*_READING, "POST"):
-            return _plain(405, "GET, HEAD and POST are answered.")
+            return _plain(405, "Only GET, HEAD and POST are supported.")
         return None
 
     def _is_own(self, origin: str, host: str) -> bool:
-        """Whether an origin is this server. Behind a proxy it cannot know by which scheme it was asked."""
+        """Whether an origin is this server. The scheme is not checked if a proxy may have changed it."""
         schemes = ("http",) if isinstance(self._authorize, Token) else ("http", "https")
         return any(origin == f"{scheme}://{host}" for scheme in schemes)
 
@@ -158,22 +157,22 @@ class Guard:
 
     def _unknown(self) -> Response:
         if isinstance(self._authorize, Token):
-            return _plain(401, "Open the address, with its token, that `holdfast ui` printed.")
-        return _plain(401, "You may not look at this page, or have to say who you are first.")
+            return _plain(401, "Not authorized. Open the address that `holdfast ui` printed; it contains the token.")
+        return _plain(401, "Not authorized. Log in first, or ask for access to this page.")
 
     async def _form(self, request: Request, who: str | bool) -> dict[str, str] | Response:
-        """What a form says, or the answer to one that this page did not make for this person."""
+        """Return the fields of a form, or the refusal of a form that this page did not make for this user."""
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > _BODY_MOST:
-            return _plain(413, "The form is too large, or does not say how large it is.")
+            return _plain(413, "The form is too large, or has no Content-Length.")
         body = await request.body()
         try:
-            # It may be large, and others are answered meanwhile.
+            # In a thread, because it may be large and other requests must not wait.
             form = await run_in_threadpool(lambda: unpacked(body.decode("utf-8", "replace"), FIELDS_MOST))
         except InvalidArgument as error:
-            return _plain(400, f"That was not understood: {error}.")
+            return _plain(400, f"Invalid form: {error}.")
         if not hmac.compare_digest(form.get(SEAL, "").encode("utf-8", "replace"), self._seal(who).encode()):
-            return _plain(403, "This form is none of this page, or of one that was served before: load it again.")
+            return _plain(403, "This form is not from this page, or it has expired. Nothing was done. Reload the page.")
         return form
 
     def _seal(self, who: str | bool) -> str:
@@ -181,7 +180,7 @@ class Guard:
 
 
 def loopback_hosts(port: int) -> frozenset[str]:
-    """The values of Host by which a server on this machine is meant. Another name may be anybody's (DNS rebinding)."""
+    """Return the Host values of a server on this machine. Other names are refused against DNS rebinding."""
     return frozenset(f"{name}:{port}" for name in ("127.0.0.1", "localhost", "[::1]"))
 
 

@@ -1,4 +1,4 @@
-"""HTML, built from elements. Every text is escaped when it becomes part of one; nothing else makes markup."""
+"""Build HTML from elements. All text is escaped; only `tag` and `joined` produce markup."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _VOID: Final = frozenset({"br", "hr", "img", "input", "link", "meta"})
 
 
 class Html(str):
-    """Markup. Made by `tag` and `joined` only, so whatever is no Html is text."""
+    """Markup. A str that is not Html is text and is escaped."""
 
     __slots__ = ()
 
@@ -22,23 +22,23 @@ Attribute: TypeAlias = str | int | float | bool | None
 
 
 def tag(name: str, /, *children: Child, **attributes: Attribute) -> Html:
-    """An element. Attributes that are None or False are left out; "_" in their names is "-" ("class_": "class")."""
+    """Return an element. None and False leave an attribute out. `class_` is written "class", `data_key` "data-key"."""
     opened = f"<{name}{''.join(_attribute(key, value) for key, value in attributes.items())}>"
     return Html(opened if name in _VOID else f"{opened}{joined(*children)}</{name}>")
 
 
 def joined(*children: Child) -> Html:
-    """Children after each other, texts escaped."""
+    """Concatenate children, escaping text."""
     return Html("".join(_child(child) for child in children))
 
 
 def text(content: str) -> str:
-    """A text from the store as it can be shown: what a browser would obey (bidi, controls) is spelled out."""
+    """Return text from the store with control and bidi characters escaped."""
     return printable.block(content)
 
 
 def line(content: str) -> str:
-    """The same in one line."""
+    """Return text from the store in one line, escaped like `text`."""
     return printable.line(content)
 
 
@@ -64,5 +64,5 @@ def _attribute(key: str, value: Attribute) -> str:
 
 
 def _encodable(content: str) -> str:
-    """A text without what UTF-8 does not have, and without NUL, which a browser takes out of the middle of words."""
+    """Replace lone surrogates, which UTF-8 cannot encode, and NUL, which browsers drop."""
     return content.encode("utf-8", "replace").decode("utf-8").replace("\0", "\ufffd")

@@ -1,4 +1,4 @@
-"""The store itself: its size, how it grew, what sharing saved, and whether all of it is sound."""
+"""The Store page: size, growth, savings, and verification."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from holdfast.ui.view import View, live
 from holdfast.ui.words import count, duration, plural, size
 
 _PROBLEMS_SHOWN: Final = 100
-_FRESH: Final = 2.0  # seconds for which a count is good, and at least so many times as long as it took:
-_REST: Final = 20
+_FRESH: Final = 2.0  # seconds for which the figures are reused
+_REST: Final = 20  # or this many times as long as counting took, if that is longer
 _WIDTH, _HEIGHT, _GAP = 720, 90, 2
 
 
 class Counting:
-    """The figures of a store. Each count looks at every checkpoint, so who asks at once, or soon after, shares one."""
+    """The figures of a store. Counting reads every checkpoint, so requests share a result for a while."""
 
     def __init__(self, hf: Holdfast, clock: Callable[[], float] = time.monotonic) -> None:
         self._hf = hf
@@ -34,7 +34,7 @@ class Counting:
         self._fresh_until = 0.0
 
     def stats(self) -> Stats:
-        """The figures as they are, or were a moment ago."""
+        """Return the figures, which may be a few seconds old."""
         with self._lock:
             begun = self._clock()
             if self._stats is None or begun > self._fresh_until:
@@ -45,7 +45,7 @@ class Counting:
 
 
 class Verifying:
-    """Verifies a store in a thread of its own, one at a time."""
+    """Verifies the store in a background thread, one verification at a time."""
 
     def __init__(self, hf: Holdfast) -> None:
         self._hf = hf
@@ -62,10 +62,10 @@ class Verifying:
         return self._thread is not None and self._thread.is_alive()
 
     def begin(self) -> None:
-        """Begin to verify. Conflict if that is under way."""
+        """Start to verify. Raises Conflict if a verification is under way."""
         with self._lock:
             if self.is_under_way:
-                raise Conflict("the store is being verified; its page shows how far that is")
+                raise Conflict("a verification is already running; the Store page shows its progress")
             self.looked = self.report = self.failed = None
             self.begun = time.monotonic()
             self._thread = threading.Thread(target=self._verify, name="holdfast-verify", daemon=True)
@@ -83,7 +83,7 @@ class Verifying:
 
 
 def store_page(view: View, counting: Counting, work: Verifying) -> Response:
-    """The store."""
+    """Return the Store page or one of its parts."""
     part = view.asked("part")
     if part == "verify":
         return view.part("verify", _verifying(view, work))
@@ -93,7 +93,7 @@ def store_page(view: View, counting: Counting, work: Verifying) -> Response:
     figures = (
         tag("section", _stats(view, counting.stats()), aria_label="Figures")
         if view.asked("with") == "stats"
-        else view.later("stats", "Count what is in it", view.url("/store", **{"with": "stats"}), aria_label="Figures")
+        else view.later("stats", "Show figures", view.url("/store", **{"with": "stats"}), aria_label="Figures")
     )
     return view.page(
         "Store",
@@ -111,14 +111,14 @@ def _stats(view: View, found: Stats) -> Html:
         _tile("Threads", count(found.threads)),
         _tile("Checkpoints", count(found.checkpoints)),
         _tile("On disk", "unknown" if found.stored is None else size(found.stored)),
-        _tile("As full copies", size(found.copies), "if every step kept its whole state"),
+        _tile("Full copies", size(found.copies), "if each checkpoint stored its whole state"),
         _saved(found),
-        _tile("Newest states", size(found.newest), "of all threads, written out"),
+        _tile("Newest states", size(found.newest), "the newest state of each thread"),
     ]
     statuses = [tag("span", f"{name} {count(number)}") for name, number in found.statuses.items()]
     return joined(
         tag("dl", tiles, class_="tiles"),
-        tag("p", tag("span", "Threads by the status of their last save:"), statuses, class_="facts"),
+        tag("p", tag("span", "Threads by status of their last save:"), statuses, class_="facts"),
         _growth(found.days),
         [tag("p", view.told(each), class_="bad") for each in found.lost[:20]],
     )
@@ -128,8 +128,8 @@ def _saved(found: Stats) -> Html | None:
     if found.saved is None:
         return None
     if found.saved <= 1:
-        return _tile("Sharing saved", "none", "a store takes some room before it saves any")
-    return _tile("Sharing saved", f"{found.saved:.1f} times", "fewer bytes than full copies")
+        return _tile("Savings", "none yet", "a small store is mostly fixed overhead")
+    return _tile("Savings", f"{found.saved:.1f} times", "smaller than full copies")
 
 
 def _tile(name: str, value: str, about: str = "") -> Html:
@@ -137,7 +137,7 @@ def _tile(name: str, value: str, about: str = "") -> Html:
 
 
 def _growth(days: tuple[Day, ...]) -> Html | None:
-    """A bar for each day on which something was saved."""
+    """Return a bar chart of the checkpoints per day, without days that have none."""
     if not days:
         return None
     most = max(day.checkpoints for day in days)
@@ -158,9 +158,9 @@ def _growth(days: tuple[Day, ...]) -> Html | None:
                 class_="model",
             )
         )
-    said = "Checkpoints on each day on which something was saved"
+    said = "Checkpoints per day"
     top = plural(sum(day.checkpoints for day in days), "checkpoint")
-    top += "" if len(days) == 1 else f", at most {count(most)} on one"
+    top += "" if len(days) == 1 else f", at most {count(most)} per day"
     drawn = tag(
         "svg",
         bars,
@@ -188,11 +188,11 @@ def _verifying(view: View, work: Verifying) -> Html:
     if work.failed is not None:
         return joined(tag("p", view.told(work.failed), class_="bad", role="alert"), begin)
     if work.report is None:
-        return joined(tag("p", "Reads every byte and compares it with its digests. Others can go on working."), begin)
+        return joined(tag("p", "Reads every byte and checks its digests. The store can be used meanwhile."), begin)
     report = work.report
     what = f"{plural(report.threads, 'thread')}, {plural(report.checkpoints, 'checkpoint')}, in {duration(work.took)}: "
     if report.ok:
-        return joined(tag("p", what, tag("b", "nothing is wrong", class_="good"), role="status"), begin)
+        return joined(tag("p", what, tag("b", "no problems", class_="good"), role="status"), begin)
     items = [
         tag("li", line(f"{each.thread or ''} {', '.join(map(str, each.seqs[:8]))} "), view.told(each.what))
         for each in report.problems[:_PROBLEMS_SHOWN]

@@ -1,4 +1,4 @@
-"""The messages of a step as a chat: each tool call beside its result, and what is in doubt in amber."""
+"""The Messages tab: the messages of a step as a chat, tool calls with their results."""
 
 from __future__ import annotations
 
@@ -17,24 +17,24 @@ _MESSAGES: Final = 60
 
 
 def messages_view(seen: Seen) -> Html:
-    """The newest messages, or those asked for, and what was called since."""
+    """Return a page of messages, by default the newest, and the calls made after the checkpoint."""
     view, step, state = seen
     start = view.number("from", -_MESSAGES, -(2**53), 2**53)
     journal = effects.recent(view, step, {}) if step.is_head else []
     chat = chat_of(state, start=start, limit=_MESSAGES, journal=journal)
     if chat is None:
-        said = "This state has no messages. Its State view shows what it has."
+        said = "This state has no messages. See the State tab."
         return joined(tag("p", said, class_="dim"), _since(seen))
     messages = [_message(each) for each in chat.messages]
     return joined(_pager(view, step, chat), messages, _pager(view, step, chat), _since(seen))
 
 
 def _since(seen: Seen) -> Html | None:
-    """What was called since the head was written: no message tells of it yet."""
+    """Return the calls made after the head; its messages do not contain them yet."""
     later = effects.calls_since(seen.view, seen.step, {})
     if not later:
         return None
-    return joined(tag("h2", "Called since this checkpoint"), effects.shown(seen.view, seen.step, later))
+    return joined(tag("h2", "Calls after this checkpoint"), effects.shown(seen.view, seen.step, later))
 
 
 def _pager(view: View, step: Step, chat: Chat) -> Html | None:

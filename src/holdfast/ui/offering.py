@@ -1,4 +1,4 @@
-"""What can be done with a thread as it stands. What would be refused is not offered, by the same rule."""
+"""Checks whether an action is possible on a thread now, used by the forms and by the actions."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.ui.view import View
 
 
 class Resumable(NamedTuple):
-    """A run that a worker could go on with: one that has its handler, once it is queued."""
+    """A run that can be queued for a worker with its handler."""
 
     handler: str
     stands: tuple[str, int]
@@ -27,32 +27,32 @@ class Resumable(NamedTuple):
 
 
 def resumable(view: View, thread: str) -> Resumable:
-    """The run of a thread, if a worker could go on with it. NotFound, InvalidArgument or Conflict if none could."""
+    """Return the run of a thread if it can be queued. Raises NotFound, InvalidArgument or Conflict if not."""
     store = view.hf._session.store
     run = store.run(existing(view.hf, thread).position.thread)
     if run is None:
-        raise NotFound("no run was begun on this thread: there is nothing to resume")
+        raise NotFound("this thread has no run to resume")
     if run.handler is None:
         raise InvalidArgument(
-            "its run names no handler, so no worker can take it; go on with it by the line of code shown"
+            "the run has no handler, so no worker can take it; resume it with the Python code that the page shows"
         )
     if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
-        raise Conflict(f"its run is {run.status}: there is nothing to resume")
+        raise Conflict(f"the run is {run.status}, so it cannot be resumed")
 
     def queue() -> None:
-        # Whoever asks for it has seen why the attempts before failed: they do not count.
+        # The user has seen why earlier attempts failed, so the count starts again.
         store.claim(run, replace(queued(run), attempt=0, owner=None, lease_until=0))
 
     return Resumable(run.handler, (run.status, run.fence), queue)
 
 
 def cancellable(view: View, thread: str) -> None:
-    """NotFound if a thread has no run that could be halted, Conflict if that has ended."""
+    """Raise NotFound if a thread has no run, Conflict if the run has ended."""
     run = view.hf._session.store.run(existing(view.hf, thread).position.thread)
     if run is None:
-        raise NotFound("no run was begun on this thread: there is nothing to cancel")
+        raise NotFound("this thread has no run to cancel")
     if run.status in ("completed", "halted"):
-        raise Conflict(f"its run is {run.status}: there is nothing to cancel")
+        raise Conflict(f"the run is {run.status}, so it cannot be cancelled")
 
 
 def can_be_resumed(view: View, thread: str) -> bool:
@@ -78,7 +78,7 @@ def can_be_labelled(view: View, checkpoint: Checkpoint) -> bool:
 
 
 def labellable(view: View, checkpoint: Checkpoint) -> None:
-    """Conflict if a checkpoint cannot be labelled: its thread has a run."""
+    """Raise Conflict if a checkpoint cannot be labelled because its thread has a run."""
     store = view.hf._session.store
     row = existing(view.hf, checkpoint.thread)
     branches._require_no_run(store, row, find_row(store, row, checkpoint))

@@ -1,4 +1,4 @@
-"""Small plots over the steps that led to a head: tokens, cost, bytes. A long thread is looked at here and there."""
+"""Small plots of size, tokens and cost over the ancestors of the head. Long threads are sampled."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _WIDTH, _HEIGHT = 320, 56
 
 
 def plots(view: View, name: str) -> Html:
-    """Each as a figure with its last value; what nobody recorded is left out."""
+    """Return one figure per series, with its last value. Series without data are left out."""
     found = _sampled(view, name)
     if len(found) < 2:
         return joined()
@@ -44,7 +44,7 @@ def _tokens(checkpoint: Checkpoint) -> int:
 
 
 def _sampled(view: View, name: str) -> list[Checkpoint]:
-    """Checkpoints at even distances, oldest first, without those of branches that were left."""
+    """Return evenly spaced checkpoints, oldest first, without those of abandoned branches."""
     store = view.hf._session.store
     thread = existing(view.hf, name)
     head = thread.position.head

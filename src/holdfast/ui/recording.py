@@ -1,4 +1,4 @@
-"""The record of what was done by the page: who, what and when, in a thread that the page itself cannot change."""
+"""The audit log of the page's actions: who, what and when, in a thread that the page itself cannot change."""
 
 from __future__ import annotations
 
@@ -10,16 +10,17 @@ from holdfast.errors import Conflict, HoldfastError, InvalidArgument
 from holdfast.handle import Holdfast
 
 ACTIONS: Final = "holdfast/actions"
-"""The thread in which what was done by the page is kept."""
+"""The thread that holds the audit log."""
 
 _KEPT: Final = ("thread", "id", "name", "effect", "outcome", "keep_last")
 _TRIES: Final = 20
 
 
 def record(hf: Holdfast, who: str, action: str, form: Mapping[str, str], failed: HoldfastError | None = None) -> None:
-    """Keep who did what, and when; without what was given: that is where it was given to.
+    """Record who did what, and when. Answers and results are not recorded here; the action stores them.
 
-    Conflict if others write all the time, InvalidArgument if the thread is not such a record: then it must not be done.
+    Raises Conflict if other processes keep writing to the log, InvalidArgument if its thread holds something else. The
+    action must not be carried out then.
     """
     deed: dict[str, Any] = {"at": datetime.now(UTC), "who": who, "action": action}
     deed |= {name: form[name] for name in _KEPT if name in form}
@@ -32,15 +33,18 @@ def record(hf: Holdfast, who: str, action: str, form: Mapping[str, str], failed:
             done = _actions(None if known is None else known.state)
             thread.save({"actions": [*done, deed]}, trigger="page", status="idle", agent="holdfast ui")
         except Conflict:
-            continue  # somebody else did something in that moment
+            continue  # another action was recorded at the same time
         return
-    raise Conflict(f"it could not be recorded in {ACTIONS!r}, to which others write all the time; nothing was done")
+    raise Conflict(
+        f"the action could not be recorded in {ACTIONS!r} because other processes keep writing to it; "
+        "nothing was done. Try again"
+    )
 
 
 def require_not_the_record(*names: str | None) -> None:
-    """InvalidArgument if one of the threads is the record: who could change it here could do something and deny it."""
+    """Raise InvalidArgument if one of the threads is the audit log: a user could act and then remove the evidence."""
     if ACTIONS in names:
-        raise InvalidArgument(f"{ACTIONS!r} is the record of what this page does; the page does not change it")
+        raise InvalidArgument(f"{ACTIONS!r} is the audit log of this page; the page does not change it")
 
 
 def _actions(state: Any) -> list[Any]:
@@ -48,8 +52,8 @@ def _actions(state: Any) -> list[Any]:
         return []
     if type(state) is not dict or set(state) != {"actions"} or type(state["actions"]) is not list:
         raise InvalidArgument(
-            f"thread {ACTIONS!r} holds something else than what this page did, so nothing is done: it would not be "
-            "recorded. Fork that thread under another name and drop it"
+            f"thread {ACTIONS!r} is reserved for the audit log of this page but holds something else, so the action "
+            "cannot be recorded; nothing was done. Fork that thread under another name, and drop it"
         )
     actions: list[Any] = state["actions"]
     return actions

@@ -1,4 +1,4 @@
-"""The recovery panel: what a resume would do now, and the exact command and line of code for it."""
+"""The recovery panel: what a resume would do now, and the command and code to resume."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from holdfast.ui.view import View
 from holdfast.ui.words import ago, chip, plural
 
 _DOES: Final = {
-    "answered": "answered from the journal",
-    "again": "runs again",
-    "decide": "needs an answer",
+    "answered": "replayed",
+    "again": "called again",
+    "decide": "needs a decision",
     "wait": "waits",
-    "child": "goes on in its child",
+    "child": "resumes the child run",
 }
 _SHOWN: Final = 60
 
 
 def panel(view: View, name: str) -> Html:
-    """What a resume would do with the run of a thread; a line where there is no run, or nothing to do."""
+    """Return what a resume would do with the run of a thread, or one line if there is nothing to resume."""
     try:
         found = recovery(view.hf, name)
     except Damaged as damage:
         return tag("p", view.told(str(damage)), class_="bad")
     if found is None:
-        return tag("p", "No run was begun on this thread: there is nothing to resume.", class_="dim")
+        return tag("p", "This thread has no run.", class_="dim")
     if found.standing == "completed":
-        return tag("p", "Its run is completed: there is nothing to resume.", class_="dim")
+        return tag("p", "The run is completed.", class_="dim")
     found = view.redacted(found)
-    held = tag("p", f"It is held by {line(found.held_by)}.", class_="dim") if found.held_by else None
+    held = tag("p", f"Held by {line(found.held_by)}.", class_="dim") if found.held_by else None
     return tag(
         "details",
         tag(
             "summary",
             tag("h2", "What a resume would do now"),
             tag("span", line(found.summary), class_="why"),
-            tag("span", f"{found.needed} needed", class_="chip in-doubt") if found.needed else None,
+            tag("span", f"{plural(found.needed, 'decision')} needed", class_="chip in-doubt") if found.needed else None,
         ),
         tag(
             "p",
             chip(found.standing),
-            " since ",
+            " · last active ",
             ago(found.since),
             f" ago · attempt {found.attempt} · last checkpoint at step {found.step}",
             class_="dim",
@@ -72,10 +72,8 @@ def _progress(found: Recovery) -> Html | None:
 
 def _calls(view: View, found: Recovery) -> Html | None:
     if not found.calls:
-        return tag(
-            "p", "No call was recorded since that checkpoint: the step is done from its beginning.", class_="dim"
-        )
-    head = tag("tr", [tag("th", each, scope="col") for each in ("Call", "A resume", "Why")])
+        return tag("p", "No calls were recorded after that checkpoint, so the whole step runs again.", class_="dim")
+    head = tag("tr", [tag("th", each, scope="col") for each in ("Call", "On resume", "Why")])
     rows = [_planned(view, found.thread, each) for each in found.calls[:_SHOWN]]
     more = len(found.calls) - _SHOWN
     return joined(

@@ -1,6 +1,6 @@
-"""What of a record is redacted before it reaches a browser: what somebody wrote into it. Names and our own words stay.
+"""Redact the user data in records before they are sent to a browser.
 
-By names things are found, and forms, links and commands say them: a page that changed one would act on something else.
+Names are not redacted: forms, links and commands use them, and a changed name would act on another thread.
 """
 
 from __future__ import annotations
@@ -28,13 +28,13 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
 
 
 class Redacting:
-    """Applies a redaction to values and records. InvalidArgument where its function fails."""
+    """Applies a redaction to values and records. Raises InvalidArgument if the redaction function fails."""
 
     def __init__(self, redaction: Redaction) -> None:
         self._redaction = redaction
 
     def value(self, value: Any) -> Any:
-        """A value of the store, or a record: itself if nothing in it changes."""
+        """Redact a value or a record. Returns the same object if nothing changes."""
         try:
             return self._value(value)
         except Unsupported as error:
@@ -47,12 +47,12 @@ class Redacting:
             _refuse(error)
 
     def message(self, text: str) -> str:
-        """What may hold something of the store, and has to be said whatever the function does."""
+        """Redact a message that may contain stored data. It never raises, so that errors can always be shown."""
         return self._redaction.message(text)
 
     def _value(self, value: Any) -> Any:
         if isinstance(value, msgspec.Struct):
-            # A record that is not listed above is not shown before somebody says what of it may be.
+            # A record type that is not listed above raises KeyError, so that no field is sent unredacted.
             fields = {name: getattr(value, name) for name in _FIELDS[type(value)]}
             changed = {name: self._value(each) for name, each in fields.items()}
             if isinstance(value, Checkpoint) and value.lost:
@@ -65,7 +65,7 @@ class Redacting:
         return self._redaction.value(value)
 
     def _lost(self, value: Any) -> Any:
-        """A state in which something is lost: what stands there says the keys that led to it."""
+        """Redact the placeholders of lost values: they contain the keys of the path that led to them."""
         if isinstance(value, Lost):
             return self._value(value)
         if isinstance(value, dict):
@@ -74,4 +74,4 @@ class Redacting:
 
 
 def _refuse(error: Unsupported) -> NoReturn:
-    raise InvalidArgument("the function given to redact= failed for something here, so it is not shown") from error
+    raise InvalidArgument("the redaction function failed on this data, so it is not shown") from error

@@ -1,4 +1,4 @@
-"""A step as its views see it, and values of it as text."""
+"""The input of the tabs of a step, and values as text."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.ui.view import View
 
 
 class Seen(NamedTuple):
-    """What a view of a step is made of; the state is redacted."""
+    """The input of a tab: the request, the step, and its redacted state."""
 
     view: View
     step: Step
@@ -21,12 +21,12 @@ class Seen(NamedTuple):
 
 
 def data(value: Any) -> Html:
-    """A value as JSON, cut where nobody would read on."""
+    """Return a value as JSON, cut if it is very long."""
     return long_text(written(value))
 
 
 def written(value: Any) -> str:
-    """A value as JSON, or as Python shows it where something of it is lost."""
+    """Return a value as JSON, or as a Python repr if parts of it are lost."""
     try:
         return to_text(value)
     except HoldfastError:

@@ -1,4 +1,4 @@
-"""The page on this machine: a server on the loopback address, and the token without which it answers nobody."""
+"""Serve the page on the loopback address, protected by a token."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ def serve(
     token: str | None = None,
     ready: Callable[[str], None] | None = None,
 ) -> None:
-    """Serve until the process is told to end. `ready` is given the address with the token, once it is answered.
+    """Serve until SIGINT or SIGTERM. `ready` is called with the address, which contains the token, once it is bound.
 
-    InvalidArgument if the port is taken.
+    Raises InvalidArgument if the port is in use.
     """
     token = token or secrets.token_urlsafe(24)
     listening = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
@@ -38,7 +38,7 @@ def serve(
             listening.bind((_LOOPBACK, port))
         except OSError as error:
             raise InvalidArgument(
-                f"port {port} cannot be had ({error.strerror}); name another, or 0 for any"
+                f"cannot listen on port {port} ({error.strerror}); choose another port, or 0 for any free one"
             ) from error
         listening.listen(128)
         port = listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A step: its messages, state, difference, effects, raw text, and what is known about its checkpoint."""
+"""The page of a step, with tabs: Messages, State, Diff, Effects, Raw, About."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _RAW_MOST: Final = 300_000
 
 
 def step_page(view: View) -> Response:
-    """One checkpoint, by its id or any other word that names it, seen as asked."""
+    """Return the page of a checkpoint, by id or any other reference, with the tab that is asked for."""
     name, ref = view.asked("thread"), view.asked("id", "@-1")
     which = view.asked("view", "messages")
     which = which if which in VIEWS else "messages"
     checkpoint = named(view, name, ref)
     if ref != checkpoint.id or view.is_packed:
-        # The address that is kept and shared names this checkpoint for good, not "the last one".
+        # Redirect to a permanent URL: "@-1" would name another checkpoint later.
         kept = {each: view.asked(each) for each in ("view", "against", "from", "download", "edit")}
         there = view.url("/step", thread=name, id=checkpoint.id, **kept)
         return Response(status_code=303, headers={"Location": there})
@@ -96,13 +96,13 @@ def _top(view: View, step: Step) -> Html:
         class_="crumbs",
     )
     head = tag("b", "head", class_="headmark") if step.is_head else None
-    gone = None if step.is_current else tag("span", "on a branch that was left", class_="mark crash")
+    gone = None if step.is_current else tag("span", "on an abandoned branch", class_="mark crash")
     return joined(
         crumbs,
         tag(
             "div",
             tag("h1", f"Step {checkpoint.step}"),
-            # Every step of a run was saved while it ran: that it did says nothing about now.
+            # Every step of a run was saved while it ran, so "running" would say nothing.
             chip(checkpoint.status) if checkpoint.status != "running" else None,
             head,
             gone,
@@ -141,12 +141,12 @@ def _state(seen: Seen) -> Html:
 def _raw(seen: Seen) -> Html:
     view, step, state = seen
     at = view.url("/step", thread=step.checkpoint.thread, id=step.checkpoint.id, download=1)
-    whole = tag("p", tag("a", "All of it, as a file", href=at, download=True))
+    whole = tag("p", tag("a", "Download the complete state", href=at, download=True))
     return joined(whole, tag("pre", long_text(written(state), _RAW_MOST), class_="data raw", tabindex="0"))
 
 
 def _download(checkpoint: Checkpoint, state: Any) -> Response:
-    # A fixed name: one from the store would be a way to name files on the machine of whoever looks.
+    # A fixed name: stored data must not choose file names on the user's machine.
     headers = {"Content-Disposition": f'attachment; filename="state-{checkpoint.seq}.json"'}
     body = written(state).encode("utf-8", "replace")
     return Response(body, media_type="application/octet-stream", headers=headers)
@@ -166,20 +166,20 @@ def _about(seen: Seen) -> Html:
         ("Parent", tag("a", tag("code", parent), href=view.step(checkpoint.thread, parent)) if parent else "none"),
         ("Branch", step.branch),
         ("Digest", tag("code", checkpoint.digest)),
-        ("Written", checkpoint.created_at.strftime("%Y-%m-%d %H:%M:%S.%f UTC")),
+        ("Saved at", checkpoint.created_at.strftime("%Y-%m-%d %H:%M:%S.%f UTC")),
         ("Time to write", "" if took is None else duration(took)),
         ("Status", checkpoint.status),
         ("Reason", line(checkpoint.reason or "")),
         ("Trigger", line(checkpoint.trigger)),
-        ("Writer", line(checkpoint.agent or "")),
+        ("Agent", line(checkpoint.agent or "")),
         ("Label", line(checkpoint.label or "")),
         ("Tags", ", ".join(map(line, checkpoint.tags))),
-        ("Size", f"{size(checkpoint.size)} as it is stored in full"),
-        ("Usage", f"{said}, {money(usage.cost, usage.currency) or 'no cost told'}" if usage else ""),
+        ("Size", f"{size(checkpoint.size)} as a full copy"),
+        ("Usage", f"{said}, {money(usage.cost, usage.currency) or 'no cost recorded'}" if usage else ""),
         ("Schema version", "" if checkpoint.schema_version is None else checkpoint.schema_version),
         ("Resume hint", line(checkpoint.resume_hint or "")),
         ("Metadata", tag("pre", data(checkpoint.metadata), class_="data") if checkpoint.metadata else ""),
-        ("Load it", tag("code", f"hf.thread({checkpoint.thread!r}).load({checkpoint.id!r})")),
+        ("Load in Python", tag("code", f"hf.thread({checkpoint.thread!r}).load({checkpoint.id!r})")),
     ]
     return tag(
         "dl", [joined(tag("dt", name), tag("dd", value)) for name, value in facts if value != ""], class_="about"

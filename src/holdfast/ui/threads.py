@@ -1,4 +1,4 @@
-"""The first screen: what the runs listed went through, and the threads themselves."""
+"""The first page: figures of the listed runs, and the list of threads."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from holdfast.ui.words import ago, count, money, plural, short, size, standing
 
 _ROWS: Final = 50
 _NAME_MOST: Final = 160
-_AT_ONCE: Final = 3_000  # journal entries that are counted before the page is sent; more are asked for by it
-_AT_MOST: Final = 60_000  # and more than these are not counted at all
+_AT_ONCE: Final = 3_000  # journal entries to count before the page is sent; with more, the page loads the figures later
+_AT_MOST: Final = 60_000  # journal entries to count at all
 _ORDERS: Final = {
     "name": "by name",
     "newest": "newest first",
@@ -25,16 +25,16 @@ _ORDERS: Final = {
     "longest": "most steps first",
 }
 _HOW: Final = {
-    "probe": "its probe was asked, and said that it had ",
-    "person": "a person was asked, and said that it had ",
-    "rerun": "called again, with the same key",
-    "give_up": "given up, and the model told that nobody knows",
+    "probe": "its probe reported that it ",
+    "person": "a person reported that it ",
+    "rerun": "called again with the same key",
+    "give_up": "given up; the model was shown an unknown outcome",
 }
 _FOUND_OUT: Final = ("probe", "person")
 
 
 def threads_page(view: View) -> Response:
-    """Search, filter, sort; a page of threads, kept up to date."""
+    """Return the page: figures, search form, and a live list of threads."""
     which, order, after = _asked(view)
     found = threads(view.hf, which, order=order, after=after, limit=_ROWS)
     part = view.asked("part")
@@ -49,7 +49,7 @@ def threads_page(view: View) -> Response:
     return view.page(
         "Threads",
         tag("h1", "Threads", class_="sr"),
-        live("account", body, every=0.2 if told is None else 3, element="section", aria_label="What it took"),
+        live("account", body, every=0.2 if told is None else 3, element="section", aria_label="Figures"),
         _search(view, which, order),
         live("rows", _table(view, found), every=2, aria_label="Threads"),
         here="/",
@@ -58,24 +58,24 @@ def threads_page(view: View) -> Response:
 
 def _counting(view: View) -> Html:
     words = {name: view.asked(name) for name in ("q", "status", "order", "agent", "after")}
-    link = tag("a", "Count what these runs took", href=view.url("/", **words, **{"with": "account"}))
-    return tag("p", "Counting what these runs took … ", tag("noscript", link), class_="dim")
+    link = tag("a", "Show figures of these runs", href=view.url("/", **words, **{"with": "account"}))
+    return tag("p", "Counting the calls of these runs … ", tag("noscript", link), class_="dim")
 
 
 def _asked(view: View) -> tuple[Filter, Order, str | None]:
     status = view.asked("status")
     order = view.asked("order", "name")
     if status and status not in get_args(Standing):
-        raise InvalidArgument("there is no such status")
+        raise InvalidArgument(f"unknown status; one of {', '.join(get_args(Standing))}")
     if order not in get_args(Order):
-        raise InvalidArgument("there is no such order")
+        raise InvalidArgument(f"unknown order; one of {', '.join(get_args(Order))}")
     text = view.asked("q")
-    which = Filter(contains=text, standing=status or None, agent=view.asked("agent") or None)  # type: ignore[arg-type] # looked at above
-    return which, order, view.asked("after") or None  # type: ignore[return-value] # looked at above
+    which = Filter(contains=text, standing=status or None, agent=view.asked("agent") or None)  # type: ignore[arg-type] # checked above
+    return which, order, view.asked("after") or None  # type: ignore[return-value] # checked above
 
 
 def _search(view: View, which: Filter, order: str) -> Html:
-    statuses = [("", "every status"), *((each, each) for each in get_args(Standing))]
+    statuses = [("", "any status"), *((each, each) for each in get_args(Standing))]
     return tag(
         "form",
         tag("label", tag("span", "Search", class_="sr"), _box(which.contains)),
@@ -108,7 +108,7 @@ def _option(value: str, said: str, chosen: str) -> Html:
 def _table(view: View, found: ThreadPage) -> Html:
     lost = tag("p", view.told(found.lost), class_="bad") if found.lost else None
     if not found.threads:
-        return joined(lost, tag("p", "There is no such thread.", class_="dim empty"))
+        return joined(lost, tag("p", "No matching threads.", class_="dim empty"))
     heads = ("Thread", "Status", "Steps", "Tokens", "Cost", "Size", "Changed")
     numbers = ("Steps", "Tokens", "Cost", "Size")
     head = tag("tr", [tag("th", each, scope="col", class_="num" if each in numbers else None) for each in heads])
@@ -124,7 +124,9 @@ def _row(view: View, each: ThreadLine) -> Html:
         why = f"asks {line(each.waits_for)}" if each.standing == "waiting" else line(each.waits_for)
     elif each.reason and each.standing in ("failed", "halted", "dead"):
         why = view.told(each.reason)[:120]
-    crashed = each.crashed + (each.standing == "interrupted")  # the last one was not found by anybody yet
+    crashed = each.crashed + (
+        each.standing == "interrupted"
+    )  # the newest crash is counted only when the run is resumed
     marks = [
         tag("span", f"✕ {crashed}", tag("span", " crashes", class_="sr"), class_="mark crash") if crashed else None,
         tag("span", f"↻ {each.resumed}", tag("span", " resumes", class_="sr"), class_="mark") if each.resumed else None,
@@ -154,7 +156,7 @@ def _row(view: View, each: ThreadLine) -> Html:
 
 
 def _name(name: str) -> str:
-    """A name, its middle left out where it is so long that it would hide the others."""
+    """Return a name, shortened in the middle if it is very long."""
     told = line(name)
     return told if len(told) <= _NAME_MOST else f"{told[: _NAME_MOST // 2]} … {told[-_NAME_MOST // 2 :]}"
 
@@ -176,7 +178,7 @@ def _next(view: View, found: ThreadPage) -> Html:
     return tag("nav", links, class_="pages", aria_label="More threads")
 
 
-# -- what it took ------------------------------------------------------------------------------------------------------
+# -- figures -----------------------------------------------------------------------------------------------------------
 
 
 def _account(view: View, found: ThreadPage) -> Html:
@@ -191,18 +193,18 @@ def _account(view: View, found: ThreadPage) -> Html:
 
 
 def figures(told: Account, left_out: int = 0) -> Html:
-    """What runs took, as tiles."""
-    of = "of this thread" if told.threads == 1 else f"of these {told.threads} threads"
+    """Return the figures of runs as tiles."""
+    of = "of the listed thread" if told.threads == 1 else f"of the {told.threads} listed threads"
     acted = [each for each in told.done if each.kind != "read"]
     effects = sum(each.count for each in acted)
     tiles = [
-        _tile("crashed", told.crashed, "killed or crashed", "processes that died holding a run", warn=told.crashed),
-        _tile("resumed", told.resumed, "resumes", "times a run was gone on with"),
-        _tile("models", told.models, "model calls made", "and recorded; what was in flight at a crash is not"),
-        _tile("models-known", told.models_known, "model calls answered from the journal", "not paid for again"),
-        _tile("tools", told.tools, "tool calls made", f"{count(told.tools_known)} more answered from the journal"),
+        _tile("crashed", told.crashed, "crashes", "processes that died during a run", warn=told.crashed),
+        _tile("resumed", told.resumed, "resumes", "after crashes, waits and errors"),
+        _tile("models", told.models, "model calls", "recorded; calls cut off by a crash are not counted"),
+        _tile("models-known", told.models_known, "model calls replayed", "not paid for again"),
+        _tile("tools", told.tools, "tool calls", f"{count(told.tools_known)} more replayed"),
         _tile("effects", effects, "effects", ", ".join(f"{line(each.tool)} {each.count}" for each in acted) or "none"),
-        _tile("in-doubt", told.in_doubt, "in doubt now", "nobody knows whether they happened", doubt=told.in_doubt),
+        _tile("in-doubt", told.in_doubt, "calls in doubt", "outcome unknown", doubt=told.in_doubt),
     ]
     how = tag(
         "ul",
@@ -211,19 +213,17 @@ def figures(told: Account, left_out: int = 0) -> Html:
                 "li",
                 tag("b", each.count, data_settled=f"{each.tool}/{each.how}/{'yes' if each.happened else 'no'}"),
                 f" {line(each.tool)}: {_HOW[each.how]}",
-                ("happened" if each.happened else "not happened") if each.how in _FOUND_OUT else None,
+                ("happened" if each.happened else "did not happen") if each.how in _FOUND_OUT else None,
             )
             for each in told.settled
         ],
         class_="settled",
     )
-    note = f"What the runs {of} took" + (
-        f"; {plural(left_out, 'thread')} with long journals left out" if left_out else ""
-    )
+    note = f"Runs {of}" + (f"; {plural(left_out, 'thread')} with long journals not counted" if left_out else "")
     return joined(
         tag("h2", note),
         tag("dl", tiles, class_="tiles"),
-        joined(tag("h3", "Calls that were in doubt"), how) if told.settled else None,
+        joined(tag("h3", "How calls in doubt were settled"), how) if told.settled else None,
     )
 
 

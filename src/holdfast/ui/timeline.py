@@ -1,4 +1,4 @@
-"""The timeline of a thread: a row for each step with its branch, its calls as bars, its crashes and resumes."""
+"""The page of a thread: a row per step with its branch, calls, crashes and resumes."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from holdfast.ui.view import View, live
 from holdfast.ui.words import ago, count, duration, money, plural, short, size, standing
 
 _ROWS: Final = 100
-_HEIGHT: Final = 36  # of a row, in pixels: what the lanes are drawn for
-_DOWN: Final = 2000  # lines go on to the end of their row, which cuts them, however high its marks make it
+_HEIGHT: Final = 36  # pixels of a row
+_DOWN: Final = 2000  # lanes are drawn this far down and clipped by the row, whose height is not known here
 _LANE: Final = 14
 _LANES_MOST: Final = 12
 _BAR: Final = 220
@@ -26,7 +26,7 @@ _CALLS_SHOWN: Final = 40
 
 
 def timeline_page(view: View) -> Response:
-    """The thread, what a resume would do, what can be done with it, and its steps."""
+    """Return the page of a thread: its status, the recovery panel, actions, plots and steps."""
     name = view.asked("name")
     before = view.number("before", 0, 0, 2**53) or None
     part = view.asked("part")
@@ -54,11 +54,9 @@ def timeline_page(view: View) -> Response:
 
 def _plots(view: View, name: str) -> Html:
     if view.asked("with") == "plots":
-        return tag("section", plots(view, name), class_="plots", aria_label="Over the steps")
+        return tag("section", plots(view, name), class_="plots", aria_label="Plots")
     href = view.url("/thread", name=name, before=view.asked("before"), **{"with": "plots"})
-    return view.later(
-        "plots", "Size, tokens and cost over the steps", href, class_="plots", aria_label="Over the steps"
-    )
+    return view.later("plots", "Show plots of size, tokens and cost", href, class_="plots", aria_label="Plots")
 
 
 def _head(view: View, name: str, found: Timeline) -> Html:
@@ -78,7 +76,7 @@ def _head(view: View, name: str, found: Timeline) -> Html:
     ]
     if found.forked_from:
         origin, _, id = found.forked_from.rpartition("@")
-        link = tag("a", line(origin) or "a thread that is gone", href=view.step(origin, id) if origin else None)
+        link = tag("a", line(origin) or "a deleted thread", href=view.step(origin, id) if origin else None)
         facts.append(tag("span", "forked from ", link))
     reason = view.told(thread.reason) if thread.reason else None
     return joined(
@@ -101,7 +99,7 @@ def _steps(view: View, found: Timeline) -> Html:
         "tool ",
         tag("i", class_="swatch doubt"),
         "in doubt ",
-        tag("span", "✕ crash  ↻ resume, and calls that were answered from the journal", class_="dim"),
+        tag("span", "✕ crash  ↻ resume and its replayed calls", class_="dim"),
         class_="legend",
     )
     newer = tag("p", tag("a", "Newest steps", href=view.thread(found.thread))) if view.asked("before") else None
@@ -134,7 +132,8 @@ def _step(view: View, thread: str, step: Step, longest: float, lanes: int, tips:
             href=view.step(thread, checkpoint.id),
             class_="name",
             data_key=checkpoint.id,
-            aria_label=f"step {checkpoint.step}, checkpoint {checkpoint.seq}" + ("" if step.is_current else ", left"),
+            aria_label=f"step {checkpoint.step}, checkpoint {checkpoint.seq}"
+            + ("" if step.is_current else ", abandoned"),
         ),
         tag("span", tag("b", "head", class_="headmark") if step.is_head else None, marks, class_="marks"),
         _bars(step.calls, longest, view.step(thread, checkpoint.id, "effects")),
@@ -146,10 +145,10 @@ def _step(view: View, thread: str, step: Step, longest: float, lanes: int, tips:
 
 
 def _open(view: View, found: Timeline) -> Html | None:
-    """The step that no checkpoint has closed."""
+    """Return the row of the open step: calls that no checkpoint includes yet."""
     if not found.open_calls:
         return None
-    who = "whoever made these calls is gone" if found.interrupted else "not closed by a checkpoint yet"
+    who = "interrupted: the process of these calls died" if found.interrupted else "no checkpoint yet"
     return tag(
         "li",
         tag("span", class_="graph"),
@@ -167,8 +166,8 @@ def _open(view: View, found: Timeline) -> Html | None:
 
 
 def _resumed(each: Resumption) -> Html:
-    answered = f"{plural(each.answered, 'call')} answered from the journal" if each.answered else "resumed"
-    known = f"{count(each.answered)} answered" if each.answered else "resumed"
+    answered = f"{plural(each.answered, 'call')} replayed from the journal" if each.answered else "resumed"
+    known = f"{count(each.answered)} replayed" if each.answered else "resumed"
     if each.after == "crash":
         return tag("span", f"✕ crash ↻ {known}", class_="mark crash", title=answered)
     return tag("span", f"↻ was {each.after}, {known}", class_="mark", title=answered)
@@ -179,18 +178,21 @@ def _next(view: View, found: Timeline) -> Html | None:
         return None
     href = view.url("/thread", name=found.thread, before=found.before)
     return tag(
-        "li", tag("a", f"Older steps, below {found.before}", href=href, data_more=True), class_="more", id="more"
+        "li",
+        tag("a", f"Older steps, before checkpoint {found.before}", href=href, data_more=True),
+        class_="more",
+        id="more",
     )
 
 
 def _spent(step: Step) -> Html:
-    """Tokens and money: both so far, where the checkpoint tells that, or both of the step's own calls."""
+    """Return tokens and cost: totals so far if the checkpoint records them, else those of the step's calls."""
     so_far = step.checkpoint.usage
     used = [so_far] if so_far else [each.usage for each in step.calls if each.usage]
     tokens = sum(each.total or each.input + each.output for each in used)
     currency = used[-1].currency if used else "USD"
     cost = sum(each.cost for each in used if each.currency == currency)
-    sign, title = ("Σ ", "so far, as the checkpoint says") if so_far else ("", "of this step's calls")
+    sign, title = ("Σ ", "total so far, recorded with the checkpoint") if so_far else ("", "of this step's calls")
     return joined(
         tag("span", f"{sign}{short(tokens)} tok" if tokens else "", class_="num wide", title=title),
         tag("span", f"{sign}{money(cost, currency)}" if cost else "", class_="num wide", title=title),
@@ -205,7 +207,7 @@ def _lanes(step: Step) -> int:
 
 
 def _graph(step: Step, lanes: int, *, is_tip: bool) -> Html:
-    """The branches that pass, join and go through a row."""
+    """Draw the branches that pass or join a row."""
     middle = _HEIGHT / 2
     at = _x(step.lane)
     parts = [tag("path", d=f"M{_x(lane)} 0V{_DOWN}", class_=_tone(lane)) for lane in step.passing]
@@ -231,12 +233,12 @@ def _tone(lane: int) -> str:
 
 
 def _is_held(view: View, found: Timeline) -> bool:
-    """Whether what is begun in the open step is under way, and so not in doubt."""
+    """Whether a process holds the run: then a started call of the open step is under way, not in doubt."""
     return not found.interrupted and thread_line(view.hf, existing(view.hf, found.thread)).standing == "running"
 
 
 def _bars(calls: tuple[Call, ...], longest: float, href: str, *, is_held: bool = False) -> Html:
-    """The calls of a step one after the other, each as wide as it took long. Where it leads to, they are in words."""
+    """Draw the calls of a step as bars, each as wide as its duration, linked to the list of calls."""
     if not calls:
         return tag("span", class_="calls")
     shown, at = [], 0.0

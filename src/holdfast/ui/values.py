@@ -1,4 +1,4 @@
-"""Values of a state: as a tree that opens and closes, as text that a person can read and edit. Never as markup."""
+"""Values of a state as a collapsible tree, and as JSON text to read and edit."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.html import text as shown
 from holdfast.ui.words import plural, size
 
-TEXT_MOST: Final = 20_000  # characters of one text; the rest is in the raw state
+TEXT_MOST: Final = 20_000  # characters of one text; the Raw tab shows more
 _NODES_MOST: Final = 3_000
 _ITEMS_MOST: Final = 100
 _KEY_MOST: Final = 200
@@ -26,7 +26,7 @@ _PLAIN: Final = (bool, int, float, type(None))
 
 
 def long_text(content: str, limit: int = TEXT_MOST) -> Html:
-    """A text, cut where nobody would read on."""
+    """Return a text, cut if it is very long."""
     cut = shown(content[:limit])
     if len(content) <= limit:
         return joined(cut)
@@ -34,7 +34,7 @@ def long_text(content: str, limit: int = TEXT_MOST) -> Html:
 
 
 def tree(value: Any) -> Html:
-    """A value as a tree."""
+    """Return a value as a tree."""
     return tag("div", _Tree().node("state", value, 0), class_="tree")
 
 
@@ -74,7 +74,7 @@ class _Tree:
 
 
 def _glance(value: dict[Any, Any]) -> str:
-    """The first few texts and numbers of a dict, for who looks for one among many."""
+    """Return the first few short strings and numbers of a dict, to tell it from its neighbours."""
     found = [
         f"{line(_said(key)[:20])}: {line(_said(item)[:40])}"
         for key, item in list(value.items())[:_GLANCED]
@@ -102,7 +102,7 @@ def _leaf(value: Any) -> Html:
 
 
 def brief(value: Any, limit: int = 200) -> str:
-    """A value in one line."""
+    """Return a value in one line."""
     try:
         content = value if isinstance(value, str) else to_text(value, indent=0)
     except HoldfastError:
@@ -111,14 +111,14 @@ def brief(value: Any, limit: int = 200) -> str:
 
 
 def to_text(value: Any, indent: int = 2) -> str:
-    """A value as JSON that says all of it: what JSON has no word for is an object of one key like "$datetime"."""
+    """Return a value as lossless JSON. Types that JSON lacks become an object with one key like "$datetime"."""
     written = jsontext.to_text(msgpack.encode(value))
     return msgspec.json.format(written, indent=indent).decode() if indent else written.decode()
 
 
 def from_text(written: str) -> Any:
-    """What `to_text` wrote, perhaps edited. InvalidArgument if that is no JSON, or says something that there is not."""
+    """Parse the JSON of `to_text`. Raises InvalidArgument if it is not JSON or has an invalid "$" form."""
     try:
         return msgpack.decode(jsontext.from_text(msgspec.json.encode(msgspec.json.decode(written))))
     except (HoldfastError, msgspec.MsgspecError, ValueError, TypeError, RecursionError) as error:
-        raise InvalidArgument(f"this is no JSON that stands for a state: {str(error)[:200]}") from error
+        raise InvalidArgument(f"this is not valid JSON for a value: {str(error)[:200]}") from error

@@ -1,4 +1,4 @@
-"""What every page stands in: the addresses, the frame around it, and who looks at it."""
+"""The request as pages see it: parameters, URLs, forms, redaction and the page frame."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.redacting import Redacting
 
 T = TypeVar("T")
-_AGES: Final = re.compile(r"(<time [^>]*>)[^<]*")  # they grow while nothing happens, and the browser counts them itself
+_AGES: Final = re.compile(r"(<time [^>]*>)[^<]*")  # ages are updated by the browser, so they do not count as a change
 
 
 class Site(msgspec.Struct, frozen=True):
-    """What the page shows: a store, under a title, and what may be done with it."""
+    """The configuration of the page: the store, its title, whether it may write, and the redaction."""
 
     hf: Holdfast
     title: str
@@ -31,7 +31,7 @@ class Site(msgspec.Struct, frozen=True):
 
 
 class View:
-    """One request: where it stands, and the frame for its answer."""
+    """One request, with what is needed to build its response."""
 
     def __init__(self, site: Site, request: Request) -> None:
         self.site = site
@@ -47,27 +47,27 @@ class View:
         self.typed: dict[str, str] = state.get("form", {})
 
     def told(self, text: str) -> str:
-        """A text from the store in one line, redacted: first that, or what it looks for may be spelled out."""
+        """Return text from the store in one line: redacted first, then escaped."""
         return line(self.site.redacting.message(text))
 
     def redacted(self, value: T) -> T:
-        """A value of the store, or a record of it, as it may reach a browser. NotRedacted if that cannot be told."""
+        """Redact a value or a record. Raises InvalidArgument if the redaction function fails."""
         found: T = self.site.redacting.value(value)
         return found
 
     def asked(self, name: str, default: str = "") -> str:
-        """A word of the query."""
+        """Return a query parameter."""
         return self._words.get(name, default)
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
-        """A whole number of the query, within bounds, whatever was written there."""
+        """Return a query parameter as a whole number within bounds; `default` if it is not a number."""
         word = self.asked(name)
         if not (word.isascii() and word.removeprefix("-").isdecimal() and len(word) < 18):
             return default
         return min(max(int(word), least), most)
 
     def url(self, path: str, **query: str | int | None) -> str:
-        """The address of a page here."""
+        """Return the URL of a page."""
         words = {name: value for name, value in query.items() if value is not None and value != ""}
         return f"{self._root}{path}{'?' if words else ''}{packed(words)}"
 
@@ -78,28 +78,28 @@ class View:
         return self.url("/step", thread=thread, id=id, view=view)
 
     def form(self, action: str, /, *children: Child, **given: str | int) -> Html:
-        """A form that does something, sealed. Nothing of it is done before it was confirmed."""
+        """Return a signed form for an action. The action is carried out only after a confirmation."""
         seal = hidden(SEAL, self._seal)
         return tag(
             "form", seal, self.given(**given), children, method="post", action=self.url(f"/act/{action}"), class_="act"
         )
 
     def given(self, **words: str | int) -> Html | None:
-        """What a form says that nobody types into it."""
+        """Return the hidden field with the parameters that the user does not type."""
         return hidden(GIVEN, packed(words)) if words else None
 
     def later(self, part: str, said: str, href: str, **attributes: str | None) -> Html:
-        """A part that takes its time, so the page asks for it once it is shown; by a link without scripts."""
+        """Return a placeholder for a slow part that the page loads later, with a link for use without scripts."""
         link = tag("noscript", tag("a", said, href=href))
         return tag("section", link, data_lazy=part, id=f"part-{part}", **attributes)
 
     def page(self, title: str, *body: Child, here: str = "", status: int = 200) -> Response:
-        """A whole page."""
+        """Return a whole page."""
         links = [("/", "Threads"), ("/waiting", "Waiting"), ("/store", "Store")]
         nav = [
             tag("a", name, href=self.url(path), aria_current="page" if path == here else None) for path, name in links
         ]
-        mode = "may change the store" if self.site.may_write else "read-only"
+        mode = "writes allowed" if self.site.may_write else "read-only"
         head = tag(
             "head",
             tag("meta", charset="utf-8"),
@@ -118,13 +118,13 @@ class View:
             tag("span", mode, class_="mode" + (" write" if self.site.may_write else "")),
             tag("span", "live", id="live", class_="live", role="status", aria_live="off", hidden=True),
         )
-        skip = tag("a", "Skip to the content", href="#content", class_="skip")
+        skip = tag("a", "Skip to content", href="#content", class_="skip")
         main = tag("main", body, id="content", tabindex="-1")
         document = tag("html", head, tag("body", skip, top, main), lang="en", data_now=datetime.now(UTC).isoformat())
         return answer(joined(Html("<!doctype html>\n"), document), status)
 
     def part(self, name: str, body: Html) -> Response:
-        """A part of a page by itself, for the page that has it to stay as it is where nothing changed."""
+        """Return a part of a page, or status 304 if it has not changed."""
         mark = f'"{_mark(body)}"'
         if self.request.headers.get("if-none-match") == mark:
             return Response(status_code=304, headers={"ETag": mark})
@@ -143,7 +143,7 @@ def hidden(name: str, value: str) -> Html:
 
 
 def live(part: str, body: Html, *, every: float = 2.0, element: str = "div", **attributes: str | None) -> Html:
-    """A part of a page that is asked for again while somebody looks at it."""
+    """Return a part of a page that the browser reloads every few seconds."""
     return tag(
         element, body, id=f"part-{part}", data_live=part, data_every=f"{every:g}", data_mark=_mark(body), **attributes
     )

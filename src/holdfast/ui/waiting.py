@@ -1,4 +1,4 @@
-"""What runs wait for: questions and calls in doubt of all threads, longest first, with what answers them."""
+"""The Waiting page: open questions and calls in doubt of all threads, with forms to answer them."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _SHOWN: Final = 100
 
 
 def waiting_page(view: View) -> Response:
-    """All that somebody has to say something to."""
+    """Return the page, oldest first."""
     lost: Lost = {}
     every = answers.waiting(whole(view.hf._session.store, lost), None)
     found = [view.redacted(each) for each in islice(every, _SHOWN + 1)]
@@ -32,7 +32,7 @@ def waiting_page(view: View) -> Response:
 
 def _questions(view: View, found: list[Question]) -> Html:
     if not found:
-        return tag("p", "No run waits for anybody.", class_="dim empty")
+        return tag("p", "No open questions or calls in doubt.", class_="dim empty")
     more = tag("p", "… and more", class_="cut") if found[_SHOWN:] else None
     return joined([_question(view, each) for each in found[:_SHOWN]], more)
 

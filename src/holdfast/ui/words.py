@@ -1,4 +1,4 @@
-"""Numbers, times and states of things in few characters, as people read them."""
+"""Format numbers, sizes, money, times and statuses."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ _STEP: Final = 1000
 
 
 def count(number: int) -> str:
-    """A number with its thousands apart."""
+    """Format a number with thin spaces between thousands."""
     return f"{number:,}".replace(",", "\u2009")
 
 
 def short(number: float) -> str:
-    """A number in at most five characters: 950, 12.3k, 4.5M."""
+    """Format a number in at most five characters: 950, 12.3k, 4.5M."""
     for unit in ("", "k", "M", "G"):
         if abs(number) < _STEP or unit == "G":
             digits = f"{number:.0f}" if number >= 100 or number == int(number) else f"{number:.1f}"
@@ -27,7 +27,7 @@ def short(number: float) -> str:
 
 
 def size(number: float) -> str:
-    """Bytes."""
+    """Format a number of bytes."""
     for unit in _UNITS:
         if abs(number) < _STEP or unit == _UNITS[-1]:
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
@@ -36,7 +36,7 @@ def size(number: float) -> str:
 
 
 def money(cost: float, currency: str = "USD") -> str:
-    """What something cost; empty if nothing."""
+    """Format a cost; "" for 0."""
     if not cost:
         return ""
     amount = f"{cost:,.2f}" if cost >= 0.01 else f"{cost:.6f}".rstrip("0")
@@ -44,7 +44,7 @@ def money(cost: float, currency: str = "USD") -> str:
 
 
 def duration(seconds: float) -> str:
-    """How long something took."""
+    """Format a duration."""
     if seconds < 0.001:
         return "0 ms"
     if seconds < 1:
@@ -59,7 +59,7 @@ def duration(seconds: float) -> str:
 
 
 def age(seconds: float) -> str:
-    """How long ago something was, roughly."""
+    """Format an age in one unit."""
     for limit, unit, name in ((60, 1, "s"), (3600, 60, "min"), (86400, 3600, "h"), (86400 * 365, 86400, "d")):
         if seconds < limit:
             return f"{max(seconds, 0) / unit:.0f} {name}"
@@ -67,7 +67,7 @@ def age(seconds: float) -> str:
 
 
 def ago(moment: datetime, now: datetime | None = None) -> Html:
-    """A moment as how long ago it was, with the moment itself for those who ask."""
+    """Return the age of a time, with the exact time as a tooltip."""
     passed = ((now or datetime.now(UTC)) - moment).total_seconds()
     exact = moment.astimezone(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     return tag("time", age(passed), datetime=moment.astimezone(UTC).isoformat(), title=exact, data_age=True)
@@ -78,12 +78,12 @@ def plural(number: int, what: str) -> str:
 
 
 def chip(status: str) -> Html:
-    """The status of a run or a call, coloured and in words."""
+    """Return the status of a run or a call as a coloured chip."""
     return tag("span", status, class_=f"chip {status.replace(' ', '-')}")
 
 
 def standing(status: str, *, has_run: bool) -> Html:
-    """How a thread stands. What was only saved under some status is nothing that goes on: no colour calls for it."""
+    """Return the status of a thread as a chip. Without a run it has no colour: nothing is running."""
     if has_run:
         return chip(status)
-    return tag("span", "saved" if status == "running" else status, class_="chip", title="no run was begun on it")
+    return tag("span", "saved" if status == "running" else status, class_="chip", title="this thread has no run")

@@ -71,7 +71,7 @@ def test_a_type_that_is_not_allowed_is_refused_at_save(wrapped: Any, value: Any,
         to_plain(wrapped(serde_for()), value)
 
     assert caught.value.path == path
-    assert f".{name}, which" in caught.value.problem
+    assert f".{name} is not allowed" in caught.value.problem
     assert f"allow=[{name}]" in caught.value.problem
 
 
@@ -112,7 +112,7 @@ def test_a_serde_that_nobody_can_look_into_is_watched_too() -> None:
 
 
 def test_a_subclass_of_datetime_is_refused_even_where_all_is_allowed(wrapped: Any) -> None:
-    with pytest.raises(Unsupported, match=r"Stamp is never rebuilt"):
+    with pytest.raises(Unsupported, match=r"never loads a value of type .*Stamp"):
         to_plain(wrapped(serde_for(True)), {"at": Stamp(2026, 1, 1)})
 
 
@@ -238,7 +238,7 @@ def test_another_class_of_the_same_name_is_refused(wrapped: Any, monkeypatch: py
     Other.__name__ = "Inner"
     Other.__module__ = MODULE
 
-    with pytest.raises(Unsupported, match="would come back as") as caught:
+    with pytest.raises(Unsupported, match="would be loaded as") as caught:
         to_plain(wrapped(serde_for([Inner])), [1, {"a": Other("x")}])
 
     assert caught.value.path == "$[1].a"
@@ -258,7 +258,7 @@ def test_a_model_that_does_not_take_what_it_dumps_is_refused(wrapped: Any, monke
     Picky.__module__ = MODULE
     monkeypatch.setattr(sorts, "Picky", Picky, raising=False)
 
-    with pytest.raises(Unsupported, match=r"Address would come back as dict") as caught:
+    with pytest.raises(Unsupported, match=r"Address would be loaded as dict") as caught:
         to_plain(wrapped(serde_for([Picky])), [Picky(address=Address(street="s"))])
 
     assert caught.value.path == "$[0].address"

@@ -232,7 +232,7 @@ def test_a_prune_that_does_not_know_of_the_channel_is_found_out(savers: Savers) 
     saver.hf.thread("t").prune(Retention(keep_last=2))
 
     for one in (saver, savers.open()):
-        with pytest.raises(holdfast.Damaged, match=r"line, table.*the saver's own prune"):
+        with pytest.raises(holdfast.Damaged, match=r"line, table.*the saver's prune"):
             player_on(one, 100).state()
 
 

@@ -276,7 +276,7 @@ def test_a_call_without_an_id_is_refused(local: Savers, world: World) -> None:
 
 def test_a_call_without_a_thread_is_refused(local: Savers, world: World) -> None:
     [wrapped] = wrap_tools([once(world)], local.open())
-    with pytest.raises(InvalidArgument, match="names no thread"):
+    with pytest.raises(InvalidArgument, match="has no thread_id"):
         wrapped.invoke({"type": "tool_call", "id": "1", "name": "once", "args": {"text": "a"}})
     assert world.done == []
 

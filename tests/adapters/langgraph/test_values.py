@@ -226,15 +226,15 @@ def test_what_is_loaded_shares_nothing_with_what_is_stored() -> None:
 @pytest.mark.parametrize(
     ("value", "path", "problem"),
     [
-        ({"a": [1, "x\ud800y?"]}, "$.a[1]", "no Unicode"),
-        ([HumanMessage("ok?"), HumanMessage("\udc80")], "$[1].content", "no Unicode"),
-        (AIMessage("x", additional_kwargs={"deep": ["\udfff"]}), "$.additional_kwargs.deep[0]", "no Unicode"),
-        (Send("n", {"text": "\ud83d\ude00"}), "$.arg.text", "no Unicode"),
-        ({"s": {"\ud800"}}, "$.s[<str element>]", "no Unicode"),
-        (pathlib.Path("/tmp/\udc80"), "$", "no Unicode"),  # noqa: S108 - nothing is opened
-        (_DeltaSnapshot(["\ud800"]), "$.value[0]", "no Unicode"),
-        ({"\ud800": 1}, "$", "dict is refused by the serde: string contains surrogates"),
-        ({"big": [2**64]}, "$.big[0]", "int is refused by the serde: Integer exceeds 64-bit range"),
+        ({"a": [1, "x\ud800y?"]}, "$.a[1]", "not valid Unicode"),
+        ([HumanMessage("ok?"), HumanMessage("\udc80")], "$[1].content", "not valid Unicode"),
+        (AIMessage("x", additional_kwargs={"deep": ["\udfff"]}), "$.additional_kwargs.deep[0]", "not valid Unicode"),
+        (Send("n", {"text": "\ud83d\ude00"}), "$.arg.text", "not valid Unicode"),
+        ({"s": {"\ud800"}}, "$.s[<str element>]", "not valid Unicode"),
+        (pathlib.Path("/tmp/\udc80"), "$", "not valid Unicode"),  # noqa: S108 - nothing is opened
+        (_DeltaSnapshot(["\ud800"]), "$.value[0]", "not valid Unicode"),
+        ({"\ud800": 1}, "$", "the serde rejects type dict: string contains surrogates"),
+        ({"big": [2**64]}, "$.big[0]", "the serde rejects type int: Integer exceeds 64-bit range"),
         ({"a": {"b": Plain()}}, "$.a.b", "tests.adapters.langgraph.sorts.Plain"),
         (Send("n", {"x": [object()]}), "$.arg.x[0]", "type object"),
         ([np.float64(1.5)], "$[0]", "numpy.float64"),

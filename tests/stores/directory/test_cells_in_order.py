@@ -8,9 +8,11 @@ import pytest
 
 import holdfast
 from holdfast.errors import Damaged
+from tests.covers import covers
 from tests.stores.directory.conftest import log_of, records_of
 
 
+@covers("G5")
 @pytest.mark.parametrize("how", ["swapped", "repeated"])
 def test_lines_that_are_not_where_they_were_are_damage(path: Path, how: str) -> None:
     with holdfast.open(f"dir:{path}", durability="off") as hf:

@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast.stores.directory import DirectoryStore, files
 from holdfast.testing.contract.build import saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, log_of
 
 
@@ -43,6 +44,7 @@ def named(descriptor: int) -> str:
     return os.path.basename(os.readlink(f"/proc/self/fd/{descriptor}"))
 
 
+@covers("A3")
 def test_a_save_is_one_append_and_one_sync(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     line = saved(open_store(durability="full"), "a", "x")
     watched = Watched(monkeypatch)
@@ -50,6 +52,7 @@ def test_a_save_is_one_append_and_one_sync(open_store: Open, monkeypatch: pytest
     assert watched.seen == ["write log.jsonl", "sync log.jsonl"]
 
 
+@covers("A9")
 def test_a_new_thread_is_entered_into_every_folder_above_it(
     open_store: Open, path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -62,6 +65,7 @@ def test_a_new_thread_is_entered_into_every_folder_above_it(
     assert watched.seen[-3:] == ["write log.jsonl.new", "sync log.jsonl.new", "folder a"]
 
 
+@covers("A3", "continuum/AtomicFileWriter.with_sync")
 @pytest.mark.parametrize(("durability", "synced"), [("normal", False), ("off", False), ("full", True)])
 def test_what_is_synced(
     open_store: Open, monkeypatch: pytest.MonkeyPatch, durability: Literal["full", "normal", "off"], synced: bool
@@ -118,6 +122,7 @@ def test_readers_of_the_handle_see_a_save_when_it_is_safe(open_store: Open, monk
     assert line.stored().position.head == 2
 
 
+@covers("H1", "H2")
 def test_a_step_takes_hardly_more_bytes_than_its_json(path: Path) -> None:
     changed = 0
     said: list[dict[str, str]] = []

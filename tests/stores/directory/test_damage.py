@@ -14,6 +14,7 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
 from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of
 
 WHERE = r"log\.jsonl: \d+ bytes from byte {} on are damaged"
@@ -33,6 +34,7 @@ def hf(path: Path) -> Iterator[Holdfast]:
         yield opened
 
 
+@covers("ares/CheckpointError.display")
 def test_a_damaged_cell_hurts_the_checkpoints_that_name_it(hf: Holdfast, path: Path) -> None:
     offset = damage_line(log_of(path, "t"), "cell", 3)
     thread = hf.thread("t")
@@ -56,6 +58,7 @@ def test_a_damaged_cell_hurts_the_checkpoints_that_name_it(hf: Holdfast, path: P
     hf.close()
 
 
+@covers("A6", "ares/CheckpointError.Corrupt")
 @pytest.mark.parametrize("seq", [3, 6])
 def test_a_damaged_checkpoint_hurts_itself(hf: Holdfast, path: Path, seq: int, request: pytest.FixtureRequest) -> None:
     ids = ids_of(hf)
@@ -104,6 +107,7 @@ def test_a_damaged_end_in_the_middle_hurts_nothing(hf: Holdfast, path: Path, req
     hf.close()
 
 
+@covers("A10")
 def test_a_flipped_byte_anywhere_is_never_a_wrong_state(hf: Holdfast, path: Path) -> None:
     log = log_of(path, "t")
     whole = log.read_bytes()

@@ -19,10 +19,13 @@ from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, OutcomeUnkn
 from holdfast.stores.directory import DirectoryStore, files
 from holdfast.stores.directory.lines import reseal
 from holdfast.testing.contract.build import effect, everything, running, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, log_of, records_of
 from tests.stores.sqlite.conftest import NOBODY, finished, forked
 
 
+@covers("ares/CheckpointManager.save.readable", "continuum/layout of text")
+@covers("smooth/FileCheckpointStore.save.creates_file")
 def test_messages_are_readable_as_they_are(path: Path) -> None:
     message = {"role": "user", "content": "Grüße, 世界! " * 300}
     with holdfast.open(f"dir:{path}") as hf:
@@ -61,6 +64,9 @@ def test_a_value_is_a_file_of_its_own_bytes(store: DirectoryStore, path: Path) -
     assert file.parent.name == file.name[:2]
 
 
+@covers("ares/CheckpointManager.new", "smooth/FileCheckpointStore.new", "smooth/FileCheckpointStore.nested_agent_dirs")
+@covers("smooth/FileCheckpointStore.missing_dir_created", "continuum/layout by session")
+@covers("continuum/CheckpointWriter.new")
 def test_folders_above_are_made(tmp_path: Path) -> None:
     with holdfast.open(f"dir:{tmp_path}/some/where/deep", namespace="Tenant/1") as hf:
         hf.thread("t").save({})
@@ -100,6 +106,7 @@ def test_a_marker_that_is_not_ours(path: Path, content: str) -> None:
     assert (path / "holdfast.json").read_text() == content
 
 
+@covers("ares/CheckpointManager.new.file")
 def test_a_file_where_a_folder_should_be(path: Path) -> None:
     path.write_text("mine")
     with pytest.raises(NotAStore, match="file"):
@@ -109,6 +116,7 @@ def test_a_file_where_a_folder_should_be(path: Path) -> None:
     assert path.read_text() == "mine"
 
 
+@covers("G4")
 def test_a_newer_format(path: Path) -> None:
     path.mkdir()
     (path / "holdfast.json").write_text('{"holdfast":"directory","format":2}')
@@ -219,6 +227,7 @@ def open_way_to(path: Path) -> None:
 # -- a disk that fails -----------------------------------------------------------------------------------------------
 
 
+@covers("continuum/ErrorCategory.Resource")
 def test_a_full_disk_changes_nothing(store: DirectoryStore, path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     line = saved(store, "a", "x")
     log = log_of(path, "a")
@@ -253,6 +262,7 @@ def test_a_write_that_writes_nothing_is_not_tried_for_ever(
     assert texts_of(store, line.span()) == [["x", "y"]]
 
 
+@covers("A8", "A18")
 def test_a_sync_that_fails_leaves_the_outcome_unknown(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(durability="full")
     line = saved(store, "a", "x")

@@ -9,9 +9,11 @@ import pytest
 
 from holdfast.stores.directory import files
 from holdfast.testing.contract.build import commit, run, saved, texts_of
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, log_of
 
 
+@covers("H6")
 def test_what_a_handle_has_appended_is_not_read_back(open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     line = saved(open_store(), "a", "x")
     line.save("y")

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from holdfast.stores.directory.names import folder_name, name_of
 from holdfast.testing.contract.listing import HOSTILE
+from tests.covers import covers
 
 any_text = st.text(st.characters(codec=None), max_size=60)
 
@@ -29,6 +30,7 @@ def test_names_can_be_read_by_anybody() -> None:
     assert unquote(folder_name("Grüße/世界")) == "Grüße/世界"
 
 
+@covers("C3")
 def test_hostile_names_get_folders_that_no_file_system_mixes_up() -> None:
     folders = [folder_name(name) for name in [*HOSTILE, ""]]
     assert len({as_a_careless_file_system_sees_it(folder) for folder in folders}) == len(folders)
@@ -67,6 +69,7 @@ def test_a_long_name_keeps_its_beginning() -> None:
     assert not folder_name("%" * 500).partition("~")[0].endswith(("%", "%2"))
 
 
+@covers("C2")
 @pytest.mark.parametrize("name", ["holdfast.json", "holdfast.json.new", "holdfast.json.0a1b.new"])
 def test_no_namespace_is_taken_for_the_file_that_says_what_a_store_is(name: str) -> None:
     assert not folder_name(name).startswith("holdfast")

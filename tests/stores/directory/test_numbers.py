@@ -10,6 +10,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.directory import DirectoryStore, space
 from holdfast.testing.contract.build import holds, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of, records_of
 from tests.stores.directory.test_drop import forked_from
 
@@ -134,6 +135,7 @@ def test_a_damaged_log_of_a_namespace_is_made_again(
     records_of(own)
 
 
+@covers("A2")
 @pytest.mark.parametrize("left", [b"", b"\0" * 100, b'{"crc":"half'])
 def test_a_log_of_a_namespace_without_a_group_is_made_again(
     store: DirectoryStore, open_store: Open, own: Path, left: bytes

@@ -14,6 +14,7 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.directory.lines import reseal
 from holdfast.testing.contract.build import names_of, running, saved
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of, records_of
 
 LONG = "b" * 200
@@ -81,6 +82,7 @@ def test_nothing_is_fallen_back_to_where_it_may_have_been_abandoned(path: Path, 
         opened.thread("t").latest(fallback=True)
 
 
+@covers("A7")
 def test_the_others_are_listed_and_then_it_is_told(ids: dict[int, str], hf: Holdfast) -> None:
     seen, error = some(info.name for info in hf.threads())
     assert seen == ["a", "c"]

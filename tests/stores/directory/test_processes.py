@@ -12,6 +12,7 @@ from holdfast.errors import Busy
 from holdfast.stores.directory import DirectoryStore, maintenance
 from holdfast.stores.gate import Gate
 from holdfast.testing.contract.build import Line, commit, run, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, log_of
 from tests.stores.sqlite.conftest import finished, forked, output, script
 
@@ -38,6 +39,7 @@ store.close()
 """
 
 
+@covers("D1")
 def test_writers_of_several_processes_take_turns(store: DirectoryStore, path: Path) -> None:
     store.commit(commit("shared", runs=[run("first")]))
     writers = [script(WRITE, path, name, stdin=subprocess.PIPE) for name in ("one", "two", "three")]
@@ -125,6 +127,7 @@ def test_thousands_of_threads_do_not_keep_thousands_of_files_open(store: Directo
 # -- leftovers -------------------------------------------------------------------------------------------------------
 
 
+@covers("A11", "continuum/AtomicFileWriter leftovers")
 def test_leftovers_of_a_crash_are_ignored_and_swept(store: DirectoryStore, path: Path) -> None:
     line = saved(store, "a", "x")
     line.save("y", values=[value(b"one")])
@@ -164,6 +167,7 @@ def test_a_drop_that_was_cut_off_is_gone_on_with(
     assert other.thread_numbers() == [again.number]
 
 
+@covers("H9")
 def test_a_log_that_is_mostly_dead_is_rewritten_by_a_sweep(store: DirectoryStore, path: Path) -> None:
     line = Line(store, "a")
     for n in range(40):

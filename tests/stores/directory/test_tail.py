@@ -11,6 +11,7 @@ import pytest
 from holdfast.errors import Damaged
 from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import Line, everything, saved, texts_of
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of, records_of
 
 
@@ -26,6 +27,7 @@ def last_group(log: Path) -> tuple[int, bytes]:
     return len(b"".join(lines[: ends[-2] + 1])), b"".join(lines[ends[-2] + 1 :])
 
 
+@covers("A1", "continuum/AtomicFileWriter.write_atomic")
 def test_a_group_is_there_when_its_last_byte_is(line: Line, open_store: Open, path: Path) -> None:
     log = log_of(path, "a")
     whole = log.read_bytes()
@@ -43,6 +45,7 @@ def test_a_group_is_there_when_its_last_byte_is(line: Line, open_store: Open, pa
     assert line.stored().position.head == 2
 
 
+@covers("A11")
 @pytest.mark.parametrize("tail", [b"\0" * 5000, b'{"crc":"', b"x"])
 def test_a_tail_is_set_aside_by_the_next_write_and_nothing_of_it_is_lost(
     line: Line, open_store: Open, path: Path, tail: bytes

@@ -12,6 +12,7 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.directory.lines import reseal
 from holdfast.testing.contract.build import holds, names_of, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of
 
 WAYS: dict[str, Callable[[bytes], bytes]] = {
@@ -37,6 +38,7 @@ def store(open_store: Open, path: Path, request: pytest.FixtureRequest) -> Direc
     return open_store()
 
 
+@covers("A4")
 def test_it_is_damage_and_not_a_thread_that_never_was(store: DirectoryStore, path: Path) -> None:
     before = log_of(path, "a").read_bytes()
     with pytest.raises(Damaged, match=r"threads/a/log\.jsonl"):

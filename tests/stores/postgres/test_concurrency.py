@@ -33,6 +33,7 @@ from holdfast.testing.contract.build import (
     texts_of,
     value,
 )
+from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
 from tests.stores.postgres.server import database
@@ -333,6 +334,7 @@ def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql
     )
 
 
+@covers("smooth/PostgresCheckpointStore.pool")
 def test_a_store_is_used_through_one_connection_by_many_threads(url: str, tmp_path: Path) -> None:
     with closing(PostgresStore(url, namespace="default", connections=1)) as store, ThreadPoolExecutor(8) as pool:
         lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=PATIENCE))

@@ -7,9 +7,11 @@ from pathlib import Path
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import StoreContract
+from tests.covers import covers
 from tests.stores.postgres.server import address_at
 
 
+@covers("G1", "smooth/PostgresCheckpointStore.contract")
 class TestPostgresStore(StoreContract):
     durable = True
 

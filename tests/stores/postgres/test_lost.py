@@ -32,6 +32,7 @@ from holdfast.testing.contract.build import (
     texts_of,
     value,
 )
+from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
 
@@ -304,6 +305,7 @@ def test_what_can_no_longer_be_told_is_said_to_be_unknown(open_store: Open, rela
             acting.result(PATIENCE)
 
 
+@covers("A18")
 def test_a_database_that_stays_away_leaves_the_outcome_unknown(open_store: Open, relay: Relay) -> None:
     store = open_store(relay.url, patience=0.3)
     line = saved(store, "a", "x")

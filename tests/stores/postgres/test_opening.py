@@ -17,6 +17,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
+from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.server import address, database
 from tests.stores.sqlite.conftest import output, script
@@ -32,6 +33,7 @@ with holdfast.open(sys.argv[1]) as hf:
 """
 
 
+@covers("smooth/PostgresCheckpointStore.connect")
 def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
     children = [script(OPEN, url, f"t{n:02}", stdin=subprocess.PIPE) for n in range(20)]
     for child in children:
@@ -45,6 +47,7 @@ def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
         assert hf.verify() is not None
 
 
+@covers("smooth/PostgresCheckpointStore.connect")
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_a_handle_on_either_name_of_the_scheme(url: str, scheme: str) -> None:
     with holdfast.open(url.replace("postgresql://", f"{scheme}://")) as hf:

@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.stores.contract import CheckpointRow, Commit, Live, Position, Refs, Run, Span, Summary
 from holdfast.stores.sqlite import SQLiteStore
+from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
 
 SAVES = 400
@@ -74,6 +75,7 @@ def save(store: SQLiteStore, position: Position | None, n: int, cells: tuple[byt
     )
 
 
+@covers("H1", "H2", "cortex/CheckpointConfig.compress")
 def test_bytes_per_save(path: Path, open_store: Open, monkeypatch: pytest.MonkeyPatch) -> None:
     store = open_store(durability="normal")
     store.reclaim()
@@ -118,6 +120,7 @@ def test_bytes_around_a_checkpoint(path: Path, open_store: Open) -> None:
     assert (pages - own) / rows <= 110
 
 
+@covers("H6")
 def test_a_save_takes_few_statements(store: SQLiteStore) -> None:
     position = save(store, None, 0, (b"a", b"b"))
     statements: list[str] = []

@@ -14,6 +14,7 @@ from holdfast.stores.contract import Live, Refs, Run, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
+from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, alter, damage
 
 SAVES = 40
@@ -243,6 +244,7 @@ def test_a_check_says_which_checkpoint_is_hurt(path: Path, store: SQLiteStore) -
     assert [(problem.thread, problem.seqs) for problem in store.check()] == [("t", (2,))]
 
 
+@covers("A4", "ares/test_stale_pointer", "ares/CheckpointManager.load_latest.invalid")
 def test_a_thread_whose_newest_checkpoint_vanished_is_damaged_and_not_older(path: Path, store: SQLiteStore) -> None:
     line = saved(store, "t", "a", "b", "c")
     alter(path, "DELETE FROM checkpoint WHERE row_key = 1 << 32 | 3")
@@ -267,6 +269,7 @@ def test_a_checkpoint_missing_in_the_middle_stops_a_sweep_but_no_neighbour(path:
     assert [row.seq for row in store.checkpoints(1, before=None, limit=2)] == [4, 3]
 
 
+@covers("C7")
 def test_an_existing_key_is_damage_and_not_overwritten(path: Path, store: SQLiteStore) -> None:
     line = saved(store, "t", "a")
     alter(
@@ -277,6 +280,7 @@ def test_an_existing_key_is_damage_and_not_overwritten(path: Path, store: SQLite
         line.save("b")
 
 
+@covers("G5")
 def test_rows_that_were_swapped_are_noticed(path: Path, store: SQLiteStore) -> None:
     line = saved(store, "t", "a", "b", "c")
     alter(path, MOVE_CELLS)

@@ -12,9 +12,11 @@ from holdfast.errors import Damaged
 from holdfast.stores import records
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, run_row, saved, summary
+from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, alter, damage
 
 
+@covers("E8")
 @pytest.mark.parametrize(
     "lost",
     [

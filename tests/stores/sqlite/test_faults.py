@@ -18,6 +18,7 @@ from holdfast.stores.group import Entry
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.writer import Work
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
+from tests.covers import covers
 from tests.stores.sqlite.conftest import PATIENCE, Open, output, script
 
 
@@ -28,6 +29,7 @@ def limit_pages(store: SQLiteStore, more: int | None) -> None:
     store._writer.connection.execute(f"PRAGMA max_page_count = {2**32 - 2 if more is None else pages + more}")
 
 
+@covers("G7", "ares/io::Error", "ares/CheckpointError.IoError", "continuum/ErrorCategory.Resource")
 def test_a_full_disk_changes_nothing_and_the_store_stays_usable(store: SQLiteStore) -> None:
     line = saved(store, "t", "x")
     before = everything(store)
@@ -91,6 +93,7 @@ def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteSto
     assert list(store.check()) == []
 
 
+@covers("D5")
 def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
     line = saved(store, "t", "x")
     statements: list[str] = []
@@ -373,6 +376,7 @@ def test_a_foreign_writer_makes_it_busy_and_nothing_is_changed(path: Path, open_
     assert texts_of(store, line.span()) == [["x", "y"]]
 
 
+@covers("A11")
 def test_the_wal_is_emptied_as_it_grows(path: Path, open_store: Open) -> None:
     store = open_store()
     line = Line(store, "t")
@@ -391,6 +395,7 @@ def test_the_wal_is_emptied_as_it_grows(path: Path, open_store: Open) -> None:
     assert not wal.exists()
 
 
+@covers("smooth/SqliteCheckpointStore.wal")
 def test_a_reader_that_stays_keeps_its_snapshot_and_harms_nobody(path: Path, open_store: Open) -> None:
     store = open_store()
     line = saved(store, "t", "x")
@@ -405,6 +410,7 @@ def test_a_reader_that_stays_keeps_its_snapshot_and_harms_nobody(path: Path, ope
     assert list(store.check()) == []
 
 
+@covers("A18")
 @pytest.mark.parametrize("replaced", [False, True])
 def test_a_file_that_lost_its_name_takes_no_more_saves(path: Path, open_store: Open, replaced: bool) -> None:
     line = saved(open_store(), "t", "x")

@@ -13,6 +13,7 @@ from holdfast.stores.contract import Compacted, Live, Run, Span
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, names_of, noise, saved, texts_of, value
+from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
 
 
@@ -163,6 +164,7 @@ def test_two_compact_the_same_thread_at_once(open_store: Open) -> None:
     assert list(line.store.check()) == []
 
 
+@covers("H9")
 def test_deleted_checkpoints_free_their_space(path: Path, store: SQLiteStore) -> None:
     line = Line(store, "t")
     for n in range(300):
@@ -176,6 +178,7 @@ def test_deleted_checkpoints_free_their_space(path: Path, store: SQLiteStore) ->
     assert list(store.check()) == []
 
 
+@covers("H9")
 def test_a_dropped_thread_frees_its_space(path: Path, store: SQLiteStore) -> None:
     saved(store, "stays", "x")
     store.reclaim()
@@ -214,6 +217,7 @@ def test_a_drop_that_was_cut_off_is_finished_by_a_sweep(store: SQLiteStore, monk
     assert store.thread_numbers() == []
 
 
+@covers("B1")
 def test_numbers_are_never_given_out_twice(open_store: Open) -> None:
     store = open_store()
     first = saved(store, "t", "x")

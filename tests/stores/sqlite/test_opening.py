@@ -16,6 +16,7 @@ from holdfast.errors import InvalidArgument, NewerFormat, NotAStore, ReadOnly, S
 from holdfast.stores.sqlite import SQLiteStore, connection, schema
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
+from tests.covers import covers
 from tests.stores.sqlite.conftest import NOBODY, PATIENCE, Open, finished, forked, output, script
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
@@ -26,6 +27,7 @@ def pragma(store: SQLiteStore, name: str) -> object:
     return store._writer.connection.execute(f"PRAGMA {name}").fetchone()[0]
 
 
+@covers("A3", "smooth/SqliteCheckpointStore.wal")
 @pytest.mark.parametrize(("durability", "synchronous"), [("full", 2), ("normal", 1), ("off", 0)])
 def test_settings_are_as_documented(open_store: Open, durability: Durability, synchronous: int) -> None:
     store = open_store(durability=durability)
@@ -88,6 +90,7 @@ def test_an_empty_file_becomes_a_store(path: Path, open_store: Open) -> None:
     assert texts_of(line.store, line.span()) == [["x"]]
 
 
+@covers("C5")
 @pytest.mark.parametrize("name", ["a store?.db", "100%.db", "#1.db", "ünïcode.db", "a&b=c;d.db", "q'uote.db"])
 def test_odd_names(tmp_path: Path, open_store: Open, name: str) -> None:
     saved(open_store(tmp_path / name), "t", "x").store.close()
@@ -114,6 +117,7 @@ def test_a_folder_is_no_store(path: Path, open_store: Open) -> None:
     refused(open_store, path, NotAStore)
 
 
+@covers("A18", "cortex/CheckpointError.Storage")
 def test_a_text_file_is_no_store(path: Path, open_store: Open) -> None:
     path.write_text("Dear diary,\n" * 1000)
     refused(open_store, path, NotAStore)
@@ -223,6 +227,7 @@ def test_a_damaged_header_is_refused(path: Path, open_store: Open) -> None:
     assert path.read_bytes() == stored
 
 
+@covers("G4", "continuum/ChecksumUtils version")
 def test_a_newer_store_is_refused_by_name(path: Path, open_store: Open) -> None:
     open_store().close()
     later = sqlite3.connect(path)
@@ -350,6 +355,7 @@ def test_a_missing_store_in_a_folder_that_may_not_be_written(public: Path) -> No
     assert list(public.iterdir()) == []
 
 
+@covers("H4")
 def test_every_statement_is_valid_and_uses_the_index_it_names(store: SQLiteStore) -> None:
     reader = store._readers.take()
     for file in ("reading", "writing", "maintenance", "check", "runs"):

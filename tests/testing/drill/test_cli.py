@@ -6,7 +6,6 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from xml.etree import ElementTree as ET
 
 import pytest
 
@@ -59,13 +58,12 @@ def folder(tmp_path: Path) -> Iterator[Folder]:
 
 
 def test_an_agent_that_passes(folder: Folder) -> None:
-    code, out, err = folder.run("drill", "app:drill", "--junit", "drill.xml")
+    code, out, err = folder.run("drill", "app:drill")
     assert (code, err) == (0, "")
     assert "after the call of post, step 1" in out
     assert "post: asked, had happened" in out
     assert "noise" not in out
     assert out.splitlines()[-1].startswith("clerk was killed at all 10 points and resumed: nothing lost")
-    assert ET.parse(folder.path / "drill.xml").getroot()[0].get("tests") == "10"  # noqa: S314 - written by the drill
     assert not (folder.path / "box.txt").exists(), "it worked in a folder of its own"
 
 
@@ -102,19 +100,18 @@ def test_answers_from_the_command_line(folder: Folder) -> None:
     ("words", "code", "says"),
     [
         (("app:nothing",), 2, "module 'app' has no attribute 'nothing'"),
-        (("nowhere:drill",), 2, "there is no module 'nowhere'"),
+        (("nowhere:drill",), 2, "no module 'nowhere'"),
         (("wrong:drill",), 2, "wrong:drill: a drill needs a handler: a function of a run (in "),
-        (("app:number",), 2, "app:number is of type int; name a holdfast.testing.Drill, or a function of a run"),
+        (("app:number",), 2, "app:number is of type int; it must be a holdfast.testing.Drill or a handler"),
         (("app:two",), 2, "app:two has the handlers clerk, broken; name one of them, as module:function"),
-        (("app:clerk",), 2, "app:clerk is a function of a run, and a run needs a start; give --start"),
+        (("app:clerk",), 2, "app:clerk is a handler, so the start state is missing; pass --start"),
         (("app:clerk", "--start", "{"), 2, "--start: '{' is not JSON"),
         (("app:clark",), 2, "module 'app' has no attribute 'clark'; did you mean 'clerk'?"),
         (("app:no_run", "--start", "{}"), 2, "no_run takes (); a handler is called with one argument, the run"),
         (("app:polite", "--start", "{}"), 2, "the run waits for an answer to 'may I?'; give one: answers="),
-        (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers: '[]' is no JSON object"),
+        (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers: '[]' is not a JSON object"),
         (("app:drill", "--points", "0"), 2, "--points: '0' is not a whole number, 1 or more"),
         (("app:drill", "--timeout", "soon"), 2, "--timeout: 'soon' is not a number of seconds"),
-        (("app:drill", "--junit", "no/such.xml", "--points", "1"), 1, "cannot write no/such.xml (No such file"),
         (
             ("app:clerk", "--start", '{"letter": "c"}', "--tools", "app:tools"),
             2,

@@ -1,3 +1,3 @@
-"""LangGraph keeps its checkpoints in Holdfast: `HoldfastSaver` is a checkpointer for any graph."""
+"""The LangGraph adapter: `HoldfastSaver` is a checkpointer for any graph."""
 
 from holdfast.adapters.langgraph.saver import HoldfastSaver as HoldfastSaver

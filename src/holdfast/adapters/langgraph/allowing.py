@@ -1,7 +1,7 @@
-"""Which types LangGraph's serializer may build from what is stored. Nothing beyond its own safe types, unless named.
+"""Select the types that LangGraph's serializer may load: its own safe types and those that are named.
 
-LangGraph gives a type that is not allowed back as the dict or list that was stored for it, and logs a warning. Here
-that is an error: whoever goes on with such a state does so with a broken one.
+For other types LangGraph returns the stored dict or list and logs a warning. Here that is an error, because the graph
+would continue with a broken state.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from langgraph.checkpoint.serde.jsonplus import JsonPlusSerializer
 from holdfast.errors import InvalidArgument, Unsupported
 
 Name = tuple[str, str]
-"""Module and name of a type: how the serializer stores it, and all that it knows of it."""
+"""The module and name of a type, which is all that the serializer stores of it."""
 
 Allow = Iterable[Any] | Literal[True]
 
@@ -28,11 +28,11 @@ _BLOCKED: Final = frozenset({"msgpack_blocked", "msgpack_method_blocked"})
 
 
 def serde_for(allow: Allow = ()) -> JsonPlusSerializer:
-    """LangGraph's serializer for its own safe types and those that `allow` names.
+    """Make LangGraph's serializer for its own safe types and those in `allow`.
 
-    `allow` holds classes, (module, name) tuples, and schemas of states (TypedDicts, dataclasses, pydantic models),
-    whose annotations are followed to the classes that they name. True allows every type, which lets whoever can write
-    to the store run code; LangGraph's own default does so. InvalidArgument if it is none of these.
+    `allow` contains classes, (module, name) tuples, and state schemas (TypedDicts, dataclasses, pydantic models), whose
+    annotations are followed to the classes in them. True allows every type, as LangGraph's default does; then anyone
+    who can write to the store can run code. InvalidArgument for other entries.
     """
     if allow is True:
         return JsonPlusSerializer(allowed_msgpack_modules=True)
@@ -60,7 +60,7 @@ def _name(kind: type[Any]) -> Name:
 
 
 def _follow(hint: Any, names: set[Name], met: set[int]) -> None:
-    """Add the classes that an annotation names, as far as values of them can be stored."""
+    """Add the classes in an annotation whose values can be stored."""
     if id(hint) in met:
         return
     met.add(id(hint))
@@ -92,8 +92,8 @@ def _is_stored_by_name(kind: type[Any]) -> bool:
 def _follow_fields(kind: type[Any], names: set[Name], met: set[int]) -> None:
     try:
         hints = list(get_type_hints(kind, localns=dict(vars(kind))).values())
-    except Exception:  # noqa: BLE001 - evaluating a name that only type checkers import raises whatever it likes
-        # What is missed is refused by name at the first save, and can be named then.
+    except Exception:  # noqa: BLE001 - a name imported only for type checkers may raise anything
+        # A class that is missed here is reported by name at the first save, and can then be allowed.
         hints = [hint for hint in getattr(kind, "__annotations__", {}).values() if not isinstance(hint, str)]
         fields = getattr(kind, "model_fields", None)
         if isinstance(fields, dict):
@@ -102,11 +102,11 @@ def _follow_fields(kind: type[Any], names: set[Name], met: set[int]) -> None:
         _follow(hint, names, met)
 
 
-# -- what was refused while loading -----------------------------------------------------------------------------------
+# -- loading ----------------------------------------------------------------------------------------------------------
 
 
 class _Watch(threading.local):
-    """The refusals of the load that this thread is in. The serializer tells of them while it runs, on its thread."""
+    """The rejected types of the load in this thread. The serializer reports them by events, on the same thread."""
 
     refused: list[SerdeEvent] | None = None
 
@@ -123,7 +123,7 @@ register_serde_event_listener(_listen)
 
 
 def load(serde: SerializerProtocol, typ: str, data: bytes, path: str) -> Any:
-    """What the serde makes of its bytes. `Unsupported`, naming it, if there is a type in it that is not allowed."""
+    """Load a value. `Unsupported`, with its name, if it contains a type that is not allowed."""
     outer, _watch.refused = _watch.refused, []
     try:
         value = serde.loads_typed((typ, data))
@@ -140,10 +140,10 @@ def _not_allowed(path: str, event: SerdeEvent) -> Unsupported:
     if event["kind"] == "msgpack_method_blocked":
         return Unsupported(
             path,
-            f"a value of type {module}.{name} is never rebuilt by LangGraph's serializer; convert it before saving",
+            f"LangGraph's serializer never loads a value of type {module}.{name}; convert it before saving",
         )
     return Unsupported(
         path,
-        f"a value of type {module}.{name}, which LangGraph does not build from stored data unless it is allowed: "
+        f"a value of type {module}.{name} is not allowed. Allow it with "
         f"HoldfastSaver(..., allow=[{name}]), or allow=[({module!r}, {name!r})]",
     )

@@ -1,6 +1,6 @@
-"""What a checkpoint has of its ancestors: the values of a DeltaChannel are what was written since they were stored.
+"""Collect the history of DeltaChannels, whose values are computed from the writes of a checkpoint's ancestors.
 
-A thread that Holdfast forked begins with one checkpoint; the ancestors of that are in the thread it was forked from.
+A thread that Holdfast forked starts with one checkpoint; its ancestors are in the thread it was forked from.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from holdfast.text import shown
 
 
 def plain_history(track: Track, view: View, id: str | None, channels: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """What each channel was given before a checkpoint: `writes` as (task id, value), `seed` where a value is stored.
+    """The history of each channel before a checkpoint: `writes` as (task id, value), and `seed`, the last stored value.
 
-    Damaged if an ancestor is gone, so that what the channel was given cannot be told; NotFound if the checkpoint itself
-    may be gone: one that never was has no history.
+    Damaged if an ancestor was deleted, so that the history is incomplete; NotFound if the checkpoint itself may have
+    been deleted. A checkpoint that never existed has an empty history.
     """
     found: dict[str, dict[str, Any]] = {channel: {"writes": []} for channel in channels}
     left = set(channels)
@@ -31,7 +31,7 @@ def plain_history(track: Track, view: View, id: str | None, channels: Sequence[s
     held = None if row is None else track.hold(view, row)
     line = _Line(track, view)
     if id is not None and held is None and view.position is not None and line.is_cut:
-        raise NotFound(f"checkpoint {id} of thread {shown(track.name)} is not there; it may have been deleted just now")
+        raise NotFound(f"checkpoint {id} of thread {shown(track.name)} does not exist; it may have been deleted")
     seen: set[str] = set()
     is_target = True
     while held is not None and left:
@@ -47,8 +47,8 @@ def plain_history(track: Track, view: View, id: str | None, channels: Sequence[s
         held = line.find(parent)
         if held is None and line.is_cut:
             raise Damaged(
-                f"an ancestor of checkpoint {id} was deleted, and with it what its DeltaChannels were given "
-                f"({', '.join(sorted(left))}); prune threads that use them with the saver's own prune"
+                f"an ancestor of checkpoint {id} was deleted, and with it writes to its DeltaChannels "
+                f"({', '.join(sorted(left))}). Prune threads with DeltaChannels only with the saver's prune()"
             )
     for history in found.values():
         history["writes"].reverse()
@@ -56,7 +56,7 @@ def plain_history(track: Track, view: View, id: str | None, channels: Sequence[s
 
 
 class _Line:
-    """Looks for ancestors in a track, then in what it was forked from."""
+    """Finds ancestors in a track, then in the thread that it was forked from."""
 
     def __init__(self, track: Track, view: View) -> None:
         self._track = track
@@ -68,7 +68,7 @@ class _Line:
 
     @property
     def is_cut(self) -> bool:
-        """Whether rows were deleted from where it looked last: then what is not found may have been there."""
+        """Whether rows were deleted from the thread searched last, so that a missing ancestor may have been deleted."""
         position = self._view.position
         if self._number != self._home or position is None:
             return True
@@ -106,7 +106,7 @@ class _Line:
 
 
 def _gather(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left: set[str]) -> None:
-    """What one ancestor has of the channels: its writes, newest first, and its values, at which a channel ends."""
+    """Add the writes of one ancestor, newest first, and its stored values, which complete a channel."""
     for task_id, _, _, channel, value in reversed(in_order(held.plain_list(WRITES))):
         if channel in left:
             found[channel]["writes"].append((task_id, unfolded(value, cells)))
@@ -117,7 +117,7 @@ def _gather(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left
 
 
 def _take_over(held: Held, cells: list[Any], found: dict[str, dict[str, Any]], left: set[str]) -> None:
-    """What was kept of ancestors that are gone."""
+    """Add the history that was stored in place of deleted ancestors."""
     kept = held.plain(HISTORY, {})
     for channel in list(left):
         if channel in kept:

@@ -1,6 +1,6 @@
-"""Checkpoints that another saver stored, as plain data: carried into a track, and held against what is there.
+"""Import checkpoints of another saver into a track, and compare them with stored ones.
 
-Nothing is loaded for that: what a serde gave there is what it gives here.
+They are handled as plain data; no object is loaded.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from holdfast.stores.contract import Store
 
 
 class Foreign(msgspec.Struct, frozen=True):
-    """A checkpoint of another saver. To carry it takes it apart: read it again to compare it."""
+    """A checkpoint of another saver. `carry` modifies it; read it again to compare it."""
 
     id: str
     parent: str | None
     checkpoint: dict[str, Any]
-    """All of it but its id and its values."""
+    """Its members, except the id and the values."""
     values: dict[str, Any]
     metadata: dict[str, Any]
     writes: list[Write]
@@ -39,7 +39,7 @@ class Foreign(msgspec.Struct, frozen=True):
 
 
 class _Value(Encoded):
-    """The value of a channel. It is no object, so there is nothing to remember."""
+    """The value of a channel, as plain data. There are no objects to cache."""
 
     __slots__ = ("_ids",)
 
@@ -57,7 +57,7 @@ class _Value(Encoded):
 
 
 def carry(track: Track, foreign: Foreign) -> None:
-    """Store a checkpoint that is not there yet, with its writes, in one commit."""
+    """Store a new checkpoint with its writes, in one commit."""
     cells: list[Any] = []
     given = Put(
         id=foreign.id,
@@ -65,7 +65,7 @@ def carry(track: Track, foreign: Foreign) -> None:
         values={channel: _Value(plain, cells) for channel, plain in foreign.values.items()},
         cells=cells,
         checkpoint=packed_plain(foreign.checkpoint),
-        metadata=foreign.metadata,  # type: ignore[arg-type]  # what a database has of it
+        metadata=foreign.metadata,  # type: ignore[arg-type]  # as the database has it
         refill=frozenset(),
         seen={},
         carried=Carried(_folded(foreign.writes, cells), foreign.created_at),
@@ -74,7 +74,7 @@ def carry(track: Track, foreign: Foreign) -> None:
 
 
 def carry_writes(core: Core, track: Track, id: str, writes: list[Write]) -> None:
-    """Store writes of a checkpoint that is there without them, or that will be."""
+    """Store writes of a checkpoint that is stored without them, or not stored yet."""
     cells: list[Any] = []
     writing.put_writes(core, track, Writes(id, _folded(writes, cells), cells))
 
@@ -84,7 +84,7 @@ def _folded(writes: list[Write], cells: list[Any]) -> list[Write]:
 
 
 def differences(held: Held, foreign: Foreign, redaction: Redaction) -> list[str]:
-    """What of a checkpoint is stored otherwise, its writes aside."""
+    """The names of the stored parts of a checkpoint that differ from the source, except its writes."""
     cells = held.plain_list(CELLS)
     found = []
     if held.note.parent != foreign.parent:
@@ -102,13 +102,13 @@ def differences(held: Held, foreign: Foreign, redaction: Redaction) -> list[str]
 
 
 def stored_writes(held: Held) -> list[Write]:
-    """The writes of a checkpoint as the serde gave them."""
+    """The writes of a stored checkpoint, in the form of the source."""
     cells = held.plain_list(CELLS)
     return [[*write[:VALUE], unfolded(write[VALUE], cells)] for write in held.plain_list(WRITES)]
 
 
 def early_writes(held: Held) -> dict[str, list[Write]]:
-    """Writes that wait in this row for their checkpoint, by its id."""
+    """The early writes in a row, by the id of their checkpoint."""
     cells = held.plain_list(CELLS)
     found: dict[str, list[Write]] = {}
     for owner, *write in held.plain_list(EARLY):
@@ -117,7 +117,7 @@ def early_writes(held: Held) -> dict[str, list[Write]]:
 
 
 def unlike(stored: list[Write], given: list[Write], redaction: Redaction) -> list[Write]:
-    """Those of the given writes that are not stored, or otherwise."""
+    """Those of the given writes that are not stored, or differ."""
     known = {(write[0], write[2]): write for write in stored}
     return [
         write
@@ -127,5 +127,5 @@ def unlike(stored: list[Write], given: list[Write], redaction: Redaction) -> lis
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two trees are equal to the last type and the order of keys."""
+    """Whether two trees are equal, including types and the order of keys."""
     return msgpack.encode(one) == msgpack.encode(other)

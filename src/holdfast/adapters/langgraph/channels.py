@@ -1,8 +1,8 @@
-"""Values of channels ⇄ parts of a state: what is new is encoded, what was handed out before is copied.
+"""Convert the values of channels to parts of a state and back, with caches for messages.
 
-The list of messages is what grows. LangGraph hands the same message objects back at each step, so those that were
-handed out or stored before, and are what they were (`snapshots`), are named and not looked at again; and a message that
-was decoded once is copied from then on.
+The list of messages grows with each step, and LangGraph passes the same message objects again. Messages that were
+loaded or stored before, and are unchanged (`snapshots`), are not encoded again. A message that was decoded once is
+copied the next time.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
 
 _REMEMBERED_MAX: Final = 64 << 20  # bytes, of all channels together
-_MESSAGE_OVERHEAD: Final = 2_000  # of the objects of a message, beside its text
+_MESSAGE_OVERHEAD: Final = 2_000  # bytes of a message's objects, in addition to its text
 _TEMPLATES_MAX: Final = 50_000  # messages
 
 Messages: TypeAlias = tuple[list[Any], Snapshots]
-_Place: TypeAlias = tuple[int, int, int]  # thread, log, position: where a cell is, and always will be
+_Place: TypeAlias = tuple[int, int, int]  # thread, log, position of a cell, which never change
 
 
 class Remembered:
-    """The messages of a channel as they were handed out or stored, and the series that holds their bodies."""
+    """The messages of a channel as they were loaded or stored, and the series with their bodies."""
 
     __slots__ = ("bodies", "objects", "snapshots")
 
@@ -49,20 +49,20 @@ class Remembered:
 
     @property
     def footprint(self) -> int:
-        """About how much memory it takes."""
+        """The approximate size in memory, in bytes."""
         return self.bodies.size + _MESSAGE_OVERHEAD * len(self.objects)
 
     def unchanged(self, messages: list[Any], *, by_version: bool) -> int:
-        """How many messages at the front are those, and are what they were.
+        """The number of messages at the start of the list that are the same and unchanged.
 
-        `by_version`: LangGraph says that the channel did not change, so that the same objects are enough.
+        `by_version`: the channel's version did not change, so comparing the objects' identity is enough.
         """
         same = sum(1 for _ in takewhile(bool, map(is_, messages, self.objects)))
         return same if by_version else self.snapshots.unchanged(messages[:same])
 
 
 class Grown:
-    """A list of messages that begins with what is stored already."""
+    """A list of messages that starts with stored ones."""
 
     __slots__ = ("bodies", "ids", "keep", "known")
 
@@ -74,7 +74,7 @@ class Grown:
 
 
 class Encoded:
-    """The value of a channel, taken at one moment: nothing that happens to it later changes what is stored."""
+    """A copy of a channel's value: later changes of the value do not affect what is stored."""
 
     __slots__ = ("_messages", "_plain")
 
@@ -83,7 +83,7 @@ class Encoded:
         self._messages = messages
 
     def entries(self, channel: str, store: Store, base: Held | None) -> dict[str, Any]:
-        """What to store of it, by key; `base` is what is built on, None if nothing of it may be named."""
+        """The entries to store, by key. `base` is the row whose parts may be referred to, or None."""
         grown = self._plain
         if not isinstance(grown, Grown):
             if self._messages is None:
@@ -99,17 +99,17 @@ class Encoded:
         return {channel_key(channel): Extended(grown.known.bodies, grown.keep, grown.bodies), ids_key(channel): ids}
 
     def remember(self, memory: Memory, track: str, channel: str, held: Held) -> None:
-        """Once it is stored, in this row."""
+        """Update the cache after the value was stored in this row."""
         bodies = held.part(channel)
         if self._messages is not None and isinstance(bodies, Series) and held.ids(channel) is not None:
             memory.keep((track, channel), Remembered(bodies, *self._messages))
         else:
-            # What was remembered is not what is stored now: the same objects must not be taken for it.
+            # The cached messages are no longer those that are stored.
             memory.forget((track, channel))
 
 
 class Memory:
-    """What was handed out and stored last, of each channel; the least recently used goes. Any thread may use it."""
+    """A cache of the messages loaded and stored last, for each channel; least recently used first out. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -119,7 +119,7 @@ class Memory:
     def keep(self, key: tuple[str, str], remembered: Remembered) -> None:
         with self._lock:
             old = self._pop(key)
-            # Two: somebody may look at a thread while it is being run.
+            # Keep two: another caller may read a thread during a run.
             self._channels[key] = (remembered, *[each for each in old if each.bodies is not remembered.bodies][:1])
             self._size += sum(each.footprint for each in self._channels[key])
             while self._size > _REMEMBERED_MAX and len(self._channels) > 1:
@@ -141,19 +141,19 @@ class Memory:
             return self._channels.get(key, ())
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock is not here to release it."""
+        """Replace the lock after fork(): the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
 
 
 class Templates:
-    """Messages that one serde decoded, by the place of their cells: what is stored there never changes."""
+    """A cache of messages decoded by one serde, by the position of their cells, whose content never changes."""
 
     def __init__(self) -> None:
         self._chunks: dict[tuple[int, int, int, int], list[Snapshot | None]] = {}
         self._cells: dict[_Place, Snapshot] = {}
 
     def of(self, serde: SerializerProtocol, thread: int, chunk: Chunk) -> list[Snapshot | None]:
-        """A snapshot of each message of a chunk; None for those that have none."""
+        """The snapshots of the messages of a chunk; None for a message without one."""
         run = chunk.spans[0]
         key = (run.thread or thread, run.log, run.start, chunk.count) if len(chunk.spans) == 1 else None
         if key is not None and (known := self._chunks.get(key)) is not None:
@@ -184,10 +184,10 @@ def encoded(
     *,
     by_version: bool,
 ) -> Encoded:
-    """The value of a channel as it is now. Bodies of messages that are not in a list of their own go to `cells`."""
+    """Encode the value of a channel. Bodies of messages outside a list of messages are appended to `cells`."""
     if type(value) is not list or not value or not splits(serde) or not are_messages(value):
         plain = to_plain(serde, value, key[1])
-        # A list may grow, and be compared item by item; what is sent to tasks is another each time.
+        # A list may grow and is compared item by item. The tasks to send are different each time.
         return Encoded(folded(plain, None if type(plain) is list and key[1] != TASKS else cells))
     known, keep = _best(memory.of(key), value, by_version=by_version)
     nodes = to_plain(serde, value[keep:], key[1]) if keep < len(value) else []
@@ -200,7 +200,7 @@ def encoded(
 
 
 def _best(remembered: tuple[Remembered, ...], value: list[Any], *, by_version: bool) -> tuple[Remembered | None, int]:
-    """What is remembered that the value begins with, and how much of it."""
+    """The cached list with the longest common start, and the length of that."""
     best: tuple[Remembered | None, int] = (None, 0)
     for known in remembered:
         keep = known.unchanged(value, by_version=by_version)
@@ -221,7 +221,7 @@ def decoded(
     *,
     remember: bool,
 ) -> tuple[Any, Remembered | None]:
-    """The value of a channel, new to the last message, and what to remember of it."""
+    """Decode the value of a channel to new objects. Returns the value, and what to cache."""
     bodies, given = held.part(channel), held.ids(channel)
     if given is None or not isinstance(bodies, Series) or bodies.kind is not Kind.LIST or not splits(serde):
         return from_plain(serde, held.value(channel, cells), channel), None
@@ -229,7 +229,7 @@ def decoded(
     if ids is None:
         ids = [None] * bodies.length
     if type(ids) is not list or len(ids) != bodies.length:
-        raise Damaged("a list of messages and that of their ids do not fit together")
+        raise Damaged("a list of messages and the list of their ids have different lengths")
     messages: list[Any] = []
     snapshots: list[Snapshot | None] = []
     with collecting_later(bodies.length):

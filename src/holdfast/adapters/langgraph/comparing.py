@@ -1,7 +1,7 @@
-"""Whether objects of a user's classes came back as such, seen by holding the value against what was loaded from it.
+"""Check that objects of a user's classes are loaded as such, by comparing a value with what was loaded from it.
 
-The serializer stores the name of a class without what is around it, so another class may be found under that name; and
-pydantic leaves dicts where models were, in a model that does not validate what it dumped.
+The serializer stores only the bare name of a class, so it may find another class. Pydantic loads dicts instead of
+models in a model that does not validate what it dumped.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from holdfast.adapters.langgraph.finding import parts
 from holdfast.codec.storable import MAX_DEPTH, key_step, type_name
 from holdfast.errors import Unsupported
 
-# Packages whose classes are there, or are not, for all values alike.
+# Packages whose classes do not depend on the application.
 _STEADY: Final = frozenset(
     {"builtins", "collections", "datetime", "decimal", "ipaddress", "langchain_core", "langgraph", "numpy", "pathlib"}
     | {"re", "uuid", "zoneinfo"}
 )
 _LEAVES: Final[frozenset[type]] = frozenset({type(None), bool, int, float, str, bytes})
 
-# What msgpack knows itself; LangGraph means subclasses of these to come back as what they are subclasses of.
+# Types that msgpack supports. LangGraph loads subclasses of these as the base type, on purpose.
 _NATIVE: Final = (dict, list, str, int, float, bytes, bytearray, memoryview, BaseException)
 
 
 def is_steady(module: str) -> bool:
-    """Whether a module is of Python, LangChain or LangGraph."""
+    """Whether a module belongs to Python, LangChain, LangGraph or numpy."""
     return module.partition(".")[0] in _STEADY
 
 
@@ -38,14 +38,14 @@ def compare(value: Any, loaded: Any, path: str) -> None:
 
 def _compare(value: Any, loaded: Any, path: str, room: int) -> None:
     kind = type(value)
-    # None: what is not saved on purpose, such as an excluded field.
+    # None: a part that is not saved on purpose, such as an excluded field.
     if kind in _LEAVES or loaded is None or room <= 0:
         return
     if type(loaded) is not kind and _is_foreign(value, kind):
         raise Unsupported(
             path,
-            f"a value of type {type_name(kind)} would come back as {type_name(type(loaded))}: LangGraph's serializer "
-            "finds another class under that name, or the class does not take what is saved of the value",
+            f"a value of type {type_name(kind)} would be loaded as {type_name(type(loaded))}: LangGraph's serializer "
+            "finds another class under that name, or the class does not accept the saved data",
         )
     for step, part, other in _pairs(value, loaded):
         _compare(part, other, path + step, room - 1)

@@ -1,4 +1,4 @@
-"""What a saver and its clones share: the handle, the tracks, and what was handed out."""
+"""The state that a saver and its clones share: the handle, the tracks, caches, and the positions of runs."""
 
 from __future__ import annotations
 
@@ -27,17 +27,17 @@ _PAGE: Final = 500
 
 
 class Standing(msgspec.Struct, frozen=True):
-    """Where a run is in a track: at a checkpoint that it was given as the latest, or has stored."""
+    """The position of a run in a track: a checkpoint that it read as the latest, or stored."""
 
     at: str | None
     is_stored: bool
 
 
 class Runs:
-    """Where each run is in each track, to notice that somebody else has gone on from there.
+    """The position of each run in each track, to detect that another run continued from the same checkpoint.
 
-    LangGraph hands one metadata object through a whole run; that tells runs apart, and what others read in between
-    changes nothing. Who calls the saver without may store two checkpoints under one, and overtakes nobody by that.
+    LangGraph passes one metadata object through a whole run, so its identity identifies the run. A caller that passes
+    no metadata may store two checkpoints with the same parent without a conflict.
     """
 
     def __init__(self) -> None:
@@ -46,29 +46,29 @@ class Runs:
         self._known: OrderedDict[tuple[int, str], tuple[Any, Standing]] = OrderedDict()
 
     def note(self, config: RunnableConfig, track: str, at: str | None, *, is_stored: bool) -> None:
-        """A run was given this as the latest, or has stored it."""
+        """Record that a run read this checkpoint as the latest, or stored it."""
         run = config.get("metadata")
         with self._lock:
             self._known.pop((id(run), track), None)
-            # The object is kept, or another could get its address.
+            # The object is kept alive, because another one could get its id.
             self._known[id(run), track] = run, Standing(at, is_stored)
             if len(self._known) > _RUNS_MAX:
                 self._known.popitem(last=False)
 
     def forget(self, config: RunnableConfig, track: str) -> None:
-        """A run has stored something that is not the latest: it may go on from wherever it says."""
+        """Forget the position of a run that stored a checkpoint which is not the latest; it may continue anywhere."""
         with self._lock:
             self._known.pop((id(config.get("metadata")), track), None)
 
     def stored(self, track: str, id: str) -> None:
-        """This saver has stored a checkpoint, in whatever run."""
+        """Record that this saver stored a checkpoint, in any run."""
         with self._lock:
             self._stored[track, id] = None
             if len(self._stored) > _RUNS_MAX:
                 self._stored.popitem(last=False)
 
     def is_overtaken(self, config: RunnableConfig, track: str, parent: str | None, tip: str | None) -> bool:
-        """Whether a run that goes on from `parent` takes that for the latest, and somebody else has gone on from it."""
+        """Whether a run continues from `parent` as the latest checkpoint, while another run has already done so."""
         standing = self.of(config, track)
         if standing is None or standing.at != parent or parent == tip:
             return False
@@ -81,12 +81,12 @@ class Runs:
             return None if known is None else known[1]
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock is not here to release it."""
+        """Replace the lock after fork(): the thread that held it does not exist in the child."""
         self._lock = threading.Lock()
 
 
 class Core:
-    """Shared by the clones of one saver. Any thread may use it."""
+    """The shared state of a saver and its clones. Thread-safe."""
 
     def __init__(self, hf: Holdfast) -> None:
         self.hf: Final = hf
@@ -114,7 +114,7 @@ class Core:
             return track
 
     def templates(self, serde: SerializerProtocol) -> Templates:
-        """The messages that this serde decoded: another may allow fewer types."""
+        """The cache of messages decoded by this serde. Another serde may allow fewer types."""
         with self._lock:
             for known, templates in self._templates:
                 if known is serde:
@@ -123,14 +123,14 @@ class Core:
             return self._templates[0][1]
 
     def tracks_of(self, thread_id: str) -> list[Track]:
-        """The tracks of a thread, the root namespace first; threads that are not LangGraph's are passed over."""
+        """The tracks of a thread, the root namespace first. Threads not written by LangGraph are skipped."""
         names = [track_name(thread_id, "")] if self.session.store.thread(track_name(thread_id, "")) else []
         names += self._names(tracks_prefix(thread_id))
         tracks = [self.track(*of_track(name)) for name in names]
         return [track for track, name in zip(tracks, names, strict=True) if track.name == name and self._is_ours(track)]
 
     def all_tracks(self) -> Iterator[Track]:
-        """Every track there is, in order of their names; threads that are not LangGraph's are passed over."""
+        """All tracks, sorted by name. Threads not written by LangGraph are skipped."""
         for name in self._names(""):
             track = self.track(*of_track(name))
             if track.name == name and self._is_ours(track):
@@ -148,7 +148,7 @@ class Core:
             after = page[-1].name
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held a lock is not here to release it."""
+        """Replace the locks after fork(): the threads that held them do not exist in the child."""
         self._lock = threading.Lock()
         self.memory.renew()
         self.runs.renew()

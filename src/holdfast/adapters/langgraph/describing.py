@@ -1,4 +1,4 @@
-"""What a new row says of itself: LangGraph's metadata, and what Holdfast lists beside it."""
+"""Build the metadata of a new row: LangGraph's own, and the step, status and trigger that Holdfast lists."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def details_of(
     tip: str | None,
     highest: str | None,
 ) -> Details:
-    """What a new row says of itself; `written` are the channels that its writes go to."""
+    """Build the details of a new row; `written` are the channels of its writes."""
     step = metadata.get("step")
     status: Status = "waiting" if INTERRUPT in written else "failed" if ERROR in written else "idle"
     return checked_details(

@@ -1,4 +1,4 @@
-"""Where in a value something stands, for the errors that name it. Looks where LangGraph's serializer looks."""
+"""Find the path of a part within a value, for error messages. Follows the same structure as LangGraph's serializer."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ _OPTIONS: Final = (
 
 
 def place(value: Any, test: Callable[[Any], bool], path: str) -> tuple[str, Any] | None:
-    """The innermost part of `value` that passes the test, with its path; the first in order, None if there is none.
+    """Find the first innermost part of `value` that passes the test; returns its path and the part, or None.
 
-    `path` is that of `value` itself.
+    `path` is the path of `value` itself.
     """
     return _search(value, test, path, {}, _DEEPEST)
 
@@ -40,7 +40,7 @@ def _search(
     value: Any, test: Callable[[Any], bool], path: str, met: dict[int, Any], room: int
 ) -> tuple[str, Any] | None:
     if type(value) not in _LEAVES:
-        # Parts may be made for us: kept, or the next one could have the same id.
+        # Parts may be temporary objects; they are kept alive, because another one could get the same id.
         if room <= 0 or id(value) in met:
             return None
         met[id(value)] = value
@@ -71,15 +71,15 @@ def _steps(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def parts(value: Any) -> Any:
-    """What is saved of an object that msgpack has no word for, one level of it. None if no part can be at fault.
+    """The saved parts of an object that msgpack does not support, one level deep. None if no part can be invalid.
 
-    The order of the questions is the serializer's.
+    The checks are in the same order as in the serializer.
     """
     if isinstance(value, BaseException):
-        # Saved as a text that tells of it, which need not be exact.
+        # Saved as a descriptive string, which need not be exact.
         return None
     if hasattr(value, "model_dump") or (hasattr(value, "dict") and callable(value.dict)):
-        # The attributes themselves: as cheap as it gets, and a superset of what is dumped.
+        # The attributes are cheap to read and include everything that is dumped.
         held = getattr(value, "__dict__", None)
         more = getattr(value, "__pydantic_extra__", None)
         return {**held, **more} if held is not None and more else held
@@ -105,14 +105,11 @@ def parts(value: Any) -> Any:
 
 
 def surrogate(value: Any, path: str) -> str | None:
-    """The path of a text in `value` that is no Unicode: half of a pair, which the serializer would turn into "?".
-
-    None if there is no such text.
-    """
+    """The path of a string in `value` with a lone surrogate, which the serializer would replace by "?"; or None."""
     try:
         ormsgpack.packb(value, parts, _OPTIONS)
     except TypeError:
-        # Or something else that was not saved either: only the search can tell.
+        # There may be another reason; only the search can tell.
         found = place(value, _is_no_unicode, path)
         return None if found is None else found[0]
     return None

@@ -1,7 +1,7 @@
-"""Imports that are under way: LangGraph's serializer imports the module of a type, and waits for whoever is at it.
+"""Detect Python imports in progress, to avoid a deadlock with LangGraph's serializer.
 
-A graph may run at the top of a module, while that is being imported; the values in its state may be of the module's own
-types. Its background threads would wait for the import, and the import for them.
+The serializer imports the module of a type. A graph may run at the top level of a module, with values of the module's
+own types. A background thread would then wait for the import to finish, and the import for the thread.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from typing import Any
 
 
 def is_being_imported(module: str) -> bool:
-    """Whether some thread is at the import of a module."""
+    """Whether any thread is importing a module."""
     return _is_under_way(getattr(sys.modules.get(module), "__spec__", None))
 
 
 def is_importing() -> bool:
-    """Whether the caller's own thread is in the middle of an import."""
+    """Whether the current thread is in the middle of an import."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
         if frame.f_code.co_name == "<module>" and _is_under_way(frame.f_globals.get("__spec__")):

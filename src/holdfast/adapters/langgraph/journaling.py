@@ -1,4 +1,4 @@
-"""The journal of a graph's tools: a run of its own beside each LangGraph thread, idle between two calls."""
+"""The journal of a graph's tools: a separate run for each LangGraph thread, idle between calls."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _POLL_SECONDS: Final = 0.01
 
 
 class Unsettled(Exception):
-    """Somebody has to say what became of a call."""
+    """The outcome of a call is unknown and has to be settled."""
 
     def __init__(self, asked: Asked) -> None:
         super().__init__()
@@ -32,10 +32,10 @@ class Unsettled(Exception):
 
 
 class Desk:
-    """Makes the tool calls of one LangGraph thread. Any thread, and any event loop, may use it.
+    """Makes the tool calls of one LangGraph thread. It may be used from any thread and event loop.
 
-    Calls that are under way in this process at one time share one claim: those that LangGraph makes beside each other
-    need not wait for each other, and another process is refused before it acts.
+    Concurrent calls in this process share one claim of the run. So parallel calls of LangGraph need not wait for each
+    other, and another process is rejected before it acts.
     """
 
     def __init__(self, session: Session, thread_id: str, lease: float) -> None:
@@ -43,13 +43,13 @@ class Desk:
 
     @property
     def name(self) -> str:
-        """The thread of the journal."""
+        """The name of the thread with the journal."""
         return self._run.name
 
     def call(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
-        """The recorded result of a call, or that of one made now. Unsettled if somebody has to be asked.
+        """Return the recorded result of a call, or make it now. Unsettled if its outcome is unknown.
 
-        LeaseHeld if another process has been calling tools of this thread for longer than `wait` seconds.
+        LeaseHeld if another process keeps calling tools of this thread for longer than `wait` seconds.
         """
         run = self._run
         while True:
@@ -66,13 +66,13 @@ class Desk:
                 raise
             finally:
                 run.leave(is_last=making.is_last)
-            while run.is_held:  # what is under way cannot be settled
+            while run.is_held:  # calls in progress cannot be settled
                 time.sleep(_POLL_SECONDS)
             if making.question is not None:
                 raise Unsettled(run.asked(making.question))
 
     async def acall(self, tool: Tool, given: dict[str, Any], key: str, wait: float) -> Any:
-        """As `call`, for what may have to be awaited."""
+        """The same as `call`, for async tools."""
         run = self._run
         while True:
             found = await to_the_end(lambda: run.finished(tool, key))
@@ -88,7 +88,7 @@ class Desk:
                 raise
             finally:
                 await _left(run, making)
-            while run.is_held:  # noqa: ASYNC110 - calls of other loops and threads are waited for
+            while run.is_held:  # noqa: ASYNC110 - waits for calls of other loops and threads
                 await asyncio.sleep(_POLL_SECONDS)
             if making.question is not None:
                 raise await _unsettled(run, making)
@@ -120,7 +120,7 @@ class Desk:
             await asyncio.sleep(_POLL_SECONDS)
 
     async def _aenter(self) -> RunCore | None:
-        """As `SharedRun.enter`. Left at once if the caller is cancelled meanwhile."""
+        """The same as `SharedRun.enter`. If the caller is cancelled meanwhile, the run is left again."""
         entered: list[RunCore | None] = []
         try:
             await to_the_end(lambda: entered.append(self._run.enter()))
@@ -131,7 +131,7 @@ class Desk:
         return entered[0]
 
     def renew(self) -> None:
-        """After fork(), in the child."""
+        """Replace the locks after fork(), in the child."""
         self._run.renew()
 
 
@@ -145,19 +145,19 @@ async def _left(run: SharedRun, making: Making) -> None:
 
 async def _unsettled(run: SharedRun, making: Making) -> Unsettled:
     question = making.question
-    assert question is not None  # noqa: S101 - asked for only then
+    assert question is not None  # noqa: S101 - the caller has checked it
     return Unsettled(await to_the_end(lambda: run.asked(question)))
 
 
 class Desks:
-    """The desks of a handle, shared by all who wrap tools for it: calls of one process are no strangers."""
+    """The desks of all handles. Wrapped tools of one thread share a desk, so they share the claim."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
 
     def of(self, session: Session, thread_id: str, lease: float) -> Desk:
-        """The desk of a thread; kept by whoever is at it."""
+        """The desk of a thread. It exists as long as a call uses it."""
         with self._lock:
             place = (id(session), thread_id)
             desk = self._desks.get(place)
@@ -166,7 +166,7 @@ class Desks:
             return desk
 
     def renew(self) -> None:
-        """After fork(), in the child."""
+        """Replace the locks after fork(), in the child."""
         self._lock = threading.Lock()
         for desk in list(self._desks.values()):
             desk.renew()

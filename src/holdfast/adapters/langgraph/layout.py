@@ -1,7 +1,7 @@
-"""What a state looks like: the channels under their names, and beside them what LangGraph has to say, under `$` names.
+"""The layout of a stored state: channels under their names, LangGraph's bookkeeping under names with `$`.
 
-`messages` is the list of messages, without their ids, which are under `$ids:messages`. All is at the top, so that it
-is read in one go, and shown as what it is.
+`messages` is the list of messages without their ids, which are under `$ids:messages`. All entries are at the top level,
+so that they are read at once and shown by their names.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ VALUES: Final = "$values"
 _IDS_OF: Final = "$ids:"
 _MARK: Final = "$"
 
-_NAMEABLE: Final = 56  # entries; with our own, a state stays a dict whose members are parts
+_NAMEABLE: Final = 56  # entries; together with the bookkeeping they still fit a map of separate parts
 
 
 def channel_key(channel: str) -> str:
@@ -40,21 +40,21 @@ def ids_key(channel: str) -> str:
 
 
 WRITE_LISTS: Final = (WRITES, EARLY)
-"""Keys of lists of writes, whose values come last."""
+"""The keys of lists of writes. In each write the value is last."""
 
 
 def is_bookkeeping(key: str) -> bool:
-    """Whether what is under a key stays as it is: LangGraph needs it so, or it was stored before."""
+    """Whether the value of a key is never redacted: LangGraph needs it unchanged, or it was redacted before."""
     return key in (CHECKPOINT, HISTORY) or key.startswith(_IDS_OF)
 
 
 def laid_out(entries: dict[str, Any]) -> dict[str, Any]:
-    """The entries of all channels as they are stored: too many of them, or odd ones, go under one key."""
+    """The stored form of all entries. If they are too many or have unusual keys, they go under one key."""
     return entries if is_nameable(entries) else {VALUES: entries}
 
 
 def is_nameable(entries: dict[str, Any]) -> bool:
-    """Whether each of these is a part of its own."""
+    """Whether each entry can be a separate part."""
     return len(entries) <= _NAMEABLE and is_map({_MARK: None, **entries})
 
 
@@ -71,12 +71,12 @@ class Held:
         self.base = base
         root = base.root
         if not isinstance(root, Map):
-            raise Damaged(f"checkpoint {row.seq}: it is not as LangGraph's are stored")
+            raise Damaged(f"checkpoint {row.seq} does not have the form of a LangGraph checkpoint")
         self.parts: dict[str, Part] = dict(zip(root.keys, root.parts, strict=True))
         self._others: dict[str, Any] | None = None
 
     def plain(self, key: str, default: Any = None) -> Any:
-        """What the state has under a key, as plain data."""
+        """The value of a key of the state, as plain data."""
         part = self.parts.get(key)
         return default if part is None else value_of(self._store, part)
 
@@ -97,7 +97,7 @@ class Held:
         return key in self.parts or key in self._apart
 
     def part(self, channel: str) -> Part | None:
-        """The part of a channel's value, if it has one of its own."""
+        """The part of a channel's value, if it is a separate part."""
         return self.parts.get(channel_key(channel))
 
     def ids(self, channel: str) -> Part | None:
@@ -105,7 +105,7 @@ class Held:
         return self.parts.get(ids_key(channel))
 
     def value(self, channel: str, cells: list[Any]) -> Any:
-        """The value of a channel, as the serde gave it."""
+        """The value of a channel, in the form that the serde wrote."""
         key, ids = channel_key(channel), ids_key(channel)
         if key in self.parts:
             plain = self.plain(key)
@@ -117,13 +117,13 @@ class Held:
         return {EXT: MESSAGES, BODIES: bodies, IDS: ids}
 
     def longest(self) -> Part | None:
-        """The longest list of messages: what is written now will be in it, most likely."""
+        """The longest list of messages: new messages will most likely be added to it."""
         lists = [self.part(channel) for channel in self.channels if ids_key(channel) in self.parts]
         return max((part for part in lists if isinstance(part, Series)), key=lambda part: part.size, default=None)
 
     @property
     def _apart(self) -> dict[str, Any]:
-        """Values that are under one key."""
+        """The entries that are stored together under one key."""
         if self._others is None:
             found = self.plain(VALUES, {})
             if type(found) is not dict:
@@ -132,4 +132,4 @@ class Held:
         return self._others
 
     def _misfit(self) -> Damaged:
-        return Damaged(f"checkpoint {self.row.seq}: it is not as LangGraph's are stored")
+        return Damaged(f"checkpoint {self.row.seq} does not have the form of a LangGraph checkpoint")

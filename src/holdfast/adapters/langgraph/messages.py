@@ -1,8 +1,8 @@
-"""Messages within plain data: the body of each is a value of its own, stored once wherever it turns up.
+"""Separate messages in plain data into bodies and ids, so that each body is stored once.
 
-A message is first part of the input, or of what a node writes, and has no id yet; then it is an element of a list, and
-LangGraph gives it one. So lists of messages are stored as their bodies and their ids. In small values (an input, a
-write, a `Send`) the bodies are hoisted into one list beside them, `cells`, so that each is a cell that is found again.
+A message is first part of an input or of a node's write, without an id. Later it is in a list of messages, and
+LangGraph gives it an id. Therefore lists of messages are stored as bodies and ids. In small values (an input, a write,
+a `Send`) the bodies are moved ("hoisted") to a separate list, `cells`, where each is a cell that later lists share.
 """
 
 from __future__ import annotations
@@ -27,11 +27,11 @@ _OURS: Final = "langchain_core.messages."
 
 
 def folded(plain: Any, cells: list[Any] | None = None) -> Any:
-    """Plain data with its lists of messages as bodies and ids; the bodies go to the end of `cells`, if that is given.
+    """Replace lists of messages in plain data by bodies and ids. If `cells` is given, the bodies are appended to it.
 
-    Then so do messages that stand alone: as an input or as what a node gives, they are in a list later.
+    Single messages are then moved to `cells` too: an input or a node's output is in a list later.
 
-    Changes what it is given.
+    Modifies `plain`.
     """
     kind = type(plain)
     if kind is list:
@@ -53,7 +53,7 @@ _CONTAINERS: Final = frozenset((list, dict))
 
 
 def apart(nodes: list[Any]) -> tuple[list[Any], list[str | None]]:
-    """The bodies and the ids of messages. Changes what it is given."""
+    """Split messages into bodies and ids. Modifies `nodes`."""
     ids: list[str | None] = []
     for node in nodes:
         fields = node[PAYLOAD][2]
@@ -63,24 +63,24 @@ def apart(nodes: list[Any]) -> tuple[list[Any], list[str | None]]:
 
 
 def together(bodies: list[Any], ids: list[str | None] | None) -> list[Any]:
-    """What `apart` was given."""
+    """The inverse of `apart`."""
     if ids is not None:
         if type(ids) is not list or len(ids) != len(bodies):
-            raise Damaged("a list of messages and that of their ids do not fit together")
+            raise Damaged("a list of messages and the list of their ids have different lengths")
         for node, given in zip(bodies, ids, strict=True):
             if not is_message(node):
-                raise Damaged("a list of messages holds something else")
+                raise Damaged("a list of messages contains something else")
             node[PAYLOAD][2]["id"] = given
     return bodies
 
 
 def some(ids: list[str | None]) -> list[str | None] | None:
-    """Ids as they are stored: None if there are none."""
+    """Ids in stored form: None if no message has one."""
     return None if all(id is None for id in ids) else ids
 
 
 def unfolded(plain: Any, cells: list[Any]) -> Any:
-    """The inverse of `folded`, as data of its own as far as it differs."""
+    """The inverse of `folded`. Changed parts are copied."""
     kind = type(plain)
     if kind is list:
         return [unfolded(item, cells) if type(item) in _CONTAINERS else item for item in plain]
@@ -96,9 +96,9 @@ def unfolded(plain: Any, cells: list[Any]) -> Any:
 
 
 def moved(plain: Any, cells: list[Any], to: list[Any], behind: int = 0) -> Any:
-    """Plain data whose hoisted bodies are in `cells`, with them at the end of `to` instead.
+    """Move the hoisted bodies of plain data from `cells` to the end of `to`.
 
-    `behind` is how many more there are before those of `to`.
+    `behind` is the number of cells that precede those in `to`.
     """
     kind = type(plain)
     if kind is list:
@@ -125,16 +125,16 @@ def _fold(nodes: list[Any], cells: list[Any] | None) -> dict[str, Any]:
 def _hoisted(plain: dict[str, Any], cells: list[Any]) -> list[Any]:
     start, count = plain.get(_START), plain.get(_COUNT)
     if type(start) is not int or type(count) is not int or not 0 <= start <= start + count <= len(cells):
-        raise Damaged("a value names messages that are not there")
+        raise Damaged("a value refers to missing messages")
     return cells[start : start + count]
 
 
 def _copied(nodes: list[Any]) -> list[Any]:
-    """Bodies that may be given ids: two values may name the same cells."""
+    """Copies of bodies, to set ids in: two values may share the same cells."""
     copies = []
     for node in nodes:
         if not is_message(node):
-            raise Damaged("a list of messages holds something else")
+            raise Damaged("a list of messages contains something else")
         module, name, fields, *more = node[PAYLOAD]
         copies.append({**node, PAYLOAD: [module, name, dict(fields), *more]})
     return copies
@@ -142,17 +142,17 @@ def _copied(nodes: list[Any]) -> list[Any]:
 
 def _list(plain: Any) -> list[Any]:
     if type(plain) is not list:
-        raise Damaged("a list of messages holds something else")
+        raise Damaged("a list of messages contains something else")
     return plain
 
 
 def are_messages(values: list[Any]) -> bool:
-    """Whether all of these are LangChain's own messages. Those of a class of yours are objects like any other."""
+    """Whether all values are LangChain's own messages. Messages of other classes are ordinary objects."""
     return all(issubclass(kind, BaseMessage) and kind.__module__.startswith(_OURS) for kind in set(map(type, values)))
 
 
 def is_message(node: Any) -> bool:
-    """Whether plain data stands for one of LangChain's own messages."""
+    """Whether plain data represents one of LangChain's own messages."""
     if type(node) is not dict or node.get(EXT) != _PYDANTIC:
         return False
     payload = node.get(PAYLOAD)

@@ -1,4 +1,4 @@
-"""The journal of tools as a middleware of LangChain's agents."""
+"""Middleware for LangChain agents that records tool calls in a journal."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.adapters.langgraph.saver import HoldfastSaver
 from holdfast.adapters.langgraph.tools import Journaling
 from holdfast.handle import Holdfast
 
-_KNOWN_MAX: Final = 256  # tools may be made for each call
+_KNOWN_MAX: Final = 256  # a limit, because tools may be created for each call
 
 
 class HoldfastTools(AgentMiddleware[Any, Any, Any]):
-    """All tools of an agent with a journal: `create_agent(…, middleware=[HoldfastTools(saver)])`.
+    """Record all tool calls of an agent: `create_agent(…, middleware=[HoldfastTools(saver)])`.
 
-    `wrap_tools` says what that means, and what the arguments are. Put it last: what stands before it, retries say, is
-    around it.
+    See `wrap_tools` for the effect and the arguments. Put it last in the list, so that other middleware, such as
+    retries, is around it.
     """
 
     def __init__(

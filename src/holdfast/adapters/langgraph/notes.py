@@ -1,4 +1,4 @@
-"""What a row says of the LangGraph checkpoint it holds: in its metadata, so that it can be listed."""
+"""The note in a row's metadata about its LangGraph checkpoint, and the packed form of that checkpoint."""
 
 from __future__ import annotations
 
@@ -20,23 +20,21 @@ from holdfast.threads import metadata as metas
 
 KEY: Final = "$langgraph"
 
-# Metadata is listed and compared, whatever serde the values go through.
+# Metadata is always stored with this serde, so that it can be listed and compared.
 _serde: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
 
 _LANGGRAPHS: Final = frozenset(("source", "step", "parents", "run_id", "counters_since_delta_snapshot"))
 _VERSION: Final = re.compile(r"\A([0-9]{32})\.(.*)\Z", re.DOTALL)
 _PLAIN_KEYS: Final = ("v", "ts", "updated_channels")
-_OTHERS: Final[dict[str, Any]] = {
-    "pending_sends": []
-}  # empty since version 4 of checkpoints, and still given with each
+_OTHERS: Final[dict[str, Any]] = {"pending_sends": []}  # always empty since version 4 of checkpoints, but still present
 _KNOWN_KEYS: Final = frozenset((*_PLAIN_KEYS, "id", "channel_values", "channel_versions", "versions_seen"))
 
 
 class Note(msgspec.Struct, frozen=True):
-    """Which LangGraph checkpoint a row holds, and what was the latest of its namespace when it was stored.
+    """The LangGraph checkpoint of a row, and the latest one of its namespace at that time.
 
-    `id` is None where there is none yet: the row holds writes that came before their checkpoint.
-    `highest` is the largest id there was; `tip` is what a caller gets who asks for none.
+    `id` is None if there is no checkpoint yet: the row has only writes that arrived before their checkpoint.
+    `highest` is the largest id so far; `tip` is the checkpoint that a caller without an id gets.
     """
 
     seq: int
@@ -48,17 +46,17 @@ class Note(msgspec.Struct, frozen=True):
 
 
 def note_of(row: CheckpointRow) -> Note | None:
-    """The note of a row; None for one that is not LangGraph's."""
+    """The note of a row; None if the row was not written by LangGraph."""
     said = _metadata(row).get(KEY)
     if said is None:
         return None
     if type(said) is not list or not 2 <= len(said) <= 4:
-        raise Damaged(f"checkpoint {row.seq}: what it says of LangGraph cannot be read")
+        raise Damaged(f"checkpoint {row.seq}: its {KEY} metadata cannot be read")
     given, parent, *others = (str(part) if isinstance(part, UUID) else part for part in said)
     tip = others[0] if others else given
     highest = others[-1] if others else given
     if not all(part is None or type(part) is str for part in (given, parent, tip, highest)):
-        raise Damaged(f"checkpoint {row.seq}: what it says of LangGraph cannot be read")
+        raise Damaged(f"checkpoint {row.seq}: its {KEY} metadata cannot be read")
     return Note(row.seq, given, parent, tip, highest, row)
 
 
@@ -78,16 +76,16 @@ def metadata_with(
 ) -> dict[str, Any]:
     """The metadata of a new row."""
     if KEY in metadata:
-        raise InvalidArgument(f"metadata has a key {KEY}, which is Holdfast's own")
+        raise InvalidArgument(f"metadata has the key {KEY}, which is reserved")
     plain = {key: to_plain(_serde, value, f"metadata.{key}") for key, value in metadata.items()}
     said = [given, parent, tip, highest]
-    if tip == highest:  # as nearly always
+    if tip == highest:  # the usual case
         said = [given, parent] if tip == given else [given, parent, tip]
     return {**redacted_metadata(redaction, plain), KEY: [_short(part) for part in said]}
 
 
 def redacted_metadata(redaction: Redaction, plain: dict[str, Any]) -> dict[str, Any]:
-    """Metadata with the texts redacted that are not LangGraph's own, in the same order."""
+    """Redact metadata, except LangGraph's own fields. The order stays."""
     theirs = {key: value for key, value in plain.items() if key not in _LANGGRAPHS}
     changed = redaction.value(theirs)
     if changed is theirs:
@@ -105,7 +103,7 @@ def _metadata(row: CheckpointRow) -> dict[str, Any]:
 
 
 def _short(id: str | None) -> UUID | str | None:
-    """An id in 16 bytes, if it is one that comes back as it is."""
+    """An id as a UUID of 16 bytes, if that preserves its spelling."""
     if id is None:
         return None
     try:
@@ -116,14 +114,14 @@ def _short(id: str | None) -> UUID | str | None:
 
 
 def packed_checkpoint(checkpoint: Checkpoint) -> dict[str, Any]:
-    """All of a checkpoint but its id and its values, as plain data. A version that a node saw last is None there."""
+    """Pack a checkpoint without its id and values as plain data. A seen version equal to the current one is None."""
     return packed_plain(
         {key: value if key in _KNOWN_KEYS else to_plain(_serde, value, key) for key, value in checkpoint.items()}
     )
 
 
 def packed_plain(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
-    """The same of a checkpoint that is plain data already."""
+    """The same as `packed_checkpoint`, for a checkpoint that is plain data already."""
     versions = checkpoint["channel_versions"]
     plain: dict[str, Any] = {key: checkpoint.get(key) for key in _PLAIN_KEYS if key in checkpoint}
     updated = plain.get("updated_channels")
@@ -144,7 +142,7 @@ def packed_plain(checkpoint: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def unpacked_checkpoint(plain: Any, id: str, values: dict[str, Any]) -> Checkpoint:
-    """A checkpoint as LangGraph gave it."""
+    """The inverse of `packed_checkpoint`."""
     try:
         versions = {channel: _version(version) for channel, version in plain["versions"].items()}
         seen = {
@@ -164,12 +162,12 @@ def unpacked_checkpoint(plain: Any, id: str, values: dict[str, Any]) -> Checkpoi
 
 
 def seen_in(plain: Any) -> dict[str, Any]:
-    """What each node had seen, in what `packed_checkpoint` gave."""
+    """The versions that each node has seen, in a packed checkpoint."""
     return dict(unpacked_checkpoint(plain, "", {})["versions_seen"])
 
 
 def version_of(plain: Any, channel: str) -> Any:
-    """The version of a channel in what `packed_checkpoint` gave, or None."""
+    """The version of a channel in a packed checkpoint, or None."""
     try:
         packed_version = plain["versions"].get(channel)
         return None if packed_version is None else _version(packed_version)
@@ -178,7 +176,7 @@ def version_of(plain: Any, channel: str) -> Any:
 
 
 def _packed_version(version: Any) -> Any:
-    """A version without the 30 zeros at its front."""
+    """A version without its leading zeros."""
     if type(version) is str and (found := _VERSION.match(version)) is not None:
         number = int(found[1])
         if number < 1 << 63:

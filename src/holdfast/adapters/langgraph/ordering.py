@@ -1,8 +1,8 @@
-"""Order between writes and the checkpoint that was made of them.
+"""Store writes before the checkpoint that was computed from them.
 
-LangGraph hands both to its background threads, writes first, and waits for the checkpoint alone: whichever thread comes
-first would be stored first, and a process that dies in between would have a checkpoint without the writes that led to
-it. So a checkpoint waits for those of the nodes that, as its versions say, have just run.
+LangGraph passes both to background threads, writes first, and waits only for the checkpoint. So the checkpoint could be
+stored first, and after a crash in between the writes that led to it would be missing. Therefore a checkpoint waits for
+the writes of the nodes that, according to its versions, have just run.
 """
 
 from __future__ import annotations
@@ -12,17 +12,16 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-_PATIENCE: Final = 0.2  # seconds: with durability="exit" they may come behind it
+_PATIENCE: Final = 0.2  # seconds to wait; with durability="exit" the writes may come after the checkpoint
 _PULLED: Final = "~__pregel_pull, "
 PUSHED: Final = "~__pregel_push, "
-"""What the paths of tasks begin with that were sent for: no versions tell that they have run."""
+"""The prefix of the paths of sent tasks. Versions do not show that these have run."""
 
 
 class Arrivals:
-    """Lets a checkpoint wait until writes of its thread were stored.
+    """Lets a checkpoint wait until the writes of its thread are stored.
 
-    Whoever waits looks when something of its own thread came: a look asks the store, and what comes for others of
-    fifty conversations is no reason for one.
+    A waiter reads the store only when writes of its own thread were stored, not for those of other threads.
     """
 
     def __init__(self) -> None:
@@ -30,13 +29,13 @@ class Arrivals:
         self._waiting: dict[str, list[threading.Event]] = {}
 
     def tell(self, thread: str) -> None:
-        """Writes of a thread were stored."""
+        """Wake the waiters of a thread, after writes of it were stored."""
         with self._lock:
             for came in self._waiting.get(thread, ()):
                 came.set()
 
     def wait(self, thread: str, are_there: Callable[[], bool]) -> None:
-        """Until they are there, or it has taken too long: then they are not coming."""
+        """Wait until the writes are stored, or until the timeout; then they are not expected."""
         if are_there():
             return
         deadline = time.monotonic() + _PATIENCE
@@ -44,9 +43,9 @@ class Arrivals:
         with self._lock:
             self._waiting.setdefault(thread, []).append(came)
         try:
-            # They may have come between the first look and now.
+            # They may have been stored between the first check and the registration.
             while not are_there() and (left := deadline - time.monotonic()) > 0:
-                came.wait(min(left, _PATIENCE / 10))  # by another saver of the same thread, nobody is told
+                came.wait(min(left, _PATIENCE / 10))  # another saver of the same thread sends no event
                 came.clear()
         finally:
             with self._lock:
@@ -56,13 +55,13 @@ class Arrivals:
                     del self._waiting[thread]
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock, or waited, is not here."""
+        """Reset after fork(): the threads that held the lock or waited do not exist in the child."""
         self._lock = threading.Lock()
         self._waiting = {}
 
 
 def has_run(seen_now: dict[str, Any], seen_before: dict[str, Any]) -> frozenset[str]:
-    """The task paths of the nodes that ran between two checkpoints, by what each had seen at them."""
+    """The task paths of the nodes that ran between two checkpoints, from the versions that each had seen."""
     return frozenset(
         _PULLED + node
         for node, seen in seen_now.items()

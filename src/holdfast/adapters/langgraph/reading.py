@@ -1,4 +1,4 @@
-"""Checkpoints as LangGraph gets them: one, many, and what came before one."""
+"""Read checkpoints for LangGraph: one, a listing, and the history of DeltaChannels."""
 
 from __future__ import annotations
 
@@ -49,11 +49,13 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
         except Damaged:
             if not _is_gone(track, view, row):
                 raise
-    raise Conflict(f"thread {shown(track.name)}: it moved {MAX_RETRIES} times while it was being read")
+    raise Conflict(
+        f"thread {shown(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+    )
 
 
 def _is_gone(track: Track, view: View, row: CheckpointRow) -> bool:
-    """Whether a row was deleted while it was being read: its cells may be gone before it is looked for."""
+    """Whether a row was deleted while it was read, so that its missing cells are not damage."""
     with track.line:
         track.forget()
         now = track.look()
@@ -69,7 +71,7 @@ def list_tuples(
     before: RunnableConfig | None,
     limit: int | None,
 ) -> Iterator[CheckpointTuple]:
-    """Checkpoints, the newest first. Nothing is held, open or locked, between two of them."""
+    """List checkpoints, newest first. No lock or cursor is held between two of them."""
     left = limit
     recent: dict[str, Recent] = {}
     for id, track, note in _found(core, config, before):
@@ -137,7 +139,9 @@ def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store:
         if now is None:
             return None
         view = now
-    raise Conflict(f"thread {shown(track.name)}: it moved {MAX_RETRIES} times while it was being read")
+    raise Conflict(
+        f"thread {shown(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+    )
 
 
 def _tuple(
@@ -145,7 +149,7 @@ def _tuple(
 ) -> CheckpointTuple:
     note = held.note
     if note.id is None:
-        raise Damaged(f"checkpoint {held.row.seq}: it is not as LangGraph's are stored")
+        raise Damaged(f"checkpoint {held.row.seq} does not have the form of a LangGraph checkpoint")
     cells = held.plain_list(CELLS)
     values = _values(core, serde, track, held, cells, remember=remember)
     return CheckpointTuple(
@@ -175,7 +179,7 @@ def _values(
 def delta_history(
     core: Core, serde: SerializerProtocol, config: RunnableConfig, channels: Sequence[str]
 ) -> dict[str, DeltaChannelHistory]:
-    """What each channel was given before a checkpoint, back to where its value is stored."""
+    """The writes to each channel before a checkpoint, back to where its value is stored."""
     track = core.track(thread_id_of(config), namespace_of(config))
     asked = checkpoint_id_of(config)
     with track.line:

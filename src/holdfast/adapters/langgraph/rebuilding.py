@@ -1,8 +1,8 @@
-"""Whether what the serializer stores of an object can be made into that object again.
+"""Check that the serializer can rebuild the objects that it stores.
 
-LangGraph gives back the stored data, or None, for what it cannot rebuild: a set of tuples, a class inside of a class,
-an array of objects, a dataclass with a field that its constructor does not take. Here it is tried while the value is
-being saved, and whatever fails is refused.
+For an object that it cannot rebuild, LangGraph returns the stored data or None: a set of tuples, a nested class, an
+array of objects, a dataclass with a field that its constructor does not accept. Here each type is tried while the value
+is saved, and a failure is an error.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _ARRAY: Final = ("numpy", "ndarray")
 
 
 def _name(item: Built) -> Name | None:
-    """The type of the object that was stored. None where no type is named."""
+    """The type name of a stored object; None if it has none."""
     if item.code == EXT_NUMPY_ARRAY:
         return _ARRAY
     payload = item.payload
@@ -56,9 +56,9 @@ def _proven_by(serde: JsonPlusSerializer) -> set[Name]:
 
 
 def check_saved(serde: JsonPlusSerializer, value: Any, data: bytes, built: list[Built], path: str) -> None:
-    """Raise `Unsupported`, with the path, if an object in `value` would not come back as one of its type.
+    """Raise `Unsupported`, with the path, if an object in `value` would not be loaded as one of its type.
 
-    `data` is what was saved of it, and `built` the objects in that.
+    `data` are the saved bytes of the value, and `built` the objects in them.
     """
     if any((name := _name(item)) is not None and is_being_imported(name[0]) for item in built):
         return
@@ -67,7 +67,7 @@ def check_saved(serde: JsonPlusSerializer, value: Any, data: bytes, built: list[
     for item in built:
         name = _name(item)
         foreign = foreign or (name is not None and not is_steady(name[0]))
-        # A model is put together without its constructor where that fails, so one of a type stands for all of them.
+        # Pydantic models are rebuilt without the constructor if it fails, so one check per type is enough.
         if name is None or (item.code == EXT_PYDANTIC_V2 and name in proven):
             continue
         try:
@@ -83,9 +83,9 @@ def check_saved(serde: JsonPlusSerializer, value: Any, data: bytes, built: list[
 
 
 def check_loaded(serde: JsonPlusSerializer, value: Any, built: list[Built], path: str, *, whole: bool) -> None:
-    """Raise `Unsupported` if an object in `value`, which was loaded from `built`, is not one of its type.
+    """Raise `Unsupported` if an object in `value`, which was loaded from `built`, does not have its type.
 
-    `whole` says that the value itself is the last of them.
+    `whole` says that the value itself is the last of `built`.
     """
     proven = _proven_by(serde)
     for item in built:
@@ -127,7 +127,7 @@ def _judge(name: Name, made: Any, path: str) -> None:
         raise Unsupported(
             path,
             f"a value of type {name[0]}.{name[1]} cannot be rebuilt: its class is not found under that name, or does "
-            "not take what is saved of the value; convert it before saving, or change the class",
+            "not accept the saved data; convert it before saving, or change the class",
         )
 
 

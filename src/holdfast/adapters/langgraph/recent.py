@@ -1,4 +1,4 @@
-"""Cells that were just read: the checkpoints of a history name the same ones, a few less each time."""
+"""A cache of cells for one listing: consecutive checkpoints refer to mostly the same cells."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from holdfast.stores.contract import Block, Cells, Span
 
 
 class Recent:
-    """Reads each cell once: a span that lies within one that was read is cut out of it.
+    """Reads each cell once: a span within one that was read before is cut out of it.
 
-    What a cell of a log holds never changes, so this is right for as long as it is kept. It is kept for one listing.
+    The content of a cell never changes, so the cache is always valid. It is kept for one listing.
     """
 
     def __init__(self, store: CellReader) -> None:
@@ -39,7 +39,7 @@ class Recent:
 
 
 class _Stretch:
-    """Cells one behind the other, in one piece: they are stored in a segment for each commit."""
+    """Consecutive cells, joined into one piece; the store has a segment for each commit."""
 
     def __init__(self, start: int, cells: Cells) -> None:
         self.start = start

@@ -1,7 +1,7 @@
-"""Redaction of what a serde gave: texts of the user are changed, and nothing that LangGraph finds its way by.
+"""Redact the strings in plain data, except those that LangGraph needs.
 
-Names of types, of fields and of nodes stay, and so do the ids of messages and of questions: without them a value could
-not be loaded, an answer would find no question, and two messages would be taken for one.
+Names of types, fields and nodes, and ids of messages and interrupts are not redacted. Without them a value could not be
+loaded, an answer would not match its question, and two messages could get the same id.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import Unsupported
 from holdfast.redaction import Redaction
 
 _WHOLE: Final = frozenset((HOISTED, TYPED, EXT_NUMPY_ARRAY))
-# Objects that are written as texts, and are none.
+# Objects that are stored as strings but are not text.
 _NO_TEXTS: Final = frozenset(("datetime", "decimal", "ipaddress", "re", "uuid", "zoneinfo"))
 _OF_MESSAGES: Final = frozenset(("id", "type"))
 _KEPT: Final[dict[tuple[str, str], frozenset[str]]] = {
@@ -27,8 +27,8 @@ _SENT: Final = ("langgraph.types", "Send")
 
 
 def redacted(redaction: Redaction, plain: Any) -> Any:
-    """Plain data with the texts in it redacted. Unsupported as `Redaction.value` has it."""
-    # What is left out below changes nothing where nothing at all would change, as nearly always.
+    """Redact the strings in plain data. Unsupported as for `Redaction.value`."""
+    # Usually nothing changes, and then the exceptions below do not matter.
     return plain if redaction.value(plain) is plain else _value(redaction, plain)
 
 
@@ -73,5 +73,5 @@ def _pairs(redaction: Redaction, pairs: Any) -> Any:
     found = _value(redaction, pairs)
     keys = [pair[0] for pair in found if type(pair) is list and pair and type(pair[0]) is str]
     if len(set(keys)) < len(keys):
-        raise Unsupported("$", "two keys of a dict are the same once they are redacted")
+        raise Unsupported("$", "two keys of a dict are equal after redaction")
     return found

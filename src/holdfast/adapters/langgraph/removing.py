@@ -1,7 +1,7 @@
-"""Deleting, pruning and copying: threads with a DeltaChannel stay whole.
+"""Delete, prune and copy threads, without breaking those with a DeltaChannel.
 
-A DeltaChannel is not stored with each checkpoint: its value is what was written since it was, so a checkpoint needs its
-ancestors. Before any of those goes, what it has of them is kept with the checkpoint itself (`history`).
+The value of a DeltaChannel is not stored with each checkpoint; it is computed from the writes of the ancestors. Before
+an ancestor is deleted, the writes that a remaining checkpoint needs are stored with that checkpoint (`history`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from holdfast.types import Erased
 T = TypeVar("T")
 
 _STRATEGIES = ("keep_latest", "delete")
-_SENDS_ELSEWHERE = 4  # below this version of a checkpoint, its parent's writes hold what it has to do next
+_SENDS_ELSEWHERE = 4  # before this checkpoint version, the sends of a checkpoint are in its parent's writes
 
 
 def delete_thread(core: Core, thread_id: object) -> None:
-    """Delete every namespace of a thread, and the journal of its tools. LeaseHeld if one of those is being called."""
+    """Delete every namespace of a thread, and the journal of its tools. LeaseHeld if a tool is being called."""
     name = checked_thread_id(thread_id)
     journal = core.hf.thread(journal_name(name))
     with suppress(NotFound):
@@ -45,7 +45,7 @@ def delete_thread(core: Core, thread_id: object) -> None:
 
 
 def erase(core: Core, thread_id: object, *, forks: bool) -> list[Erased]:
-    """Remove all about a thread, from the files too: every namespace, and the journal of its tools."""
+    """Erase a thread from the store and its files: every namespace, and the journal of its tools."""
     name = checked_thread_id(thread_id)
     names = [track.name for track in core.tracks_of(name)]
     names += [journal_name(name)] if core.session.store.thread(journal_name(name)) else []
@@ -56,7 +56,7 @@ def erase(core: Core, thread_id: object, *, forks: bool) -> list[Erased]:
 
 
 def delete_for_runs(core: Core, run_ids: Sequence[object]) -> None:
-    """Delete the checkpoints of these runs, wherever they are."""
+    """Delete the checkpoints of these runs in all threads."""
     runs = {str(run_id) for run_id in _checked(run_ids, "run_ids") if run_id is not None}
     if not runs:
         return
@@ -78,7 +78,7 @@ def _run_of(note: Note) -> str | None:
 
 
 def _racing(track: Track, attempt: Callable[[View], T]) -> T:
-    """Do something with where the track is, and again if somebody else moved it meanwhile."""
+    """Call `attempt` with the current view, and again if another writer moved the track meanwhile."""
     for _ in range(MAX_RETRIES):
         view = track.look()
         try:
@@ -88,11 +88,11 @@ def _racing(track: Track, attempt: Callable[[View], T]) -> T:
         except Damaged:
             if track.moved_from(view) is None:
                 raise
-    raise Conflict(f"thread {shown(track.name)}: other writers were faster {MAX_RETRIES} times in a row")
+    raise Conflict(f"thread {shown(track.name)} was changed by other writers during each of {MAX_RETRIES} attempts")
 
 
 def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
-    """Leave the latest checkpoint of each namespace, or nothing."""
+    """Keep only the latest checkpoint of each namespace, or delete the threads."""
     if strategy not in _STRATEGIES:
         raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {shown(str(strategy))}")
     for thread_id in _checked(thread_ids, "thread_ids"):
@@ -113,10 +113,10 @@ def _keep_latest(core: Core, thread_id: str) -> None:
 
 
 def _prune(track: Track, going: set[str], view: View) -> set[str]:
-    """Leave the latest of one namespace. The ids that went."""
+    """Keep only the latest checkpoint of one namespace. Returns the deleted ids."""
     index = track.index(view)
     if ":" in track.namespace and _began_at(index, view.tip) in going:
-        # A subgraph of one call: it has ended with the step that called it.
+        # The subgraph of a single call: it ended with the step that called it.
         track.drop()
         return set()
     kept = _still_needed(track, view)
@@ -127,7 +127,7 @@ def _prune(track: Track, going: set[str], view: View) -> set[str]:
 
 
 def _began_at(index: dict[str, list[Note]], tip: str | None) -> str | None:
-    """The checkpoint of the root namespace that a subgraph's belongs to."""
+    """The checkpoint of the root namespace that a subgraph's checkpoint belongs to."""
     notes = index.get(tip or "", [])
     parents = metadata_of(notes[-1].row).get("parents") if notes else None
     return parents.get("") if isinstance(parents, dict) else None
@@ -153,9 +153,9 @@ def _has_sends(held: Held) -> bool:
 
 
 def _remove(track: Track, view: View, kept: Collection[str]) -> None:
-    """Delete all rows but the newest of the ids given. What those need of the others is kept with them.
+    """Delete all rows except the newest row of each id in `kept`. The history that these need is stored with them.
 
-    Conflict if somebody else stores something meanwhile: what is not known here is not deleted.
+    Conflict if another writer stores something meanwhile: unknown rows are not deleted.
     """
     if view.position is None:
         return
@@ -165,7 +165,7 @@ def _remove(track: Track, view: View, kept: Collection[str]) -> None:
     tip = view.tip if view.tip in rows else max(rows, default=None)
     early = view.row is not None and EARLY in track.hold(view, view.row).parts
     if tip is None and not early:
-        # Dropping the thread would take along what somebody else stores just now; this is refused then.
+        # Dropping the thread could delete what another writer stores meanwhile. Placing a row raises Conflict then.
         empty = details_of(track, {}, (), None, None, None, None)
         track.place(view, {CHECKPOINT: None, WRITES: []}, empty, None)
         track.remove(number, sorted(known))
@@ -185,7 +185,7 @@ def _remove(track: Track, view: View, kept: Collection[str]) -> None:
 def _needs_anew(
     track: Track, view: View, id: str, row: CheckpointRow, rows: dict[str, CheckpointRow]
 ) -> dict[str, Any] | None:
-    """The history to keep with a checkpoint whose parent goes, or None if nothing of it has to be stored anew."""
+    """The history to store with a checkpoint whose parent is deleted; None if its row can stay as it is."""
     held = track.hold(view, row)
     if held.note.parent is None or held.note.parent in rows:
         return None
@@ -198,7 +198,7 @@ def _needs_anew(
 def _place_anew(
     track: Track, view: View, row: CheckpointRow, tip: str | None, history: dict[str, Any] | None
 ) -> tuple[View, CheckpointRow]:
-    """The row of a checkpoint once more: without its parent if there is a history for it. Where the track is then."""
+    """Store the row of a checkpoint again, without its parent if `history` is given. Returns the view and the row."""
     held = track.hold(view, row)
     state: dict[str, Any] = {key: Kept(part) for key, part in held.parts.items() if key != EARLY}
     if history:
@@ -216,7 +216,7 @@ def _place_anew(
 
 
 def _carried(track: Track, now: View, held: Held) -> dict[str, Any]:
-    """Writes that wait for their checkpoint, which only the newest row has."""
+    """The early writes, which only the newest row has."""
     if now.row is None:
         return {}
     head = track.hold(now, now.row)
@@ -230,13 +230,15 @@ def _carried(track: Track, now: View, held: Held) -> dict[str, Any]:
 
 
 def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) -> None:
-    """Copy every checkpoint of every namespace, naming what is stored and storing nothing of it again."""
+    """Copy all checkpoints of all namespaces. The copies refer to the stored data; no data is stored twice."""
     source, target = checked_thread_id(source_thread_id), checked_thread_id(target_thread_id)
     if source == target:
         raise InvalidArgument("a thread cannot be copied onto itself")
     if core.tracks_of(target):
-        raise AlreadyExists(f"there is a thread {shown(target)}; copy under another name, or delete it first")
-    # The root namespace comes last: a copy that is cut off before has no latest checkpoint.
+        raise AlreadyExists(
+            f"thread {shown(target)} already exists; nothing was copied. Use another name, or delete it first"
+        )
+    # The root namespace is last, so that an interrupted copy has no latest checkpoint.
     for track in reversed(core.tracks_of(source)):
         copy = core.track(target, track.namespace)
         with track.line:
@@ -270,5 +272,5 @@ def _copy(track: Track, view: View, copy: Track, newest: set[int]) -> None:
 
 def _checked(given: Sequence[object], name: str) -> list[object]:
     if isinstance(given, str | bytes) or not isinstance(given, Collection):
-        raise InvalidArgument(f"{name} must be a list, not one text")
+        raise InvalidArgument(f"{name} must be a list, not a string")
     return list(given)

@@ -1,4 +1,4 @@
-"""The checkpointer: LangGraph's interface on a store of Holdfast's."""
+"""The checkpointer: LangGraph's saver interface on a Holdfast store."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ from holdfast.types import Erased
 
 T = TypeVar("T")
 
-_PAGE = 20  # checkpoints that an async listing reads at once
+_PAGE = 20  # checkpoints that an async listing reads at a time
 
 
 class HoldfastSaver(BaseCheckpointSaver[str]):
-    """A LangGraph checkpointer on any store, for sync and async graphs, from any thread and any event loop.
+    """A LangGraph checkpointer on any store, for sync and async graphs, usable from any thread and event loop.
 
-    `store` is what `holdfast.open` takes, with its options, or an open handle, which stays the caller's to close.
-    `allow` names the types of your own that may be in a state: classes, schemas, or (module, name). What is neither
-    theirs nor LangChain's is refused by name, when it is saved and when it is loaded; True allows every type, as
-    LangGraph's own savers do. Two runs on one thread at once: the second to save gets `holdfast.Conflict`.
+    `store` is what `holdfast.open` accepts, with its options, or an open handle, which the caller closes. `allow`
+    names the application's types that a state may contain: classes, schemas, or (module, name). Other types, except
+    LangChain's and LangGraph's, are rejected on saving and on loading. True allows every type, as LangGraph's own
+    savers do. If two runs use one thread at the same time, the second to save gets `holdfast.Conflict`.
 
     >>> saver = HoldfastSaver("memory:")
     >>> saver.get_tuple({"configurable": {"thread_id": "1"}}) is None
@@ -58,11 +58,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         **options: Any,
     ) -> None:
         if serde is not None and allow != ():
-            raise InvalidArgument("allow= is for the default serde; tell yours which types it may load")
+            raise InvalidArgument("allow= is for the default serde; configure the types in your own serde")
         super().__init__(serde=serde or serde_for(allow))
         if isinstance(store, Holdfast):
             if options:
-                raise InvalidArgument("options are for a store that is to be opened, and this handle is open")
+                raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
             self._core = Core(store)
             self._owns = False
         else:
@@ -71,7 +71,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
     @property
     def hf(self) -> Holdfast:
-        """The handle: the saver's threads are ordinary ones."""
+        """The handle of the store. The saver's threads are ordinary Holdfast threads."""
         return self._core.hf
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        """Store a checkpoint. Conflict if another run has gone on from its parent since that was the latest."""
+        """Store a checkpoint. Conflict if another run has continued from its parent meanwhile."""
         given = writing.take_put(self._core, self.serde, config, checkpoint, metadata, new_versions)
         return self._put(config, given)
 
@@ -146,9 +146,9 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         removing.prune(self._core, thread_ids, strategy)
 
     def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[Erased]:
-        """Remove all about a thread from the files, too: every namespace, and the journal of its tools.
+        """Erase a thread from the store and its files: every namespace, and the journal of its tools.
 
-        `hf.erase` takes one of them. What it says of each.
+        Calls `hf.erase` for each of them and returns the results.
         """
         return removing.erase(self._core, thread_id, forks=forks)
 
@@ -158,16 +158,16 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         return reading.delta_history(self._core, self.serde, config, channels) if channels else {}
 
     def get_next_version(self, current: str | float | None, channel: None = None) -> str:
-        """The version after this one. Its end is random: two forks of one checkpoint never have the same."""
+        """The version after `current`. Its end is random, so that two forks of a checkpoint never share a version."""
         if current is None:
             number = 0
         elif isinstance(current, str):
             number = int(current.split(".")[0])
         else:
             number = int(current)
-        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - told apart, not guessed
+        return f"{number + 1:032}.{random.random():016}"  # noqa: S311 - must be distinct, not secret
 
-    # -- async: what is stored is taken before the first await ------------------------------------------------------
+    # -- async: values are copied before the first await ------------------------------------------------------------
 
     async def aget_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
         return await _loaded(lambda: self.get_tuple(config))
@@ -220,5 +220,5 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
 
 
 async def _loaded(work: Callable[[], T]) -> T:
-    """What a thread of its own loads; this one, if another would wait for what is being imported here."""
+    """Load in another thread; in this one during an import, for which the other thread would wait forever."""
     return work() if is_importing() else await to_the_end(work)

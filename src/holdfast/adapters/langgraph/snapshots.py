@@ -1,8 +1,8 @@
-"""Snapshots of messages: whether one changed since, and copies of it.
+"""Snapshots of messages, to detect changes and to make copies.
 
-Serializing a message takes far longer than looking whether it is still what it was. Identity is not enough,
-as messages are mutable: each field is compared, what is nested in it at every depth, with its types and in its order,
-for that is what would be stored. A message that holds anything but plain data has no snapshot, and is serialized.
+Comparing a message with its snapshot is much faster than serializing it. Messages are mutable, so identity is not
+enough: every field is compared at every depth, including types and order, because these are stored. A message with
+anything other than plain data has no snapshot and is always serialized.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class _NotPlain(Exception):
 
 
 class Snapshot:
-    """What a message was, but for its id."""
+    """The content of a message, without its id."""
 
     __slots__ = (
         "_at",
@@ -48,7 +48,7 @@ class Snapshot:
     )
 
     def __init__(self, message: BaseMessage) -> None:
-        """Raises what `taken` makes None of."""
+        """Raises if the message contains anything other than plain data; see `taken`."""
         fields = {key: _copied(value) for key, value in message.__dict__.items()}
         fields["id"] = None
         self._fields = fields
@@ -71,7 +71,7 @@ class Snapshot:
             raise _NotPlain
 
     def holds(self, message: BaseMessage, id: str | None) -> bool:
-        """Whether the message is what it was, to the last type, and has this id."""
+        """Whether the message is unchanged, including types, and has this id."""
         fields = message.__dict__
         values = [*fields.values()]
         if type(message) is not self._kind or [*fields] != self._keys or not _is_same(values[self._at], id):
@@ -86,7 +86,7 @@ class Snapshot:
         return extra == self._extra and (not extra or _is_same(extra, self._extra))
 
     def copy(self, id: str | None) -> BaseMessage:
-        """A message that shares nothing mutable with any other."""
+        """Make a message that shares nothing mutable with any other."""
         fields = self._fields.copy()
         fields["id"] = id
         for key in self._new_dicts:
@@ -106,16 +106,16 @@ class Snapshot:
 
 
 class Snapshots:
-    """Snapshots of the messages of a list, looked at all at once: that they are what they were is the rule."""
+    """The snapshots of a list of messages, compared all at once: usually no message has changed."""
 
     __slots__ = ("_each", "_extras", "_fields", "_is_plain", "_kinds", "_nested", "_types", "ids")
 
     def __init__(self, each: list[Snapshot | None], ids: list[str | None], known: Snapshots | None = None) -> None:
-        """Of messages with these ids; `known` are the snapshots of those before them."""
+        """`ids` are the ids of the messages; `known` are the snapshots of the messages before them."""
         before = 0 if known is None else len(known.ids)
         self.ids: list[str | None] = ids if known is None else known.ids + ids
         self._each: list[Snapshot | None] = each if known is None else known._each + each
-        # One that was not taken, or has fields that its class does not know, is looked at by itself.
+        # Messages without a snapshot, or with extra fields, are compared one by one.
         self._is_plain: bool = (known is None or known._is_plain) and all(
             one is not None and not one._extra for one in each
         )
@@ -131,12 +131,12 @@ class Snapshots:
         self._extras: list[Any] = extras if known is None else known._extras + extras
 
     def extended(self, keep: int, each: list[Snapshot | None], ids: list[str | None]) -> Snapshots:
-        """Those of the first `keep` messages, and of others behind them."""
+        """The snapshots of the first `keep` messages, followed by others."""
         whole = keep == len(self.ids)
         return Snapshots(each, ids, self if whole else Snapshots(self._each[:keep], self.ids[:keep]))
 
     def unchanged(self, messages: list[BaseMessage]) -> int:
-        """How many at the front are what they were."""
+        """The number of messages at the start of the list that are unchanged."""
         if len(messages) == len(self._each) and self._all_hold(messages):
             return len(messages)
         for at, (snapshot, message, given) in enumerate(zip(self._each, messages, self.ids, strict=False)):
@@ -145,7 +145,7 @@ class Snapshots:
         return min(len(messages), len(self._each))
 
     def _all_hold(self, messages: list[BaseMessage]) -> bool:
-        """As `Snapshot.holds` of each, in C."""
+        """The same as `Snapshot.holds` for each message, but computed in C."""
         if not self._is_plain:
             return False
         fields = [*map(_fields_of, messages)]
@@ -160,7 +160,7 @@ class Snapshots:
 
 @contextmanager
 def collecting_later(count: int) -> Generator[None]:
-    """Make many objects, none of which can be garbage, without looking for garbage among all there are each time."""
+    """Pause the garbage collector while many objects are created, none of which is garbage."""
     if count < _MANY or not gc.isenabled():
         yield
         return
@@ -172,7 +172,7 @@ def collecting_later(count: int) -> Generator[None]:
 
 
 def taken(message: BaseMessage) -> Snapshot | None:
-    """A snapshot of a message, or None if it holds anything but plain data."""
+    """Take a snapshot of a message; None if it contains anything other than plain data."""
     try:
         return Snapshot(message)
     except (_NotPlain, AttributeError, ValueError):
@@ -210,5 +210,5 @@ def _is_same(a: Any, b: Any) -> bool:
     if kind is list:
         return len(a) == len(b) and all(map(_is_same, a, b))
     if kind is float:
-        return repr(a) == repr(b)  # 0.0 is not -0.0, and one NaN is as good as another
+        return repr(a) == repr(b)  # distinguishes 0.0 from -0.0, and treats all NaN as equal
     return bool(a == b)

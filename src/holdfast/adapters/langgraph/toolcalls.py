@@ -1,4 +1,4 @@
-"""One call of a tool of a graph: what it is found by, what is recorded of it, and who is asked when it is in doubt."""
+"""One tool call of a graph: its key in the journal, its recorded result, and the question if it is in doubt."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
 from holdfast.runs.tools import Tool
 
 _POLL_SECONDS: Final = 0.005
-_PATIENCE: Final = 10.0  # seconds in which a checkpoint that is being stored is there
-_PATIENCE_BELOW: Final = 1.0  # a subgraph may have none
-# Where LangGraph tells a task of its surroundings.
+_PATIENCE: Final = 10.0  # seconds to wait for a checkpoint that is being stored
+_PATIENCE_BELOW: Final = 1.0  # in a subgraph, which may have no checkpoints
+# Keys of LangGraph's config for a task.
 _READ: Final = "__pregel_read"
 _DURABILITY: Final = "__pregel_durability"
 _CHECKPOINTER: Final = "__pregel_checkpointer"
@@ -46,7 +46,7 @@ _BETWEEN: Final = "|"
 
 
 class Noted(msgspec.Struct, frozen=True):
-    """A call as LangChain makes it, until the tool's function is reached."""
+    """A call as LangChain makes it: its id, config and input."""
 
     id: str | None
     config: RunnableConfig
@@ -54,7 +54,7 @@ class Noted(msgspec.Struct, frozen=True):
 
 
 class _Now:
-    """The call that this task is about to make."""
+    """The call that the current task is making, in a context variable."""
 
     def __init__(self) -> None:
         self._noted: ContextVar[Noted | None] = ContextVar("holdfast_tool_call", default=None)
@@ -75,7 +75,7 @@ now: Final = _Now()
 
 
 class Journaled:
-    """A call whose arguments were checked, and that is made once."""
+    """A call with validated arguments, which is made once."""
 
     def __init__(
         self,
@@ -92,11 +92,11 @@ class Journaled:
         lease: float,
         wait: float,
     ) -> None:
-        """`act` is the tool's function, which takes `args` and `kwargs`."""
+        """`act` is the tool's function, to be called with `args` and `kwargs`."""
         if not noted.id:
             raise InvalidArgument(
-                f"{tool.name} was called without a tool call id, by which it is found again; nothing was done. "
-                "Call the tool that was wrapped instead, if it need not be"
+                f"{tool.name} was called without a tool call id, so it could not be recorded; nothing was done. "
+                "Call the original tool if the call need not be recorded"
             )
         self._hf = hf
         self._serde = serde
@@ -112,9 +112,9 @@ class Journaled:
         self._key = _key(noted.config, noted.id)
 
     def made(self) -> Any:
-        """What the tool gives, now or when it was called before."""
+        """Return the result of the tool: the recorded one, or that of a call made now."""
         if is_async(self._declared.probe or _nothing):
-            raise InvalidArgument(f"the probe of {self._tool.name} has to be awaited; use ainvoke or astream")
+            raise InvalidArgument(f"the probe of {self._tool.name} is async; use ainvoke or astream")
         awaited = self._awaited()
         while awaited is not None and not awaited.is_stored():
             time.sleep(_POLL_SECONDS)
@@ -127,13 +127,13 @@ class Journaled:
             except Unsettled as unsettled:
                 asked = unsettled.asked
             for effect, outcome in self._answers(asked):
-                with suppress(Conflict):  # somebody else has said it meanwhile
+                with suppress(Conflict):  # it was settled elsewhere meanwhile
                     self._hf.settle(self._desk.name, effect, outcome)
 
     async def amade(self) -> Any:
-        """As `made`, of a tool that is awaited."""
+        """The same as `made`, for an async call."""
         awaited = self._awaited()
-        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - it is in the store
+        while awaited is not None and not await to_the_end(awaited.is_stored):  # noqa: ASYNC110 - polls the store
             await asyncio.sleep(_POLL_SECONDS)
         declared = msgspec.structs.replace(self._declared, function=self._aacting)
         while True:
@@ -165,9 +165,9 @@ class Journaled:
 
     @contextmanager
     def _interruptible(self) -> Generator[None]:
-        """A tool that interrupts the graph is run again from its beginning, by LangGraph's rules: it was not called.
+        """Treat a tool that interrupts the graph as not called: LangGraph runs it again from its start.
 
-        What it asks is LangGraph's to keep, and no part of the journal.
+        LangGraph stores its question; the journal does not.
         """
         try:
             yield
@@ -180,11 +180,11 @@ class Journaled:
         return {"idempotency_key": given.pop("idempotency_key")} if self._declared.takes_key else {}
 
     def _other(self, given: dict[str, Any], key: dict[str, Any]) -> dict[str, Any]:
-        """How the call that is in doubt is made again, where the model's words for it were changed since."""
+        """The arguments to repeat a call in doubt with, if the model's arguments have changed since."""
         return {"tool_input": {**self._noted.given, **given, **key}, "config": self._noted.config}
 
     def _recorded(self, result: Any) -> Any:
-        """What is recorded of a result."""
+        """Convert a result to the form that is recorded."""
         if self._has_artifact and isinstance(result, tuple) and len(result) == 2:
             content, artifact = result
             kept: Any = {"content": _content(content), "artifact": artifact}
@@ -193,10 +193,10 @@ class Journaled:
         try:
             return to_plain(self._serde, kept, f"tool.{self._tool.name}")
         except Unsupported:
-            return kept  # the journal refuses it, and says that the tool was called
+            return kept  # the journal rejects it, and its error says that the tool was called
 
     def _result(self, recorded: Any) -> Any:
-        """What the tool gave, from what was recorded of it, or said by somebody who was asked."""
+        """Convert a recorded result, or the result in an answer, back."""
         result = from_plain(self._serde, recorded, f"tool.{self._tool.name}")
         if not self._has_artifact:
             return result
@@ -211,7 +211,7 @@ class Journaled:
     # -- in doubt ---------------------------------------------------------------------------------------------------
 
     def _answers(self, asked: Asked) -> Iterator[tuple[int, Outcome]]:
-        """What somebody says of the call, by the graph's interrupt; of another call in doubt, too, if they name it."""
+        """Interrupt the graph to ask for the outcome of a call; the answer may also settle another call in doubt."""
         question: dict[str, Any] = {
             "question": "in doubt",
             "thread": self._desk.name,
@@ -231,21 +231,21 @@ class Journaled:
             if effect == asked.number:
                 return
 
-    # -- the checkpoint that asked for it ---------------------------------------------------------------------------
+    # -- the checkpoint with the tool call --------------------------------------------------------------------------
 
     def _awaited(self) -> _Awaited | None:
-        """The checkpoint that has the tool call in it, if it may not be stored yet.
+        """The checkpoint that contains the tool call, if it may not be stored yet.
 
-        With durability="async" LangGraph stores it while it calls the tool. Killed before that is done, it would ask
-        the model again, and nobody could tell that what it then asks for was done.
+        With durability="async" LangGraph stores the checkpoint while it calls the tool. After a crash in between, it
+        would ask the model again, and the new tool call would not be recognised as the one already made.
         """
         if self._declared.effect == "read":
             return None
         said: Mapping[str, Any] = self._noted.config.get("configurable", {})
         if said.get(_DURABILITY) == "exit":
             raise InvalidArgument(
-                f'{self._tool.name} was not called: with durability="exit" nothing is stored that it could be found '
-                'by after a crash; use "sync" or "async"'
+                f'{self._tool.name} was not called: with durability="exit" the call could be repeated after a crash. '
+                'Use "sync" or "async"'
             )
         saver = said.get(_CHECKPOINTER)
         namespace = namespace_of(self._noted.config).rpartition(_BETWEEN)[0]
@@ -265,18 +265,20 @@ class _Awaited:
         self._deadline = time.monotonic() + (_PATIENCE_BELOW if track.namespace else _PATIENCE)
 
     def is_stored(self) -> bool:
-        """Whether it is, or will not be: a subgraph may have no checkpoints. HoldfastError if it has to be."""
+        """Whether the wait is over. HoldfastError after the deadline; a subgraph may have no checkpoints."""
         with self._track.line:
             if self._track.row_of(self._track.look(), self._id) is not None:
                 return True
         is_late = time.monotonic() > self._deadline
         if is_late and not self._track.namespace:
-            raise HoldfastError(f"{self._tool} was not called: the checkpoint that asks for it is not stored")
+            raise HoldfastError(
+                f"{self._tool} was not called: the checkpoint with the tool call was not stored in time"
+            )
         return is_late
 
 
 def injected_into(tool: BaseTool) -> frozenset[str]:
-    """The arguments that LangGraph adds to those of the model."""
+    """The names of the arguments that LangGraph adds to those of the model."""
     schema: Any = tool.get_input_schema()
     return frozenset(schema.model_fields) - frozenset(tool.args)
 
@@ -297,7 +299,7 @@ def _is_plain(value: Any) -> bool:
 
 
 def _key(config: RunnableConfig, id: str) -> str:
-    """What a call is found by: the message that asked for it, as ids of calls may begin anew with each message."""
+    """The key of a call in the journal. It includes the message id: call ids may repeat from message to message."""
     said = config.get("configurable", {})
     read = said.get(_READ)
     seen: tuple[Any, ...] = getattr(read, "args", ())
@@ -310,21 +312,21 @@ def _key(config: RunnableConfig, id: str) -> str:
 
 
 def _content(result: Any) -> Any:
-    """A result as LangChain makes the content of a message of it, if it cannot be kept as it is."""
+    """A result that can be recorded: as it is, or converted as LangChain does for the content of a message."""
     outputs = result if isinstance(result, list) and result else [result]
     if all(isinstance(each, ToolOutputMixin) for each in outputs) or _is_plain(result):
         return result
     try:
         return json.dumps(result, ensure_ascii=False)
-    except Exception:  # noqa: BLE001 - whatever an object raises that is no JSON
+    except Exception:  # noqa: BLE001 - an object may raise anything
         return str(result)
 
 
 def _parsed(answer: Any) -> tuple[int, Outcome]:
-    """What was said of a call, and of which."""
+    """Parse an answer: the number of the call, and its outcome."""
     if not isinstance(answer, dict) or type(answer.get("effect")) is not int:
         raise InvalidArgument(
-            'answer with {"effect": its number, "outcome": …}, so that it is not said of another call'
+            'answer with {"effect": number, "outcome": …}; the number ensures that the answer is for this call'
         )
     effect = answer["effect"]
     match answer.get("outcome"):
@@ -336,7 +338,7 @@ def _parsed(answer: Any) -> tuple[int, Outcome]:
         case "give_up":
             return effect, GiveUp()
         case _:
-            raise InvalidArgument('the outcome is "happened", with a "result", "not_done" or "give_up"')
+            raise InvalidArgument('outcome must be "happened" (with a "result"), "not_done" or "give_up"')
 
 
 def _nothing() -> None: ...

@@ -1,7 +1,7 @@
-"""Tools of a graph with the rules of a run: what was finished is not called again, what was in flight is in doubt.
+"""Wrap the tools of a graph with a journal: a finished call is not repeated, an interrupted one is in doubt.
 
-LangGraph runs a node that was cut off again, and every tool in it. A tool that is wrapped here writes down that it is
-about to be called, and what it gave; called again for the same tool call, it gives that.
+After a crash LangGraph runs the interrupted node again, with every tool in it. A wrapped tool records that it is about
+to be called, and its result. When it is called again for the same tool call, it returns the recorded result.
 """
 
 from __future__ import annotations
@@ -35,21 +35,21 @@ def wrap_tools(
     lease: float = 30.0,
     wait: float = 0.0,
 ) -> list[BaseTool]:
-    """The tools with a journal, for `ToolNode` and whatever makes one. The given ones stay as they are.
+    """Return copies of the tools whose calls are recorded in a journal, for `ToolNode` and agents.
 
-    What a tool does to the world is said with `@holdfast.tool(…)` below `@tool`, or in `declare`, by the tool's name:
-    `{"search": {"effect": "read"}}`. One that nobody declared anything about is irreversible. A call is found again by
-    its thread, its message and its tool call id. In doubt, with the policy "ask", the graph is interrupted.
+    Declare the effect of a tool with `@holdfast.tool(…)` below `@tool`, or in `declare`, by the tool's name:
+    `{"search": {"effect": "read"}}`. A tool without a declaration is irreversible. A call is identified by its thread,
+    its message and its tool call id. If a call is in doubt and its policy is "ask", the graph is interrupted.
 
-    Give the graph's saver: then no tool acts before the checkpoint that asked for it is stored. LeaseHeld, before it
-    acts, if another process has been calling tools of the thread for longer than `wait` seconds.
+    Pass the graph's saver as `store`, so that no tool acts before the checkpoint with the tool call is stored.
+    LeaseHeld, before the tool acts, if another process keeps calling the thread's tools for longer than `wait` seconds.
     """
     journal = Journaling(store, declare, lease=lease, wait=wait)
     return [journal.wrapped(each if isinstance(each, BaseTool) else tool(each)) for each in tools]
 
 
 def tools_thread(thread_id: object) -> str:
-    """The thread that holds the journal of a LangGraph thread's tools, for `hf.effects`, `hf.settle` and the like.
+    """The name of the thread with the journal of a LangGraph thread's tools, for `hf.effects` or `hf.settle`.
 
     >>> tools_thread("essay")
     'essay%tools'
@@ -58,7 +58,7 @@ def tools_thread(thread_id: object) -> str:
 
 
 class Journaling:
-    """Wraps tools, with what they share."""
+    """Wraps tools that share a journal."""
 
     def __init__(
         self,
@@ -75,14 +75,14 @@ class Journaling:
             self._saver = None
             self._hf = store
         else:
-            raise InvalidArgument("the journal of tools is kept by a HoldfastSaver, or a handle of holdfast.open")
+            raise InvalidArgument("store must be a HoldfastSaver, or a handle of holdfast.open")
         self._options = {name: dict(options) for name, options in (declare or {}).items()}
         self._own_serde: SerializerProtocol = serde_for(())
         self._lease = lease
         self._wait = wait
 
     def wrapped(self, given: BaseTool) -> BaseTool:
-        """A copy of the tool whose calls are journaled; the tool itself if they are."""
+        """Return a copy of the tool whose calls are recorded; the tool itself if it is wrapped already."""
         if _MARK in given.__dict__:
             return given
         copy = given.model_copy()
@@ -118,9 +118,9 @@ class Journaling:
             act = functools.partial(kind._arun, copy)
             return await (act(*args, **kwargs) if noted is None else journaled(noted, act, args, kwargs).amade())
 
-        # Between the outer and the inner ones, the tool's own class checks arguments and makes messages of results.
+        # Between run and _run, the tool's own class validates arguments and turns results into messages.
         for name, value in {"run": run, "arun": arun, "_run": inner, "_arun": ainner, _MARK: True}.items():
-            object.__setattr__(copy, name, value)  # a model of pydantic's takes no others than its fields
+            object.__setattr__(copy, name, value)  # pydantic models accept only their fields
         return copy
 
     def _declared(self, given: BaseTool) -> Tool:
@@ -128,13 +128,13 @@ class Journaling:
         declared = tool_of(function)
         if (options := self._options.get(given.name)) is not None:
             if "name" in options:
-                raise InvalidArgument(f"declare: the tool {given.name} has its name already")
+                raise InvalidArgument(f"declare: the name of tool {given.name} cannot be changed")
             declared = tool_of(declare_tool(**options)(_stand_in()))
         return msgspec.structs.replace(declared, name=given.name, takes_key=takes_key(function))
 
 
 def _stand_in() -> Callable[..., None]:
-    """A function to declare something about, where the tool's own may be shared, or none."""
+    """A function to attach a declaration to; the tool's own function may be shared or missing."""
 
     def called(**given: Any) -> None:
         del given

@@ -1,6 +1,7 @@
-"""A track: the checkpoints of a LangGraph thread in one namespace. It is one thread of Holdfast's.
+"""A track: one namespace of a LangGraph thread, stored as one Holdfast thread.
 
-Each row of it holds one LangGraph checkpoint with the writes it has so far; the newest row of an id is what counts.
+Each row (a Holdfast checkpoint) contains one LangGraph checkpoint and the writes it has so far. If an id has several
+rows, the newest one is valid.
 """
 
 from __future__ import annotations
@@ -28,12 +29,12 @@ from holdfast.threads.save import Details
 
 T = TypeVar("T")
 
-_HELD_MAX: Final = 512  # rows whose parts stay in memory, beside the head …
-_SMALL: Final = 32_768  # … and are no larger than this: those of a DeltaChannel are walked again and again
+_HELD_MAX: Final = 512  # rows that are cached, because the history of a DeltaChannel is read repeatedly
+_SMALL: Final = 32_768  # bytes; larger rows are not cached
 
 
 class View(msgspec.Struct, frozen=True):
-    """Where a track stands. Of one that does not exist yet, nothing is set."""
+    """The position of a track and its head. All fields are empty if the track does not exist."""
 
     position: Position | None = None
     row: CheckpointRow | None = None
@@ -46,12 +47,12 @@ class View(msgspec.Struct, frozen=True):
 
     @property
     def is_newest(self) -> bool:
-        """Whether the head is the newest row: it is not after a rewind."""
+        """Whether the head is the newest row. After a rewind it is not."""
         return self.position is None or self.position.head == self.position.last
 
 
 class Track:
-    """One namespace of a thread. Its verbs are called with `line` held."""
+    """One namespace of a thread. Call its methods with the thread lock (`line`) held."""
 
     def __init__(self, session: Session, thread_id: str, namespace: str) -> None:
         self.thread_id: Final = thread_id
@@ -72,10 +73,10 @@ class Track:
     def store(self) -> Store:
         return self.placer.session.store
 
-    # -- where it stands --------------------------------------------------------------------------------------------
+    # -- position ---------------------------------------------------------------------------------------------------
 
     def look(self) -> View:
-        """Where the track is now."""
+        """Read the current view from the store."""
         thread = self.placer.thread()
         known = self._view
         now = known
@@ -93,9 +94,9 @@ class Track:
         return now
 
     def head(self, thread: ThreadRow | None = None) -> tuple[ThreadRow, CheckpointRow] | None:
-        """The thread, as it was when it was last looked at, and its head; None if there is none.
+        """Read the thread and its head; None if the thread does not exist.
 
-        The head may be deleted between the two looks, after somebody moved the thread on: then both are read again.
+        The head may be deleted between the two reads if another writer moved the thread; both are then read again.
         """
         thread = thread or self.placer.thread()
         while thread is not None:
@@ -108,14 +109,17 @@ class Track:
         return None
 
     def view(self) -> View:
-        """Where the track was when it was last looked at: a commit says Conflict if it is elsewhere by now."""
+        """The last view that was read. If it is out of date, a commit raises Conflict."""
         return self._view or self.look()
 
     def forget(self) -> None:
         self._view = None
 
     def moved_from(self, view: View) -> View | None:
-        """Where the track is now, if that is elsewhere, or less of it is left: what was damage then may be none now."""
+        """The current view if the track has moved or lost rows since `view`, else None.
+
+        Rows that were deleted while they were read look damaged.
+        """
         now = self.look()
         return None if now.position == view.position and now.count == view.count else now
 
@@ -123,14 +127,14 @@ class Track:
         note = note_of(row)
         if note is None:
             raise InvalidArgument(
-                f"thread {self.name} was not written by LangGraph; give the graph another thread_id, or this one away"
+                f"thread {self.name} was not written by LangGraph; nothing was changed. Use another thread_id"
             )
         return note
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def index(self, view: View) -> dict[str, list[Note]]:
-        """The notes of all rows by LangGraph id, oldest first. What was deleted meanwhile may still be in it."""
+        """The notes of all rows by LangGraph id, oldest first. Rows that were deleted meanwhile may still be listed."""
         if view.position is None:
             return {}
         number, to = view.position.thread, view.position.last
@@ -146,7 +150,7 @@ class Track:
         return self._index
 
     def reindex(self) -> None:
-        """After rows were deleted."""
+        """Clear the index and the cached rows, after rows were deleted."""
         self._index, self._indexed = {}, (0, 0)
         self._held.clear()
 
@@ -165,7 +169,7 @@ class Track:
         return None
 
     def hold(self, view: View, row: CheckpointRow, store: CellReader | None = None) -> Held:
-        """A row with its parts; the base of the head stays in memory."""
+        """A row with its parts. The base of the head is cached by the handle."""
         if view.position is None:
             raise HoldfastError("a track that does not exist has no rows")
         number = view.position.thread
@@ -182,7 +186,7 @@ class Track:
         return held
 
     def written(self, held: Held) -> Written:
-        """Which writes a row has."""
+        """The writes of a row, without their values."""
         if self._written is not None and self._written[0] == held.row.id:
             return self._written[1]
         written = Written(held.plain_list(WRITES))
@@ -190,15 +194,15 @@ class Track:
         return written
 
     def has_written(self, held: Held, written: Written) -> None:
-        """Remember it of this row, the one that is asked for next."""
+        """Cache the writes of this row, which is likely to be needed next."""
         self._written = held.row.id, written
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def racing(self, attempt: Callable[[View], T]) -> T:
-        """Try something with where the track was, and again with where it is if somebody else moved it meanwhile.
+        """Call `attempt` with the last view, and again with the current one if another writer moved the track.
 
-        Rows that were deleted while they were being read look damaged.
+        Rows that were deleted while they were read look damaged.
         """
         view = self.view()
         for _ in range(MAX_RETRIES):
@@ -213,10 +217,13 @@ class Track:
                 if now is None:
                     raise
                 view = now
-        raise Conflict(f"thread {self.name}: other writers were faster {MAX_RETRIES} times in a row")
+        raise Conflict(
+            f"thread {self.name} was changed by other writers during each of {MAX_RETRIES} attempts; nothing was done. "
+            "Try again"
+        )
 
     def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:
-        """Store a row, the new head. Conflict if the track is not where `view` has it."""
+        """Store a row and make it the head. Conflict if the track is not at the position of `view`."""
         redaction = self.placer.session.redaction
         try:
             position, row, base = self.placer.place(
@@ -246,12 +253,12 @@ class Track:
         self._view = View(position, row, self._noted(row), view.count)
 
     def remove(self, number: int, seqs: list[int]) -> None:
-        """Delete rows of the thread with this number, none of which is the head."""
+        """Delete rows of the thread with this number. The head must not be among them."""
         self.placer.remove(number, seqs)
         self.forget()
 
     def drop(self) -> None:
-        """Delete the track, if it is there."""
+        """Delete the track, if it exists."""
         thread = self.placer.thread()
         if thread is not None:
             self.placer.drop(thread.position.thread)
@@ -260,7 +267,7 @@ class Track:
 
 
 def _redacted(redaction: Redaction, key: str, value: Any) -> Any:
-    """What a state has under a key, with its texts redacted, but for what is stored already or LangGraph needs."""
+    """Redact the value of a state's key, except stored parts and what LangGraph needs unchanged."""
     if isinstance(value, Kept) or is_bookkeeping(key):
         return value
     if key == VALUES and type(value) is dict:
@@ -277,10 +284,10 @@ def _redacted(redaction: Redaction, key: str, value: Any) -> Any:
 
 
 def _only_grew(known: View, position: Position, thread: ThreadRow) -> bool:
-    """Whether a track has what it had, and perhaps more: then what is known of it is true still."""
+    """Whether rows were only added to a track, so that the index is still correct."""
     now = thread.position
     return now.thread == position.thread and thread.count - known.count == now.last - position.last
 
 
 class Overtaken(Exception):
-    """What was to be stored does not follow the latest checkpoint. It is a Conflict outside of `Track.racing`."""
+    """A checkpoint does not follow the latest one. `Track.racing` turns it into Conflict, without a retry."""

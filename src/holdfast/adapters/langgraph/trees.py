@@ -1,8 +1,8 @@
-"""The tree that msgpack bytes encode, as plain data, and back to the same bytes.
+"""Convert msgpack bytes to a tree of plain data, and back to the same bytes.
 
-An extension (an object, to LangGraph's serializer) becomes `{"$ext": code, "payload": tree}`. A dict that has a key
-`$ext` of its own becomes `{"$ext": "dict", "payload": [[key, value], ...]}`, so that no two trees look alike. Bytes of
-another type than msgpack stay in one piece: `{"$ext": "typed", "payload": [type, bytes]}`.
+An extension (an object, for LangGraph's serializer) becomes `{"$ext": code, "payload": tree}`. A dict that has a key
+`$ext` itself becomes `{"$ext": "dict", "payload": [[key, value], ...]}`, so that the form is unambiguous. Bytes of a
+type other than msgpack are kept whole: `{"$ext": "typed", "payload": [type, bytes]}`.
 """
 
 from __future__ import annotations
@@ -22,13 +22,13 @@ DICT: Final = "dict"
 TYPED: Final = "typed"
 
 _MARK: Final = packb(EXT)
-"""Bytes that are in the encoding of every dict with the key `$ext`, and hardly ever elsewhere."""
+"""Bytes that are in the encoding of every dict with the key `$ext`, and rarely elsewhere."""
 
 _FEW: Final = 16
 
 _EXT_CODES: Final = range(-128, 128)
 
-# Each object within another is a call within a call, and at least two levels of plain data.
+# Each nested object is a nested call, and at least two levels of plain data.
 _DEEPEST: Final = MAX_DEPTH // 2
 
 _READING: Final = ormsgpack.OPT_NON_STR_KEYS
@@ -42,24 +42,24 @@ _WRITING: Final = (
     | ormsgpack.OPT_PASSTHROUGH_TUPLE
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
-"""With no `default`, so that whatever `to_plain` does not give is refused."""
+"""Without a `default`, so that data which `to_plain` never returns is rejected."""
 
 
 class Built(NamedTuple):
-    """An extension that was met: an object, to LangGraph's serializer."""
+    """An extension that was read or written: an object, for LangGraph's serializer."""
 
     code: int
     payload: Any
-    """As plain data."""
+    """The content as plain data."""
     body: bytes
-    """The same as bytes."""
+    """The content as bytes."""
 
 
 # -- bytes to plain data ----------------------------------------------------------------------------------------------
 
 
 def whole(typ: str, data: bytes) -> Any:
-    """As one piece, with its type. What is null or bytes needs none."""
+    """Keep data whole, with its type. Null and bytes need no type."""
     if typ == "null" and not data:
         return None
     if typ == "bytes":
@@ -68,7 +68,7 @@ def whole(typ: str, data: bytes) -> Any:
 
 
 def tree_or_whole(typ: str, data: bytes) -> Any:
-    """As a tree, if that gives exactly these bytes again: nobody knows who wrote them."""
+    """Convert data to a tree if that reproduces exactly these bytes, else keep it whole. The writer is unknown."""
     if typ == "msgpack":
         try:
             tree, _ = read(data)
@@ -80,8 +80,8 @@ def tree_or_whole(typ: str, data: bytes) -> Any:
 
 
 def _may_be_marked(data: bytes) -> bool:
-    """Whether `$ext` stands somewhere in these bytes as a text."""
-    # One byte is found in a thousandth of the time that five take; so the few dollars are looked at one by one.
+    """Whether the bytes contain `$ext` as a string."""
+    # Searching one byte is a thousand times faster than five, and there are few dollar signs; check each of them.
     at = -1
     for _ in range(_FEW):
         at = data.find(b"$", at + 1)
@@ -93,15 +93,15 @@ def _may_be_marked(data: bytes) -> bool:
 
 
 def read(data: bytes) -> tuple[Any, list[Built]]:
-    """The tree that msgpack bytes encode, and the objects in it, inner ones first.
+    """Parse msgpack. Returns the tree, and the objects in it, inner ones first.
 
-    ValueError if they are no msgpack, RecursionError if objects are nested too deeply.
+    ValueError if the bytes are not msgpack, RecursionError if objects are nested too deeply.
     """
     reader = _Reader(odd=_may_be_marked(data))
     try:
         tree = unpackb(data, ext_hook=reader.hook, option=_READING)
     except ValueError:
-        # ormsgpack drops what an ext_hook raises.
+        # ormsgpack hides exceptions of an ext_hook.
         if reader.failure is not None:
             raise reader.failure from None
         raise
@@ -109,7 +109,7 @@ def read(data: bytes) -> tuple[Any, list[Built]]:
 
 
 class _Object:
-    """An extension, where a dict of the value may look like one."""
+    """An extension, for values in which a dict may look like one."""
 
     __slots__ = ("code", "payload")
 
@@ -119,7 +119,7 @@ class _Object:
 
 
 class _Reader:
-    """One call of unpackb and those within it."""
+    """The state of one call of unpackb and the nested ones."""
 
     __slots__ = ("_nesting", "built", "failure", "odd")
 
@@ -158,20 +158,20 @@ def _spelled(tree: Any) -> Any:
 
 
 def damaged(reason: str) -> Damaged:
-    """The error for plain data that nothing here gave."""
-    return Damaged(f"a stored value is not what a LangGraph serde gave: {reason}")
+    """The error for plain data that this module cannot have written."""
+    return Damaged(f"a stored value was not written by a LangGraph serde: {reason}")
 
 
 # -- plain data to bytes ----------------------------------------------------------------------------------------------
 
 
 def is_object(plain: Any) -> bool:
-    """Whether this stands for an object, and not for something that holds them."""
+    """Whether plain data represents an object itself, not a container of objects."""
     return type(plain) is dict and type(plain.get(EXT)) is int
 
 
 def typed_parts(plain: dict[Any, Any]) -> tuple[str, bytes]:
-    """Type and bytes of what was kept in one piece. `Damaged` if it is malformed."""
+    """The type and bytes of data that was kept whole. `Damaged` if it is malformed."""
     match _payload(plain):
         case [str(typ), bytes(data)]:
             return typ, data
@@ -181,12 +181,12 @@ def typed_parts(plain: dict[Any, Any]) -> tuple[str, bytes]:
 
 def _payload(plain: dict[Any, Any]) -> Any:
     if len(plain) != 2 or PAYLOAD not in plain:
-        raise damaged("an object is not as written")
+        raise damaged("an object is malformed")
     return plain[PAYLOAD]
 
 
 class Writer:
-    """The bytes of one tree; the objects in it, inner ones first, are put into `built`."""
+    """Writes one tree as bytes. The objects in it are collected in `built`, inner ones first."""
 
     __slots__ = ("built",)
 
@@ -194,11 +194,11 @@ class Writer:
         self.built: list[Built] = []
 
     def pack(self, plain: Any, room: int) -> bytes:
-        """TypeError if there is something in it that no msgpack gives, RecursionError if it is nested too deeply."""
+        """Convert a tree to bytes. TypeError for data that msgpack cannot contain, RecursionError if too deep."""
         kind = type(plain)
         if kind is dict and EXT in plain:
             return self._object(plain, room - 1)
-        # A list of objects is known by its first.
+        # A list of objects is recognised by its first item.
         if kind is not list or not plain or type(plain[0]) is not dict or EXT not in plain[0]:
             data = packb(plain, option=_WRITING)
             if not _may_be_marked(data):
@@ -230,15 +230,15 @@ class Writer:
             return extension(code, body)
         if code == DICT:
             if type(payload) is not list or not all(type(pair) is list and len(pair) == 2 for pair in payload):
-                raise damaged("a dict is not as written")
+                raise damaged("a dict is malformed")
             return self._map(payload, room)
         if code == TYPED:
             typ, data = typed_parts(plain)
             if typ == "bytearray":
                 return packb(data)
-        raise damaged("an object is of no known kind")
+        raise damaged("an object has an unknown type")
 
 
 def _key(key: Any) -> bytes:
-    # A tuple is written as a key only: as a value it is nothing that was read.
+    # A tuple can only be a key: as a value it is never read.
     return packb({key: None}, option=_WRITING)[1:-1]

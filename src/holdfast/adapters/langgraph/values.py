@@ -1,9 +1,9 @@
-"""What a serde makes of a value, as plain data that Holdfast stores, and back.
+"""Convert values to plain data with a serde, and back.
 
-A serde gives bytes, in which a conversation of a thousand messages is one lump. As plain data each message is a value
-of its own: stored once, compared, shown. So the msgpack that LangGraph's serializer writes is taken apart (see
-`trees`), and what any other serde gives is kept whole. Nothing is imported or called for that; building objects is the
-serde's part, on the way back.
+A serde returns bytes, in which a conversation of a thousand messages is one block. In plain data each message is a
+separate value, which can be stored once, compared and shown. So the msgpack of LangGraph's serializer is parsed (see
+`trees`); the bytes of any other serde are kept whole. Parsing imports and calls nothing; only the serde builds objects,
+when it loads them.
 """
 
 from __future__ import annotations
@@ -26,19 +26,19 @@ from holdfast.errors import HoldfastError, Unsupported
 
 EXT: Final = trees.EXT
 PAYLOAD: Final = trees.PAYLOAD
-"""The two keys of what stands for an object in plain data."""
+"""The two keys of a dict that represents an object in plain data."""
 
 _HOLDING: Final = frozenset(range(256))
-"""Every extension may hold values."""
+"""Every extension may contain values."""
 
 _REFUSALS: Final = (TypeError, ValueError, AttributeError, OverflowError, RecursionError)
-"""How a serde says that it cannot save a value."""
+"""The errors of a serde that cannot save a value."""
 
 
 def splits(serde: SerializerProtocol) -> bool:
-    """Whether a list is, to this serde, nothing but its items: `to_plain` of it gives the list of theirs.
+    """Whether `to_plain` of a list is the list of `to_plain` of its items, for this serde.
 
-    (A bytearray is given back as one if it stands alone, and as bytes within a list; `from_plain` reads both.)
+    A bytearray is an exception: within a list it is stored as bytes. `from_plain` reads both forms.
     """
     kind = type(serde)
     return (
@@ -50,11 +50,11 @@ def splits(serde: SerializerProtocol) -> bool:
 
 
 def to_plain(serde: SerializerProtocol, value: Any, path: str = "$") -> Any:
-    """What the serde makes of `value`, as plain data. `path` is that of the value, for errors.
+    """Convert a value to plain data with the serde. `path` is the path of the value, for errors.
 
-    `Unsupported`, with the path, if the serde refuses it, or would give something else back without a word: a type
-    that is not allowed or cannot be rebuilt, a text that is no Unicode. A serde that is not LangGraph's own can only be
-    asked to load what it saved.
+    `Unsupported`, with the path, if the serde rejects the value, or would silently load something else: a type that is
+    not allowed or cannot be rebuilt, or a string that is not valid Unicode. With a serde other than LangGraph's own
+    the only check is that it can load what it saved.
     """
     if isinstance(serde, JsonPlusSerializer) and _is_known(serde):
         typ, data = _dump(serde, value, path)
@@ -67,15 +67,15 @@ def to_plain(serde: SerializerProtocol, value: Any, path: str = "$") -> Any:
         except _REFUSALS as error:
             if isinstance(error, HoldfastError):
                 raise
-            raise Unsupported(path, "the serde cannot load what it saved of this value") from error
+            raise Unsupported(path, "the serde cannot load what it saved for this value") from error
     return tree_or_whole(typ, data)
 
 
 def from_plain(serde: SerializerProtocol, plain: Any, path: str = "$") -> Any:
-    """The value that the serde gives for what `to_plain` made: new, sharing nothing with `plain`.
+    """The inverse of `to_plain`. The value is new and shares nothing with `plain`.
 
-    `Unsupported` if there is a type in it that is not allowed, or that cannot be rebuilt any more. `Damaged` if it is
-    not what `to_plain` gives, or the serde cannot read it.
+    `Unsupported` if it contains a type that is not allowed or can no longer be rebuilt. `Damaged` if `plain` does not
+    have the form that `to_plain` returns, or the serde cannot read it.
     """
     if plain is None:
         return _load(serde, "null", b"", path)
@@ -90,7 +90,7 @@ def from_plain(serde: SerializerProtocol, plain: Any, path: str = "$") -> Any:
     try:
         data = writer.pack(plain, MAX_DEPTH)
     except (TypeError, RecursionError) as error:
-        raise damaged("it holds what no serde gives") from error
+        raise damaged("it contains data that no serde writes") from error
     value = _load(serde, "msgpack", data, path)
     if writer.built and isinstance(serde, JsonPlusSerializer) and _is_known(serde):
         check_loaded(serde, value, writer.built, path, whole=is_object(plain))
@@ -103,16 +103,16 @@ def _load(serde: SerializerProtocol, typ: str, data: bytes, path: str) -> Any:
     except HoldfastError:
         raise
     except NotImplementedError as error:
-        raise Unsupported(path, "was saved by another serde, in a form that this one does not know") from error
-    except Exception as error:  # a serde is anybody's code, and stored data may be anything
-        raise damaged("the serde cannot read it; another one saved it, or with another key, or it changed") from error
+        raise Unsupported(path, "the value was saved by another serde, in a form that this one cannot read") from error
+    except Exception as error:  # a serde may raise anything
+        raise damaged("the serde cannot read it: another serde or key saved it, or it was changed") from error
 
 
 # -- the serdes -------------------------------------------------------------------------------------------------------
 
 
 def _is_known(serde: JsonPlusSerializer) -> bool:
-    """Whether this is LangGraph's serializer as it comes, so that what it stores can be told from the bytes."""
+    """Whether this is LangGraph's own serializer without changes, whose bytes can be parsed."""
     kind = type(serde)
     return (
         kind.dumps_typed is JsonPlusSerializer.dumps_typed
@@ -122,7 +122,7 @@ def _is_known(serde: JsonPlusSerializer) -> bool:
 
 
 def _checking(serde: SerializerProtocol, path: str) -> SerializerProtocol | None:
-    """A serde that does the same and refuses what this module refuses. None if it cannot be looked into."""
+    """A serde that also makes the checks of this module. None if that is not possible for `serde`."""
     if isinstance(serde, EncryptedSerializer):
         within = serde.serde
         if not isinstance(within, JsonPlusSerializer) or not _is_known(within):
@@ -134,7 +134,7 @@ def _checking(serde: SerializerProtocol, path: str) -> SerializerProtocol | None
 
 
 class _Checking(SerializerProtocol):
-    """LangGraph's serializer inside of another serde: the only place where its bytes can be seen."""
+    """LangGraph's serializer with checks. Inside an encrypting serde, its bytes can be seen only here."""
 
     def __init__(self, serde: JsonPlusSerializer, path: str) -> None:
         self._serde = serde
@@ -163,9 +163,9 @@ def _dump(serde: SerializerProtocol, value: Any, path: str) -> tuple[str, bytes]
     except _REFUSALS as error:
         found = place(value, lambda part: _refused(serde, part) is not None, path) or (path, value)
         reason = _refused(serde, found[1]) or error
-        # What another serde says may quote the value.
+        # The message of another serde may quote the value.
         said = f": {reason}" if isinstance(serde, JsonPlusSerializer) else ""
-        raise Unsupported(found[0], f"type {type_name(type(found[1]))} is refused by the serde{said}") from error
+        raise Unsupported(found[0], f"the serde rejects type {type_name(type(found[1]))}{said}") from error
 
 
 def _refused(serde: SerializerProtocol, value: Any) -> Exception | None:
@@ -177,11 +177,11 @@ def _refused(serde: SerializerProtocol, value: Any) -> Exception | None:
 
 
 def _checked(serde: JsonPlusSerializer, value: Any, data: bytes, path: str) -> Any:
-    """The tree of what the serializer made of `value`, when all of it comes back."""
-    # The serializer puts a question mark for what it cannot write.
+    """Parse the bytes of `value`, and check that all of it can be loaded again."""
+    # The serializer writes a question mark for a lone surrogate.
     where = surrogate(value, path) if b"?" in data else None
     if where is not None:
-        raise Unsupported(where, "this text is no Unicode (half of a surrogate pair) and cannot be saved; replace it")
+        raise Unsupported(where, "this string is not valid Unicode (a lone surrogate) and cannot be saved; replace it")
     try:
         tree, built = read(data)
     except RecursionError as error:

@@ -1,7 +1,7 @@
-"""Storing checkpoints and writes: each call is one durable commit.
+"""Store checkpoints and writes: each call is one durable commit.
 
-What is stored is taken from LangGraph's objects at one moment (`Put`, `Writes`), before anything is awaited or read;
-the rest works on that alone, and can be tried again when another writer was faster.
+LangGraph's objects are first copied (`Put`, `Writes`), before anything is awaited or read. The commit uses only the
+copy, so it can be retried when another writer was faster.
 """
 
 from __future__ import annotations
@@ -52,14 +52,14 @@ from holdfast.text import shown
 
 
 class Carried(msgspec.Struct, frozen=True):
-    """What comes with a checkpoint that another saver stored: its writes, and when it was made, in µs."""
+    """The writes and the creation time (in µs) of a checkpoint that is imported from another saver."""
 
     writes: list[Write]
     created_at: int | None
 
 
 class Put(msgspec.Struct, frozen=True):
-    """A checkpoint to store, as it was when it was given."""
+    """A copy of a checkpoint to store."""
 
     id: str
     parent: str | None
@@ -73,7 +73,7 @@ class Put(msgspec.Struct, frozen=True):
 
 
 class Writes(msgspec.Struct, frozen=True):
-    """Writes of a task to store, as they were when they were given."""
+    """A copy of a task's writes to store."""
 
     id: str
     writes: list[Write]
@@ -88,11 +88,11 @@ def take_put(
     metadata: CheckpointMetadata,
     new_versions: ChannelVersions,
 ) -> Put:
-    """A checkpoint as it is now. Unsupported if it holds what would not come back."""
+    """Copy a checkpoint. Unsupported if it contains a value that could not be loaded again."""
     track = core.track(thread_id_of(config), namespace_of(config)).name
     given = checkpoint["id"]
     if type(given) is not str or not given:
-        raise InvalidArgument("a checkpoint's id is a text that is not empty")
+        raise InvalidArgument("a checkpoint's id must be a non-empty string")
     cells: list[Any] = []
     versions = checkpoint["channel_versions"]
     values = {
@@ -122,10 +122,10 @@ def take_put(
 def take_writes(
     serde: SerializerProtocol, config: RunnableConfig, writes: Sequence[tuple[str, Any]], task_id: str, task_path: str
 ) -> Writes:
-    """Writes as they are now."""
+    """Copy the writes of a task. Unsupported as for `take_put`."""
     given = checkpoint_id_of(config)
     if given is None:
-        raise InvalidArgument("writes belong to a checkpoint, and the config names none")
+        raise InvalidArgument("the config has no checkpoint_id; writes belong to a checkpoint")
     cells: list[Any] = []
     taken = [
         [
@@ -141,7 +141,7 @@ def take_writes(
 
 
 def put(core: Core, track: Track, given: Put, config: RunnableConfig) -> None:
-    """Store a checkpoint. Conflict if somebody else has gone on from where this run is."""
+    """Store a checkpoint. Conflict if another run has continued from the checkpoint that this run is at."""
     if given.parent is not None and given.metadata.get("source") == "loop":
         core.arrivals.wait(track.name, lambda: _is_led_to(track, given))
     with track.line:
@@ -156,13 +156,13 @@ def put(core: Core, track: Track, given: Put, config: RunnableConfig) -> None:
 
 
 def carry(track: Track, given: Put) -> None:
-    """Store a checkpoint that another saver stored, with its writes. The largest id is the latest, as it was there."""
+    """Store a checkpoint of another saver, with its writes. The checkpoint with the largest id is the latest."""
     with track.line:
         track.racing(lambda view: _put(track, view, given))
 
 
 def _is_led_to(track: Track, given: Put) -> bool:
-    """Whether the writes are stored of all nodes that ran between the parent and this."""
+    """Whether the writes of all nodes that ran between the parent and this checkpoint are stored."""
     with track.line:
         view = track.view()
         held = _held(track, view, given.parent)
@@ -174,7 +174,7 @@ def _is_led_to(track: Track, given: Put) -> bool:
 
 
 def _sent(held: Held) -> int:
-    """How many tasks a checkpoint sends for, as far as that can be told: each runs before the next one."""
+    """The number of tasks that a checkpoint sends, if known. They all run before the next checkpoint."""
     part = held.part(TASKS)
     if isinstance(part, Series):
         return part.length
@@ -187,7 +187,7 @@ def _put(track: Track, view: View, given: Put) -> Held:
     before = _row_before(track, view, given)
     parent = _held(track, view, given.parent)
     head = None if view.row is None else track.hold(view, view.row)
-    # A checkpoint that is stored again keeps its writes; what it builds on is what is most like it.
+    # A checkpoint that is stored again keeps its writes. The base is the most similar row.
     under = before or parent or head
     cells = list(given.cells)
     writes = [] if before is None else _moved(before, WRITES, cells)
@@ -217,17 +217,17 @@ def _put(track: Track, view: View, given: Put) -> Held:
 
 
 def _at_tip(core: Core, track: Track, view: View, given: Put, config: RunnableConfig) -> View:
-    """The view, if the put continues the tip, or is a fork: its parent is not where the run takes the tip to be."""
+    """Return the view. Overtaken if another run has continued from the same parent; a deliberate fork is allowed."""
     if core.runs.is_overtaken(config, track.name, given.parent, view.tip):
         raise Overtaken(
-            f"thread {shown(track.name)}: another run has gone on from the checkpoint that this one is at, and "
-            "nothing was stored; invoke the graph again, and it begins at what is the latest now"
+            f"thread {shown(track.name)}: another run has continued from the same checkpoint; nothing was stored. "
+            "Invoke the graph again to start from the latest checkpoint"
         )
     return view
 
 
 def _row_before(track: Track, view: View, given: Put) -> Held | None:
-    """The row that an id has already, if it is stored once more."""
+    """The existing row of a checkpoint that is stored again."""
     note = view.note
     if note is None or (note.highest is not None and given.id > note.highest and view.is_newest):
         return None
@@ -240,7 +240,7 @@ def _held(track: Track, view: View, id: str | None) -> Held | None:
 
 
 def _values(track: Track, given: Put, under: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
-    """The values of a put, naming what is stored already. What was hoisted out of them goes to the end of `cells`."""
+    """The entries of a put's values, which refer to stored parts if possible. Hoisted bodies are added to `cells`."""
     known = len(cells)
     entries = _entries(track, given, under, parent, cells)
     if not is_nameable(entries):
@@ -259,7 +259,7 @@ def _entries(track: Track, given: Put, base: Held | None, parent: Held | None, c
 
 
 def _refilled(given: Put, channel: str, base: Held | None, parent: Held | None, cells: list[Any]) -> dict[str, Any]:
-    """A channel that did not change and was not given: what the parent has, if it is of the same version."""
+    """The entries of an unchanged channel that was not given: those of the parent, if the version is the same."""
     if parent is None or not parent.has(channel):
         return {}
     if version_of(given.checkpoint, channel) != version_of(parent.plain(CHECKPOINT), channel):
@@ -271,7 +271,7 @@ def _refilled(given: Put, channel: str, base: Held | None, parent: Held | None, 
 
 
 def put_writes(core: Core, track: Track, given: Writes) -> None:
-    """Store writes of a checkpoint that is there, or will be."""
+    """Store writes of a checkpoint, which may not be stored yet."""
     with track.line:
         track.racing(lambda view: _put_writes(track, view, given))
     core.arrivals.tell(track.name)
@@ -313,23 +313,23 @@ def _put_writes(track: Track, view: View, given: Writes) -> None:
         written.add(new)
         track.has_written(placed, written)
     if head is not None and head is not row:
-        # Late writes of an earlier checkpoint: who looks at the thread sees its latest.
+        # Late writes of an earlier checkpoint must not change the head.
         track.point(head)
 
 
 def _require_still(track: Track, view: View) -> None:
-    """Conflict if the track was rewound since: what it had then, it may not have now."""
+    """Raise Conflict if the track was changed meanwhile: its writes may be different now."""
     if track.moved_from(view) is not None:
-        raise Conflict(f"thread {shown(track.name)}: it has moved")
+        raise Conflict(f"thread {shown(track.name)} was changed by another writer")
 
 
 def _added(held: Held, part: Series, new: list[Write], hoisted: list[Any]) -> dict[str, Any]:
-    """Writes behind those that a row has, of which nothing is looked at."""
+    """Append writes to those of a row, without reading these."""
     known = held.parts.get(CELLS)
     cells: list[Any] = []
     start = known.length if isinstance(known, Series) else 0
     if known is not None and not isinstance(known, Series):
-        raise Damaged(f"checkpoint {held.row.seq}: it is not as LangGraph's are stored")
+        raise Damaged(f"checkpoint {held.row.seq} does not have the form of a LangGraph checkpoint")
     added = [[*write[:VALUE], moved(write[VALUE], hoisted, cells, start)] for write in new]
     state: dict[str, Any] = {WRITES: Extended(part, part.length, added)}
     if cells:
@@ -338,7 +338,7 @@ def _added(held: Held, part: Series, new: list[Write], hoisted: list[Any]) -> di
 
 
 def _rewritten(track: Track, view: View, held: Held, given: Writes) -> dict[str, Any] | None:
-    """All writes of a row with others among them; None if that changes nothing."""
+    """All writes of a row merged with new ones; None if nothing changes."""
     cells = held.plain_list(CELLS)
     old = held.plain_list(WRITES)
     new = merged(old, [[*write[:VALUE], moved(write[VALUE], given.cells, cells)] for write in given.writes])
@@ -348,7 +348,7 @@ def _rewritten(track: Track, view: View, held: Held, given: Writes) -> dict[str,
     if EARLY in held.parts and held.row is view.row:
         state[EARLY] = Kept(held.parts[EARLY])
     elif held.row is not view.row and view.row is not None:
-        # Only the newest row carries what came early.
+        # Only the newest row has the early writes.
         state |= _early_of(track.hold(view, view.row), cells)
     if cells:
         state[CELLS] = Apart(cells, held.longest())
@@ -356,7 +356,7 @@ def _rewritten(track: Track, view: View, held: Held, given: Writes) -> dict[str,
 
 
 def _put_early(track: Track, view: View, given: Writes) -> None:
-    """Writes that come before their checkpoint wait beside the latest."""
+    """Store writes whose checkpoint does not exist yet, together with the latest checkpoint."""
     held = None if view.row is None else track.hold(view, view.row)
     cells = [] if held is None else held.plain_list(CELLS)
     early = [] if held is None else held.plain_list(EARLY)
@@ -387,6 +387,6 @@ def _early_of(head: Held, cells: list[Any]) -> dict[str, Any]:
 
 
 def _moved(held: Held, key: str, cells: list[Any]) -> list[Any]:
-    """Writes of a row, with the bodies that were hoisted out of them at the end of `cells`."""
+    """The writes of a row. Their hoisted bodies are appended to `cells`."""
     found: list[Any] = moved(held.plain_list(key), held.plain_list(CELLS), cells) if key in held.parts else []
     return found

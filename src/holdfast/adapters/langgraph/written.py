@@ -1,6 +1,6 @@
-"""The writes of a checkpoint: in which order they are applied, which of two counts, and which a row has.
+"""The order of a checkpoint's writes, and the rules for merging them.
 
-They are stored in the order in which they came, so that one more is added at the end, however many tasks a step has.
+Writes are stored in the order of arrival, so that a new one is appended, however many tasks a step has.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Write: TypeAlias = list[Any]
 
 _TASK, _PATH, _INDEX, _CHANNEL, _ = range(5)
 VALUE: Final = 4
-"""Where the value of a write is; what stands before it says which write it is."""
+"""The index of the value in a write; the fields before it identify the write."""
 
 
 class Written:
-    """Which writes a row has, without their values."""
+    """The writes of a row, without their values."""
 
     __slots__ = ("_places", "channels", "paths")
 
@@ -30,14 +30,14 @@ class Written:
         self.add(writes)
 
     def add(self, writes: Iterable[Write]) -> None:
-        """Writes that the row has besides."""
+        """Add writes."""
         for write in writes:
             self._places.add(_place(write))
             self.paths.add(write[_PATH])
             self.channels.add(write[_CHANNEL])
 
     def new_of(self, writes: list[Write]) -> list[Write] | None:
-        """Those of the given writes that are to be added, in order. None if one of them replaces what is there."""
+        """Those of the given writes that are new, in order. None if one of them replaces an existing write."""
         new = []
         for write in merged([], writes):
             if _place(write) not in self._places:
@@ -48,9 +48,9 @@ class Written:
 
 
 def merged(old: list[Write], new: list[Write]) -> list[Write]:
-    """Writes with others added, in the order in which they are applied.
+    """Merge writes, in the order in which they are applied.
 
-    Of two at the same place the first counts; of special ones (errors, interrupts, resumes) the last.
+    If two have the same task and index, the first is kept; of special ones (errors, interrupts, resumes) the last.
     """
     found = {_place(write): write for write in old}
     for write in new:
@@ -61,7 +61,7 @@ def merged(old: list[Write], new: list[Write]) -> list[Write]:
 
 
 def in_order(writes: Iterable[Write]) -> list[Write]:
-    """Writes in the order in which they are applied."""
+    """Sort writes in the order in which they are applied."""
     return sorted(writes, key=_order)
 
 

@@ -1,4 +1,4 @@
-"""LangGraph's own databases. Needs the extra `langgraph`, and `postgres` for those in PostgreSQL."""
+"""Import the databases of LangGraph's savers. Needs the extra `langgraph`, and `postgres` for PostgreSQL."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from holdfast.errors import NotInstalled
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import Source
 
-# ruff: noqa: PLC0415 - what they need is in extras
+# ruff: noqa: PLC0415 - the imported modules need extras
 
 
 def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> Source:
-    """The database of a SqliteSaver or AsyncSqliteSaver."""
+    """Open the database of a SqliteSaver or AsyncSqliteSaver."""
     try:
         from holdfast.importers.langgraph.sqlite import SqliteDatabase
         from holdfast.importers.langgraph.threads import LangGraphSource
@@ -22,7 +22,7 @@ def open_sqlite(path: str | os.PathLike[str], hf: Holdfast | None) -> Source:
 
 
 def open_postgres(url: str, hf: Holdfast | None) -> Source:
-    """The database of a PostgresSaver or AsyncPostgresSaver."""
+    """Open the database of a PostgresSaver or AsyncPostgresSaver."""
     try:
         from holdfast.importers.langgraph.postgres import PostgresDatabase
         from holdfast.importers.langgraph.threads import LangGraphSource
@@ -37,5 +37,5 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     if extra is None:
         return error
     return NotInstalled(
-        f'to import from LangGraph\'s database, {top} is needed: pip install "holdfast[{extra}]"; nothing was imported'
+        f'importing from LangGraph\'s database needs {top}; nothing was imported. Run pip install "holdfast[{extra}]"'
     )

@@ -1,4 +1,4 @@
-"""What LangGraph's databases have in common, and how what they hold becomes plain data without being loaded."""
+"""The common interface of LangGraph's databases, and the conversion of their values without loading any class."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ from holdfast.importers.frame import Unusable
 
 _DICT: Final = "dict"
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
-_LATEST: Final = 1 << 52  # µs; a time behind that is none
+_LATEST: Final = 1 << 52  # µs; later times are invalid
 
-# What is written in JSON is of no class.
+# JSON values contain no classes, so nothing has to be allowed.
 _serde: Final = JsonPlusSerializer(allowed_msgpack_modules=None)
 
 
 class Database(Protocol):
-    """A database of one of LangGraph's savers, open for reading, as it was at one moment."""
+    """The database of one of LangGraph's savers, read in one snapshot."""
 
     def size(self) -> int:
-        """How many checkpoints there are."""
+        """The number of checkpoints."""
         ...
 
     def tracks(self) -> Generator[tuple[object, object]]:
@@ -43,7 +43,7 @@ class Database(Protocol):
         ...
 
     def owners(self, thread_id: str, namespace: str) -> set[str]:
-        """The checkpoints of a namespace that have writes, also if there is no such checkpoint."""
+        """The ids of the checkpoints that have writes, including ids without a checkpoint."""
         ...
 
     def checkpoint(self, thread_id: str, namespace: str, id: str) -> Foreign:
@@ -51,20 +51,20 @@ class Database(Protocol):
         ...
 
     def writes(self, thread_id: str, namespace: str, id: str) -> tuple[list[Write], list[tuple[str, str]]]:
-        """The writes of a checkpoint, and those that cannot be read: which, and why."""
+        """The writes of a checkpoint; and for each unreadable one its name and the reason."""
         ...
 
     def close(self) -> None: ...
 
 
 def writes_of(rows: Iterable[Any]) -> tuple[list[Write], list[tuple[str, str]]]:
-    """See `Database.writes`. A row has task id, path, index, channel, type and bytes."""
+    """Convert rows of writes, see `Database.writes`. A row has task id, path, index, channel, type and bytes."""
     found: list[Write] = []
     bad: list[tuple[str, str]] = []
     for task_id, path, index, channel, typ, data in rows:
         try:
             if type(index) is not int or not all(type(text) is str for text in (task_id, path, channel)):
-                raise Unusable("its place is not as LangGraph writes it")
+                raise Unusable("its task id, path, index or channel is invalid")
             found.append([task_id, path, index, channel, plain_of(typ, data)])
         except Unusable as error:
             bad.append((f"{task_id} {index}", str(error)))
@@ -72,7 +72,7 @@ def writes_of(rows: Iterable[Any]) -> tuple[list[Write], list[tuple[str, str]]]:
 
 
 def plain_of(typ: object, data: object) -> Any:
-    """What a serde gave, as plain data. Msgpack is taken apart, anything else stays as it is, with its type."""
+    """Convert serialized bytes to plain data. Msgpack is parsed; other types are kept as bytes with their type."""
     if type(typ) is not str:
         raise Unusable("it has no type")
     if data is None and typ == "null":
@@ -83,7 +83,7 @@ def plain_of(typ: object, data: object) -> Any:
     if typ != "msgpack":
         return whole(typ, data)
     tree = tree_of(data)
-    # Where the same bytes would not come back, they are kept as they are.
+    # Bytes that would not be reproduced exactly are kept as bytes.
     if tree is None or type(tree) is bytes or not _gives(tree, data):
         return whole(typ, data)
     return tree
@@ -97,17 +97,17 @@ def _gives(tree: Any, data: bytes) -> bool:
 
 
 def tree_of(data: bytes) -> Any:
-    """The tree that msgpack bytes encode. Unusable if they are none."""
+    """Parse msgpack into a tree of plain data. Unusable if the bytes are not msgpack."""
     try:
         return read(data)[0]
     except RecursionError:
         raise Unusable("it is nested too deeply") from None
     except ValueError:
-        raise Unusable("its bytes are no msgpack") from None
+        raise Unusable("its bytes are not msgpack") from None
 
 
 def json_of(data: object, what: str) -> Any:
-    """What JSON says. Unusable if it is none."""
+    """Parse JSON. Unusable if the data is not JSON."""
     try:
         if isinstance(data, bytes | memoryview):
             data = bytes(data).decode("utf-8")
@@ -115,7 +115,7 @@ def json_of(data: object, what: str) -> Any:
             raise Unusable(f"{what} is missing")
         return json.loads(data)
     except (ValueError, RecursionError):
-        raise Unusable(f"{what} is no JSON") from None
+        raise Unusable(f"{what} is not JSON") from None
 
 
 def json_dict(data: object, what: str) -> dict[str, Any]:
@@ -123,30 +123,30 @@ def json_dict(data: object, what: str) -> dict[str, Any]:
 
 
 def as_object(found: object, what: str) -> dict[str, Any]:
-    """An object of JSON. Unusable if it is something else."""
+    """Check that a value is a JSON object. Unusable if it is not."""
     if type(found) is not dict:
         raise Unusable(f"{what} is not an object")
     return found
 
 
 def json_tree(value: Any, path: str) -> Any:
-    """What JSON says, as plain data."""
+    """Convert a JSON value to plain data."""
     return to_plain(_serde, value, path)
 
 
 def typed_json(value: Any) -> Any:
-    """A value of a checkpoint that is one piece of JSON, as that piece."""
+    """Keep a JSON value of a checkpoint as JSON text with its type."""
     return {EXT: TYPED, PAYLOAD: ["json", json.dumps(value).encode()]}
 
 
 def members(tree: Any, what: str) -> dict[str, Any]:
-    """The members of a dict, in a tree."""
+    """The members of a dict in a tree. Unusable if it is not a dict with string keys."""
     if type(tree) is dict and tree.get(EXT) == _DICT:
         tree = dict(tree[PAYLOAD])
     elif type(tree) is not dict or EXT in tree:
         raise Unusable(f"{what} is not a dict")
     if not all(type(key) is str for key in tree):
-        raise Unusable(f"{what} has a key that is no text")
+        raise Unusable(f"{what} has a key that is not a string")
     found: dict[str, Any] = tree
     return found
 
@@ -154,18 +154,18 @@ def members(tree: Any, what: str) -> dict[str, Any]:
 def foreign(
     id: str, parent: object, checkpoint: Mapping[str, Any], values: dict[str, Any], metadata: dict[str, Any]
 ) -> Foreign:
-    """A checkpoint whose members are plain data. Unusable if it is not as LangGraph writes them."""
+    """Make a checkpoint of plain data. Unusable if it does not have the structure that LangGraph writes."""
     if not id:
         raise Unusable("its id is empty")
     if checkpoint.get("id", id) != id:
-        raise Unusable("its content is of another checkpoint")
+        raise Unusable("its content belongs to another checkpoint")
     rest = {key: value for key, value in checkpoint.items() if key not in ("id", "channel_values")}
     rest["channel_versions"] = _versions(rest.get("channel_versions"))
     seen = members(rest.get("versions_seen"), "versions_seen")
     rest["versions_seen"] = {node: _versions(of_node) for node, of_node in seen.items()}
     if not isinstance(rest.get("updated_channels"), list | None):
         raise Unusable("updated_channels is not a list")
-    metadata_with(cast(CheckpointMetadata, metadata), id, None, None, None)  # refuses what cannot be kept
+    metadata_with(cast(CheckpointMetadata, metadata), id, None, None, None)  # raises if it cannot be stored
     return Foreign(
         id=id,
         parent=parent if isinstance(parent, str) and parent else None,
@@ -180,12 +180,12 @@ def foreign(
 def _versions(tree: Any) -> dict[str, Any]:
     found = members(tree, "a table of versions")
     if not all(type(version) in (str, int, float) for version in found.values()):
-        raise Unusable("a version is neither a text nor a number")
+        raise Unusable("a version is neither a string nor a number")
     return found
 
 
 def _moment(ts: object) -> int | None:
-    """A time in µs, None if it is none."""
+    """Convert a time to µs since 1970; None if it is invalid."""
     try:
         given = datetime.fromisoformat(ts) if isinstance(ts, str) else None
     except ValueError:

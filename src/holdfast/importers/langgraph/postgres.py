@@ -1,4 +1,4 @@
-"""The database of LangGraph's PostgresSaver: values are in a table of their own, small ones within the checkpoint."""
+"""Read the database of LangGraph's PostgresSaver: large values have their own table, small ones are inline."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _OF_WRITE: Final = (
     "FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s ORDER BY task_id, idx"
 )
 _SQL_WRITES: Final = "SELECT task_id, task_path, idx, channel, type, blob " + _OF_WRITE
-# A database that was last written before there were paths.
+# For databases of versions without task paths.
 _SQL_WRITES_OLD: Final = "SELECT task_id, '', idx, channel, type, blob " + _OF_WRITE
 _OF_SEND: Final = (
     "SELECT type, blob FROM checkpoint_writes WHERE thread_id = %s AND checkpoint_ns = %s AND checkpoint_id = %s "
@@ -53,20 +53,23 @@ _SENDS: Final = _OF_SEND + "task_path, task_id, idx"
 _SENDS_OLD: Final = _OF_SEND + "task_id, idx"
 
 _EMPTY: Final = "empty"
-_OF_SENDS: Final = 4  # from this version of checkpoints on, sends are a channel's value
+_OF_SENDS: Final = 4  # since this checkpoint version, sends are stored as the value of a channel
 
 
 class PostgresDatabase:
-    """The tables of PostgresSaver, read as they are at one moment; others may go on writing."""
+    """The tables of a PostgresSaver, read in one snapshot while other processes may write."""
 
     def __init__(self, url: str) -> None:
-        """StoreError if it cannot be reached, InvalidArgument if it is something else."""
+        """StoreError if the database cannot be reached, InvalidArgument if it is not of a PostgresSaver."""
         self._connection = _connect(url)
         try:
             tables = (("checkpoints", _CHECKPOINTS), ("checkpoint_blobs", _BLOBS), ("checkpoint_writes", _WRITES))
             for table, needed in tables:
                 if not self._columns(table) >= needed:
-                    raise InvalidArgument(f"it is no database of LangGraph's PostgresSaver: it has no such {table}")
+                    raise InvalidArgument(
+                        f"this is not a database of LangGraph's PostgresSaver: table {table} is missing or has other "
+                        "columns"
+                    )
             has_paths = "task_path" in self._columns("checkpoint_writes")
         except BaseException:
             self.close()
@@ -122,15 +125,15 @@ class PostgresDatabase:
     def _add_sends(
         self, thread_id: str, namespace: str, parent: str, versions: dict[str, Any], values: dict[str, Any]
     ) -> None:
-        """What an old checkpoint is to send is in the writes of its parent; PostgresSaver adds it when it reads."""
+        """Add the sends of an old checkpoint, which are in its parent's writes, as PostgresSaver does on reading."""
         sends = [plain_of(typ, blob) for typ, blob in self._rows(self._sends, thread_id, namespace, parent, TASKS)]
         if not sends:
             return
         if any(type(send) is dict and send.get(EXT) == TYPED for send in sends):
-            raise Unusable("what it sends is not of type msgpack, and cannot be added without being loaded")
+            raise Unusable("its sends are not msgpack and cannot be converted without loading them")
         values[TASKS] = sends
         if not versions:
-            raise Unusable("it sends something and has no versions")
+            raise Unusable("it has sends but no channel versions")
         versions[TASKS] = max(versions.values())
 
     def writes(self, thread_id: str, namespace: str, id: str) -> tuple[list[Write], list[tuple[str, str]]]:
@@ -145,13 +148,13 @@ class PostgresDatabase:
 
 def _connect(url: str) -> psycopg.Connection[Any]:
     try:
-        # Nothing prepared: a pooler may stand between.
+        # No prepared statements: there may be a connection pooler.
         connection = psycopg.connect(url, prepare_threshold=None)
     except psycopg.OperationalError as error:
         said = str(error).partition("\n")[0]
         raise StoreError(f"the database to import from cannot be reached: {said}") from error
-    except psycopg.Error as error:  # its text would quote the address, and a password in it
-        raise InvalidArgument("this is no address of a database; give postgresql://user@host/name") from error
+    except psycopg.Error as error:  # its text may contain the URL with a password
+        raise InvalidArgument("this is not a database URL; give postgresql://user@host/name") from error
     connection.read_only = True
     connection.isolation_level = psycopg.IsolationLevel.REPEATABLE_READ
     return connection
@@ -159,4 +162,4 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 def _lost(error: psycopg.Error) -> StoreError:
     said = str(error).partition("\n")[0]
-    return StoreError(f"the database to import from failed ({said}); run the import again, and it goes on")
+    return StoreError(f"the database to import from failed ({said}). Run the import again to continue it")

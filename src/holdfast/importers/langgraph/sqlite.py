@@ -1,4 +1,4 @@
-"""The database of LangGraph's SqliteSaver: a checkpoint with all its values is one piece."""
+"""Read the database of LangGraph's SqliteSaver, which stores a checkpoint and its values in one column."""
 
 from __future__ import annotations
 
@@ -42,15 +42,15 @@ _CHECKPOINT: Final = (
 )
 _OF_WRITE: Final = "FROM writes WHERE thread_id = ? AND checkpoint_ns = ? AND checkpoint_id = ? ORDER BY task_id, idx"
 _SQL_WRITES: Final = "SELECT task_id, task_path, idx, channel, type, value " + _OF_WRITE
-# A database that was last written before there were paths.
+# For databases of versions without task paths.
 _SQL_WRITES_OLD: Final = "SELECT task_id, '', idx, channel, type, value " + _OF_WRITE
 
 
 class SqliteDatabase:
-    """A file of SqliteSaver's, read as it is at one moment; others may go on writing."""
+    """The file of a SqliteSaver, read in one snapshot while other processes may write."""
 
     def __init__(self, path: str) -> None:
-        """NotFound if there is no such file, InvalidArgument if it is something else."""
+        """NotFound if the file does not exist, InvalidArgument if it is not of a SqliteSaver."""
         if not os.path.isfile(path):
             raise NotFound(f"there is no file {path}")
         self._connection = connect(path)
@@ -59,10 +59,10 @@ class SqliteDatabase:
             columns = {table: self._columns(table) for table in ("checkpoints", "writes")}
         except sqlite3.DatabaseError as error:
             self.close()
-            raise InvalidArgument(f"{path} cannot be read as a database of SQLite: {error}") from error
+            raise InvalidArgument(f"{path} cannot be read as a SQLite database: {error}") from error
         if not (columns["checkpoints"] >= _CHECKPOINTS and columns["writes"] >= _WRITES):
             self.close()
-            raise InvalidArgument(f"{path} is no database of LangGraph's SqliteSaver: it has other tables")
+            raise InvalidArgument(f"{path} is not a database of LangGraph's SqliteSaver: it has other tables")
         self._writes = _SQL_WRITES if "task_path" in columns["writes"] else _SQL_WRITES_OLD
 
     def _columns(self, table: str) -> set[str]:
@@ -83,7 +83,7 @@ class SqliteDatabase:
         try:
             yield from self._rows(sql)
         except Unusable as error:
-            raise StoreError(f"{error}; import from a copy that `sqlite3 FILE .recover` makes") from error
+            raise StoreError(f"{error}. Import from a copy made with `sqlite3 FILE .recover`") from error
 
     def ids(self, thread_id: str, namespace: str) -> dict[str, str | None]:
         return {_as_text(id): parent or None for id, parent in self._rows(_IDS, thread_id, namespace)}
@@ -104,7 +104,7 @@ class SqliteDatabase:
         return writes_of(self._rows(self._writes, thread_id, namespace, id))
 
     def _rows(self, sql: str, *given: str) -> Iterator[Any]:
-        """Rows of a query. Unusable where the file is damaged."""
+        """The rows of a query. Unusable if the file is damaged."""
         try:
             yield from self._connection.execute(sql, given)
         except (sqlite3.DatabaseError, UnicodeEncodeError) as error:
@@ -112,12 +112,12 @@ class SqliteDatabase:
 
 
 def _as_text(id: Any) -> str:
-    """An id that is no text is not found by this, and told so."""
+    """An id as a string. One of another type is then not found and is reported."""
     return id if isinstance(id, str) else repr(id)
 
 
 def _taken_apart(typ: object, data: object) -> tuple[dict[str, Any], dict[str, Any]]:
-    """The members of a checkpoint and its values, as plain data."""
+    """Split a stored checkpoint into its members and its values, as plain data."""
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogateescape")
     if not isinstance(data, bytes):
@@ -130,4 +130,4 @@ def _taken_apart(typ: object, data: object) -> tuple[dict[str, Any], dict[str, A
         values = as_object(found.pop("channel_values", {}), "channel_values")
         kept = {key: json_tree(value, key) if key in _PLAIN else typed_json(value) for key, value in found.items()}
         return kept, {channel: typed_json(value) for channel, value in values.items()}
-    raise Unusable(f"it is of type {typ!r}, and cannot be taken apart without being loaded")
+    raise Unusable(f"it has the type {typ!r} and cannot be converted without loading it")

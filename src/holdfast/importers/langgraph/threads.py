@@ -1,4 +1,4 @@
-"""The namespaces of LangGraph's threads, each moved to a thread of its own, as `HoldfastSaver` keeps them."""
+"""Import the threads of LangGraph. Each namespace becomes a thread, in the form that `HoldfastSaver` uses."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.langgraph.database import Database
 from holdfast.stores.contract import Store
 
-_REINDEX: Final = 1000  # rows, after which a track forgets what it listed
+_REINDEX: Final = 1000  # checkpoints after which the index of a track is rebuilt
 
 
 class LangGraphSource:
-    """A database of LangGraph's, and the store its threads go to."""
+    """A LangGraph database, and the store that it is imported into."""
 
     def __init__(self, database: Database, hf: Holdfast | None) -> None:
         self._database = database
@@ -49,7 +49,7 @@ class LangGraphSource:
             yield LangGraphThread(self._database, self._core, *texts)
 
     def close(self) -> None:
-        # What lists them has a cursor open, also if the import ends before it does.
+        # The generator holds a cursor open if the import ended early.
         if self._tracks is not None:
             self._tracks.close()
         self._database.close()
@@ -58,8 +58,8 @@ class LangGraphSource:
 class LangGraphThread:
     """One namespace of a thread.
 
-    Checkpoints are told apart by their ids: one that is there is not stored again. A thread that went on here, after
-    it was imported, is left as it is.
+    Checkpoints are recognised by their ids, and stored ones are not stored again. A thread that was continued in this
+    store after the import is not changed.
     """
 
     def __init__(self, database: Database, core: Core | None, thread_id: str, namespace: str) -> None:
@@ -69,7 +69,7 @@ class LangGraphThread:
         self._namespace = namespace
         self._ids: dict[str, str | None] = {}
         self._skipped: set[str] = set()
-        # Not the core's: what a track knows of its rows is forgotten with the thread.
+        # Not the core's own track, so that its index is freed with this thread.
         self._track = None if core is None else Track(core.session, thread_id, namespace)
 
     @property
@@ -80,7 +80,7 @@ class LangGraphThread:
 
     def move(self, tally: Tally) -> None:
         if not self._thread_id:
-            raise Unusable("its thread id is empty, or no text")
+            raise Unusable("its thread id is empty or not a string")
         self._ids = self._database.ids(self._thread_id, self._namespace)
         stored = self._stored_ids()
         went_on = bool(stored - self._ids.keys())
@@ -89,7 +89,7 @@ class LangGraphThread:
                 tally.present()
                 continue
             if went_on:
-                self._skip(tally, id, "the thread has gone on here since it was imported; it is not mixed with it")
+                self._skip(tally, id, "the thread was continued in this store after the import; nothing was added")
                 continue
             try:
                 self._move(tally, id)
@@ -99,7 +99,7 @@ class LangGraphThread:
                 self._track.reindex()
         if not went_on:
             self._point(tally)
-            self._move_early(tally)  # to the head
+            self._move_early(tally)  # after _point, because early writes are stored with the head
 
     def _move(self, tally: Tally, id: str) -> None:
         foreign = self._read(tally, id)
@@ -115,7 +115,7 @@ class LangGraphThread:
         tally.skip_checkpoint(id, reason)
 
     def _read(self, tally: Tally | None, id: str) -> Foreign:
-        """A checkpoint with its writes; what is bad among them is told if there is a tally."""
+        """A checkpoint with its writes. Unreadable writes are reported if `tally` is given."""
         foreign = self._database.checkpoint(self._thread_id, self._namespace, id)
         return replace(foreign, writes=self._writes(tally, id))
 
@@ -127,7 +127,7 @@ class LangGraphThread:
         return writes
 
     def _move_early(self, tally: Tally) -> None:
-        """Writes whose checkpoint is not in the source: a run was saving it, or it was deleted."""
+        """Import writes whose checkpoint is not in the source: it was not saved yet, or was deleted."""
         early = self._early()
         for id in self._orphans():
             writes = self._writes(tally, id)
@@ -142,7 +142,7 @@ class LangGraphThread:
         return sorted(self._database.owners(self._thread_id, self._namespace) - self._ids.keys())
 
     def _point(self, tally: Tally) -> None:
-        """Make the latest checkpoint the head. It is not if a child has a smaller id than its parent."""
+        """Make the latest checkpoint the head. It may not be yet if a child has a smaller id than its parent."""
         track = self._track
         if track is None or tally.dry_run:
             return
@@ -169,53 +169,53 @@ class LangGraphThread:
                 self._check(core, track, note, recent, tally, went_on=went_on)
                 tally.checked()
         for id in self._ids.keys() - seen - self._skipped:
-            tally.differ(f"checkpoint {id}", "it is not there")
+            tally.differ(f"checkpoint {id}", "it is missing in the store")
         if not went_on:
             early = self._early()
             for id in self._orphans():
                 if unlike(early.get(id, []), self._writes(None, id), track.placer.session.redaction):
-                    tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+                    tally.differ(f"checkpoint {id}", "differs from the source: its writes")
 
     def _check(self, core: Core, track: Track, note: Note, recent: Store, tally: Tally, *, went_on: bool) -> None:
         id, redaction = note.id or "", track.placer.session.redaction
         try:
             foreign = self._read(None, id)
         except Unusable as error:
-            tally.skip(f"checkpoint {id}", f"{error}; it is stored, and was not checked")
+            tally.skip(f"checkpoint {id}", f"{error}; it is stored, but was not checked")
             return
         with track.line:
             view = track.view()
             row = None if view.position is None else track.placer.row(view.position.thread, note.seq)
             held = None if row is None else track.hold(view, row, recent)
         if held is None:
-            tally.differ(f"checkpoint {id}", "it is not there")
+            tally.differ(f"checkpoint {id}", "it is missing in the store")
             return
         for what in differences(held, foreign, redaction):
-            tally.differ(f"checkpoint {id}", f"stored otherwise: {what}")
+            tally.differ(f"checkpoint {id}", f"differs from the source: {what}")
         stored = stored_writes(held)
         missing = unlike(stored, foreign.writes, redaction)
         if not missing:
             return
         places = {(write[0], write[2]) for write in foreign.writes}
         if went_on or any((write[0], write[2]) not in places for write in stored):
-            # Answers and errors of its own came since; what a node wrote is written once.
+            # The thread was continued here: special writes (negative index) may differ, those of nodes may not.
             missing = [write for write in missing if write[2] >= 0]
             if missing:
-                tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+                tally.differ(f"checkpoint {id}", "differs from the source: its writes")
             return
-        # Since it was imported, the source went on within this checkpoint.
+        # Writes were added to this checkpoint in the source after the import.
         known = {(write[0], write[2]) for write in stored}
         added = [write for write in missing if write[2] < 0 or (write[0], write[2]) not in known]
         if len(added) < len(missing):
-            tally.differ(f"checkpoint {id}", "stored otherwise: its writes")
+            tally.differ(f"checkpoint {id}", "differs from the source: its writes")
         if added:
             tally.moved_writes(len(added))
             carry_writes(core, track, id, added)
 
-    # -- what is there ----------------------------------------------------------------------------------------------
+    # -- the store --------------------------------------------------------------------------------------------------
 
     def _view(self) -> View | None:
-        """Where the thread stands. InvalidArgument if it is not LangGraph's."""
+        """A view of the stored thread. InvalidArgument if it is not a LangGraph thread."""
         if self._track is None:
             return None
         with self._track.line:
@@ -243,12 +243,12 @@ class LangGraphThread:
 
 
 def parents_first(ids: dict[str, str | None]) -> Iterator[str]:
-    """Checkpoints by id, but each behind its parent: clocks of two hosts may disagree."""
+    """Sort checkpoints by id, but each after its parent: the clocks of two hosts may disagree."""
     done: set[str] = set()
     for id in sorted(ids):
         waiting: list[str] = []
         each: str | None = id
-        # A circle of parents is cut where it was entered.
+        # A cycle of parents is cut where it was entered.
         while each is not None and each in ids and each not in done:
             done.add(each)
             waiting.append(each)

@@ -6,7 +6,6 @@ from typing import Literal
 
 import msgspec
 
-from holdfast.testing.drill.junit import junit
 from holdfast.testing.drill.table import table
 
 FinalState = Literal["equal", "different", "not compared", "none"]
@@ -90,7 +89,3 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
         """The report as JSON, with `passed` in it."""
         fields = {"passed": self.passed, **msgspec.to_builtins(self)}
         return msgspec.json.format(msgspec.json.encode(fields), indent=2)
-
-    def junit(self) -> bytes:
-        """The report as JUnit XML: a test case for each kill."""
-        return junit(self)

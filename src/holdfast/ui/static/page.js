@@ -1,9 +1,9 @@
-// What makes the page live and quick to use. Everything works without it, by links and by loading again.
+// Live updates and keyboard shortcuts. The page also works without this script, by links and reloading.
 "use strict";
 
-// -- asking for parts -------------------------------------------------------------------------------------------------
+// -- loading parts ----------------------------------------------------------------------------------------------------
 
-// The query is kept as it was written: read and written anew, names that are no proper text would be other names.
+// The query string is not decoded: names with lone surrogates would change.
 function address(part, from) {
   const url = new URL(from || location.href, location.href);
   url.hash = "";
@@ -11,7 +11,7 @@ function address(part, from) {
   return url;
 }
 
-// A part and its mark; null where it is still the one that has the mark.
+// Returns a part and its mark, or null if the mark is still current.
 async function fetched(part, from, mark) {
   const headers = mark ? { "If-None-Match": `"${mark}"` } : {};
   const answer = await fetch(address(part, from), { headers, credentials: "same-origin", cache: "no-store" });
@@ -20,16 +20,16 @@ async function fetched(part, from, mark) {
   return { markup: await answer.text(), mark: (answer.headers.get("ETag") || "").replaceAll('"', "") };
 }
 
-// Markup comes from our own server, where every text in it was escaped; scripts in it would not run here either.
+// The markup comes from our own server, which escapes all text. Scripts in it would not run here either.
 function parsed(markup) {
   const holder = document.createElement("template");
   holder.innerHTML = markup;
   return holder.content;
 }
 
-// -- changing a part, as little as can be -----------------------------------------------------------------------------
+// -- updating a part in place -----------------------------------------------------------------------------------------
 
-// Rows are known by what they lead to.
+// A row is identified by the key of its link.
 function keyOf(node) {
   if (node.nodeType !== 1) return "";
   const named = ["LI", "TR"].includes(node.nodeName) && !node.dataset.key ? node.querySelector("[data-key]") : node;
@@ -38,7 +38,7 @@ function keyOf(node) {
 
 const isLike = (old, fresh) => old.nodeType === fresh.nodeType && old.nodeName === fresh.nodeName && keyOf(old) === keyOf(fresh);
 
-// Makes the children of one element those of another. What is the same stays, with its focus, and what was opened.
+// Makes the children of one element equal to those of another. Equal nodes stay, with their focus and open state.
 function become(old, fresh) {
   const wanted = [...fresh.childNodes];
   let at = old.firstChild;
@@ -66,12 +66,12 @@ function isChanged(control) {
   return control.value !== control.defaultValue;
 }
 
-// Why a part is left as it is: somebody writes in it, has marked something in it, or has read on. Empty if it is not.
+// Returns why a part must not be updated: the user types or selects text in it, or has loaded older steps. Else "".
 function busy(element) {
   const active = document.activeElement;
   if (element.dataset.grown) return "paused while older steps are shown";
-  if (element.contains(active) && active.matches(`${CONTROLS}, form button`)) return "paused while you write";
-  if ([...element.querySelectorAll(CONTROLS)].some(isChanged)) return "paused while you write";
+  if (element.contains(active) && active.matches(`${CONTROLS}, form button`)) return "paused while you type";
+  if ([...element.querySelectorAll(CONTROLS)].some(isChanged)) return "paused while you type";
   const marked = getSelection();
   if (marked && !marked.isCollapsed && marked.containsNode(element, true)) return "paused while text is selected";
   return "";
@@ -79,7 +79,7 @@ function busy(element) {
 
 const states = new Map();
 
-// The sign tells of all parts: the worst there is.
+// The sign shows the worst state of all parts.
 function tell(element, said) {
   states.set(element, said);
   const sign = document.getElementById("live");
@@ -102,10 +102,10 @@ function live(element) {
       const begun = performance.now();
       try {
         const part = await fetched(element.dataset.live, null, element.dataset.mark);
-        const since = busy(element);  // somebody may have begun to write while it was on its way
+        const since = busy(element);  // the user may have started to type meanwhile
         if (part && !since) { become(element, parsed(part.markup)); element.dataset.mark = part.mark; watchMore(); }
         tell(element, since || "live");
-        // What takes the server long is asked for less often.
+        // Slow parts are reloaded less often.
         wait = Math.max(every * 1000, 2000, (performance.now() - begun) * 10);
       } catch {
         tell(element, "not connected");
@@ -117,7 +117,7 @@ function live(element) {
   setTimeout(look, wait);
 }
 
-// Ages grow without anybody asking the server. As `age` in words.py has them.
+// Ages are updated without asking the server, in the same form as `age` in words.py.
 const UNITS = [[60, 1, "s"], [3600, 60, "min"], [86400, 3600, "h"], [86400 * 365, 86400, "d"]];
 
 function age(seconds) {
@@ -206,7 +206,7 @@ document.addEventListener("click", async (event) => {
   }
 });
 
-// Who edits the state of a fork means to use it.
+// Editing the state of a fork selects it.
 document.addEventListener("input", (event) => {
   if (event.target.name === "state") {
     const box = event.target.form.querySelector("[name=edited]");
@@ -214,12 +214,12 @@ document.addEventListener("input", (event) => {
   }
 });
 
-// -- beginning --------------------------------------------------------------------------------------------------------
+// -- start ------------------------------------------------------------------------------------------------------------
 
 document.querySelectorAll("[data-live]").forEach(live);
 document.querySelectorAll("[data-lazy]").forEach(async (element) => {
   element.textContent = "…";
-  try { element.replaceChildren(parsed((await fetched(element.dataset.lazy)).markup)); } catch { element.textContent = "not to be had now"; }
+  try { element.replaceChildren(parsed((await fetched(element.dataset.lazy)).markup)); } catch { element.textContent = "could not be loaded; reload the page"; }
   delete element.dataset.lazy;
 });
 watchMore();

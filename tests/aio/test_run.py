@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
 from holdfast.aio import executor, run
+from tests.covers import covers
 
 
 @pytest.fixture
@@ -101,6 +102,7 @@ class Cancelling:
             self.task.cancel()
 
 
+@covers("A16")
 @pytest.mark.parametrize("when", ["before", "after"])
 def test_cancelled_at_every_await_it_goes_on_to_the_same_end(
     hf: Holdfast, monkeypatch: pytest.MonkeyPatch, when: str
@@ -175,14 +177,37 @@ def test_calls_beside_each_other_need_keys(hf: Holdfast) -> None:
     asyncio.run(main())
 
 
-def test_calls_one_after_the_other_need_none_in_whatever_tasks(hf: Holdfast) -> None:
+def test_calls_of_the_task_that_entered_the_block_need_no_keys(hf: Holdfast) -> None:
     async def one() -> int:
         return 1
 
     async def main() -> None:
         async with hf.aio.run("t", start={}) as run:
             for _ in range(3):
-                assert await asyncio.wait_for(run.model(one), 5) == 1
+                async with asyncio.timeout(60):
+                    assert await run.model(one) == 1
+            await asyncio.create_task(run.model(one, key="other task"))
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("call", ["model", "tool", "stream"])
+def test_a_call_of_another_task_needs_a_key(hf: Holdfast, call: str) -> None:
+    async def one() -> int:
+        raise AssertionError("called without a key")
+
+    async def main() -> None:
+        async with hf.aio.run("t", start={}) as run:
+
+            async def elsewhere() -> None:
+                if call == "stream":
+                    async for _ in run.stream(one):
+                        pass
+                else:
+                    await getattr(run, call)(one)
+
+            with pytest.raises(InvalidArgument, match="key="):
+                await asyncio.create_task(elsewhere())
 
     asyncio.run(main())
 

@@ -102,7 +102,7 @@ def test_a_run_that_is_cancelled_inside_a_group_is_halted(hf: Holdfast) -> None:
         async with hf.aio.run("t", start={}) as run:
             await run.save()
             await hf.aio.cancel("t", "never mind")
-            await in_a_group(run.model(one))
+            await in_a_group(run.model(one, key="a"))
 
     with pytest.raises(ExceptionGroup) as failed:
         asyncio.run(main())
@@ -284,43 +284,5 @@ def test_tasks_beside_each_other_need_keys_even_if_their_calls_do_not_meet(hf: H
 
         with pytest.raises(InvalidArgument, match="key="):
             await asyncio.gather(first(), second())
-
-    without_keys(hf, program)
-
-
-def test_the_task_of_the_block_needs_keys_beside_one_that_is_not_done(hf: Holdfast) -> None:
-    async def program(run: AsyncRun) -> None:
-        called, may_end = asyncio.Event(), asyncio.Event()
-
-        async def beside() -> None:
-            await run.model(answer, "beside")
-            called.set()
-            await may_end.wait()
-
-        task = asyncio.ensure_future(beside())
-        await called.wait()
-        with pytest.raises(InvalidArgument, match="key="):
-            await run.model(answer, "here")
-        may_end.set()
-        await task
-        assert await run.model(answer, "here") == "here"
-
-    without_keys(hf, program)
-
-
-def test_tasks_one_after_the_other_need_none_however_deep(hf: Holdfast) -> None:
-    async def both(run: AsyncRun, text: str, depth: int) -> None:
-        assert await run.model(answer, text) == text
-        if depth:
-            await asyncio.create_task(both(run, text, depth - 1))
-        assert await run.model(answer, text) == text
-
-    async def program(run: AsyncRun) -> None:
-        for text in ("a", "b"):
-            await asyncio.wait_for(both(run, text, 2), 30)
-        await run.model(answer, "c")
-        await asyncio.create_task(both(run, "d", 1))
-        await run.save()
-        await asyncio.wait_for(both(run, "e", 0), 30)
 
     without_keys(hf, program)

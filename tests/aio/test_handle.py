@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import inspect
 import threading
 from collections.abc import Callable, Coroutine
 from pathlib import Path
@@ -12,23 +11,17 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, Thread
+from holdfast import Conflict, Holdfast, Retention
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
+from tests.covers import covers
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
     asyncio.run(main())
 
 
-def test_every_verb_is_there_with_the_same_arguments() -> None:
-    for sync, view in ((Thread, AsyncThread), (Holdfast, AsyncHoldfast)):
-        for name, verb in inspect.getmembers(sync, inspect.isfunction):
-            if not name.startswith("_") and name not in ("run", "worker"):  # a run of one's own is sync for now
-                awaited = getattr(view, name)
-                assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
-
-
+@covers("continuum/CheckpointSystemTrait", "cortex/CheckpointStore", "cortex/test_load_latest")
 def test_a_tour(url: str) -> None:
     async def main() -> None:
         async with await holdfast.aopen(url, durability="off") as ahf:
@@ -95,6 +88,7 @@ class SlowStore(MemoryStore):
         return super().commit(commit)
 
 
+@covers("A16")
 @pytest.mark.parametrize("warm", [False, True])
 def test_a_cancelled_save_is_stored_whole_and_the_thread_goes_on(warm: bool) -> None:
     async def main() -> None:
@@ -121,6 +115,7 @@ def test_a_cancelled_save_is_stored_whole_and_the_thread_goes_on(warm: bool) -> 
     run(main)
 
 
+@covers("D6", "cortex/CheckpointStore", "cortex/CheckpointManager.new")
 def test_the_loop_goes_on_while_a_save_waits_for_the_disk() -> None:
     async def main() -> None:
         store = SlowStore()

@@ -47,7 +47,7 @@ def test_a_cancelled_caller_hears_of_that_even_if_its_tool_fails(hf: Holdfast) -
 
     async def main() -> None:
         async with hf.aio.run("t", start={}) as run:
-            calling = asyncio.ensure_future(run.tool(look, {}))
+            calling = asyncio.ensure_future(run.tool(look, {}, key="a"))
             assert await asyncio.to_thread(begun.wait, 10)
             calling.cancel()
             await asyncio.sleep(0)

@@ -16,6 +16,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.aio import executor
+from tests.covers import covers
 
 BRIDGES = 40  # more than asyncio's pool has threads, or Holdfast's
 
@@ -40,6 +41,7 @@ class Noting:
         return attribute
 
 
+@covers("D6")
 def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.journal._LOOK_SECONDS", 0.0)  # so that it looks before every call
     with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
@@ -155,7 +157,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     meet = threading.Barrier(32)  # as many as there are: a pool that has all its threads begins no more
 
     async def fill() -> None:
-        for each in [executor.begin(lambda: meet.wait(10)) for _ in range(32)]:
+        for each in [executor.start(lambda: meet.wait(10)) for _ in range(32)]:
             (await each).given()
 
     async def work() -> None:
