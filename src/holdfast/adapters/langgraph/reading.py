@@ -23,7 +23,7 @@ from holdfast.adapters.langgraph.values import from_plain
 from holdfast.adapters.langgraph.written import in_order
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import CheckpointRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.context import MAX_RETRIES
 
 Found: TypeAlias = tuple[str, Track, Note]
@@ -50,7 +50,7 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
             if not _is_gone(track, view, row):
                 raise
     raise Conflict(
-        f"thread {shown(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
     )
 
 
@@ -140,7 +140,7 @@ def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store:
             return None
         view = now
     raise Conflict(
-        f"thread {shown(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
     )
 
 
