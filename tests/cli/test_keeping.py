@@ -92,7 +92,7 @@ def test_marks_are_written_and_compared_with(store: Path, said: Said) -> None:
         hf.thread("later").drop()
     code, out, _ = said("verify", "--quick", "--mark", str(file))
     assert code == Exit.ERROR
-    assert "thread 'later': it is gone" in out
+    assert "thread 'later': it is missing" in out
     file.write_text("nonsense")
     code, out, err = said("verify", "--mark", str(file))
     assert (code, out) == (Exit.USAGE, "")
