@@ -48,25 +48,14 @@ LAYERS = {
     | {"stores.running", "stores.walking"},
     "runs": BASE | {"codec", "policy", "stores.abilities", "stores.contract", "stores.running", "threads"},
     # A checkpointer keeps a tree of its own and knows what changed: it stands on the parts of a state.
-    "adapters": BASE
-    | {"aio", "codec", "handle", "policy", "runs", "delta", "stores.contract", "stores.running", "threads"},
+    "adapters": BASE | {"aio", "codec", "handle", "policy", "runs", "delta", "stores.contract", "threads"},
     "telemetry": BASE | {"handle"},
     # A framework's data goes through its adapter, which knows how it is kept.
     "importers": BASE
-    | {
-        "adapters",
-        "codec",
-        "delta",
-        "formats",
-        "handle",
-        "stores.contract",
-        "stores.hashing",
-        "stores.running",
-        "threads",
-    },
+    | {"adapters", "codec", "handle", "delta", "stores.contract", "stores.hashing", "stores.running", "threads"},
     # JSON lines have threads as they are stored; the other formats, messages as `looking` reads them.
     "exporters": BASE
-    | {"codec", "delta", "formats", "handle", "looking", "runs"}
+    | {"codec", "handle", "looking", "runs", "delta"}
     | {"stores.contract", "stores.hashing", "stores.running", "stores.walking", "threads"},
     "cli": BASE
     | {
@@ -354,9 +343,9 @@ def test_each_rule_leaves_the_rest_alone(source: str) -> None:
         ("codec.packed", "from holdfast.delta.parts import Part"),
         ("codec.packed", "from holdfast.stores.contract import Span"),
         ("codec.packed", "def f():\n    from holdfast.threads import diff"),
-        ("delta.base", "from holdfast.stores import memory"),
-        ("delta.base", "from holdfast.stores.memory import MemoryStore"),
-        ("delta.base", "from holdfast.threads.thread import Thread"),
+        ("state.base", "from holdfast.stores import memory"),
+        ("state.base", "from holdfast.stores.memory import MemoryStore"),
+        ("state.base", "from holdfast.threads.thread import Thread"),
         ("threads.thread", "from holdfast.stores.sqlite import open_store"),
         ("threads.thread", "from holdfast.runs import run"),
         ("threads.thread", "if TYPE_CHECKING:\n    from holdfast.runs.run import Run"),
@@ -375,8 +364,8 @@ def test_imports_up_the_layers_are_found(module: str, source: str) -> None:
     [
         ("stores.sqlite.store", "from holdfast.stores.contract import Span"),
         ("stores.memory", "from holdfast.errors import Conflict"),
-        ("delta.base", "from holdfast.stores import contract"),
-        ("delta.base", "from holdfast.codec.msgpack import encode"),
+        ("state.base", "from holdfast.stores import contract"),
+        ("state.base", "from holdfast.codec.msgpack import encode"),
         ("threads.thread", "from holdfast.delta.base import Base\nfrom holdfast.stores.contract import Store"),
         ("threads.diff", "import holdfast.codec.msgpack"),
         ("testing.suite", "from holdfast.testing.crash import kill\nfrom holdfast.stores.sqlite import open_store"),

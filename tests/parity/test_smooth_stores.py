@@ -184,7 +184,7 @@ def test_a_folder_that_is_not_there_has_no_checkpoints(tmp_path: Path) -> None:
 
 @covers("smooth", "SqliteCheckpointStore.open.parents")
 def test_a_folder_that_was_mistyped_is_not_made(tmp_path: Path) -> None:
-    with pytest.raises(StoreError, match="does not exist; create it first"):
+    with pytest.raises(StoreError, match="does not exist; nothing was changed. Create it first."):
         holdfast.open(tmp_path / "dep" / "agent.db")
     assert list(tmp_path.iterdir()) == []
 

@@ -1,4 +1,4 @@
-"""A report as JUnit XML: a test case for each kill, as build servers read it."""
+"""A report as JUnit XML: a test case for each kill."""
 
 from __future__ import annotations
 
@@ -51,5 +51,5 @@ def junit(report: DrillReport) -> bytes:
 
 
 def _clean(text: str) -> str:
-    """A name of the agent's may hold characters that XML has no way to write."""
+    """The text without characters that XML cannot represent."""
     return _NOT_IN_XML.sub("?", text)
