@@ -93,7 +93,7 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Damaged), hf.run("a") as run:
             work(run)
-        assert "changed, or put in another one's place" in hf.verify().problems[0].what
+        assert "changed or moved to another place" in hf.verify().problems[0].what
     assert charged == [7]
 
 

@@ -103,13 +103,13 @@ def test_a_thread_that_has_lost_its_agent_is_known_by_its_checkpoints(
     """So its states can be fallen back on, and repaired."""
     with forged(address) as (store, forger):
         forger.of_thread = lambda row: with_agent(row, agent) if row.name == "a" else row
-        with pytest.raises(Damaged, match="not the one of its name") as raised:
+        with pytest.raises(Damaged, match="does not belong to its name") as raised:
             store.thread("a")
         assert raised.value.known is not None
         assert raised.value.known.position.thread == number
         listed = store.threads(prefix="", after=None, limit=9)
         assert [row.summary.agent for row in listed] == [None, other_agent(store)]
-        with pytest.raises(Damaged, match="not the one of its name"):
+        with pytest.raises(Damaged, match="does not belong to its name"):
             store.threads(prefix="", after="b", limit=9)
 
 

@@ -267,6 +267,6 @@ def test_a_function_is_asked_once_by_a_handle(address: str, tmp_path: Path) -> N
 def test_two_keys_of_one_name_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for keys in (f"a:{KEY.hex()},a:{bytes(32).hex()}", f"{KEY.hex()},{bytes(32).hex()}"):
         monkeypatch.setenv("HOLDFAST_KEY", keys)
-        with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY holds two keys named '(a|default)'") as refused:
+        with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY has two keys named '(a|default)'") as refused:
             Cipher.from_environment()
         assert KEY.hex() not in str(refused.value)

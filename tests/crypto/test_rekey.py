@@ -108,7 +108,7 @@ def test_writers_that_go_on_with_the_old_key_are_told_of(
         return keys(after=after, limit=limit)
 
     monkeypatch.setattr(store, "keys", busy)
-    with pytest.raises(Conflict, match="open every writer with the new key as the current one"):
+    with pytest.raises(Conflict, match="Open every writer with the new key as the current one"):
         hf.rekey()
 
 
@@ -117,7 +117,7 @@ def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, ad
     bad = key_made_by_saving(hf if is_current else older, "bad")
     good = key_made_by_saving(older, "good")
     plain(hf).put_key(replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))), bad)
-    with pytest.raises(Damaged, match=rf"^4 data keys were wrapped anew.* 1 could not be: {bad.id.hex()}"):
+    with pytest.raises(Damaged, match=rf"^4 data keys were rewrapped.* 1 could not be: {bad.id.hex()}"):
         hf.rekey()
     names = {id: row.name for id, row in rows(plain(hf)).items()}
     assert names.pop(bad.id) == bad.name

@@ -144,7 +144,7 @@ def test_a_boot_that_cannot_be_asked_for_is_an_error_of_the_store(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(clock, "_BOOT_ID", tmp_path)  # a folder: reading it fails, as with too many files open
-    with pytest.raises(StoreError, match="try again"):
+    with pytest.raises(StoreError, match="Try again"):
         clock.machine()
     monkeypatch.undo()
     assert clock.machine().id

@@ -94,7 +94,7 @@ def test_the_header_is_in_clear() -> None:
 def test_a_newer_version_is_refused_by_name() -> None:
     later = bytearray(segment.draft([Run(1, 0, (b"cell",))]))
     later[0] = segment.VERSION + 1
-    with pytest.raises(NewerFormat, match="upgrade"):
+    with pytest.raises(NewerFormat, match="Upgrade"):
         segment.unpack(segment.seal(bytes(later), HERE), HERE)
 
 

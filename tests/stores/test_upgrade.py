@@ -289,8 +289,8 @@ def test_a_later_version_is_refused_and_left_as_it_was(
     url, look = make(tmp_path)
     before = look()
     for _ in range(2):
-        with pytest.raises(NewerFormat, match="left as it was"):
+        with pytest.raises(NewerFormat, match="left unchanged"):
             holdfast.open(url)
-        with pytest.raises(NewerFormat, match="left as it was"):
+        with pytest.raises(NewerFormat, match="left unchanged"):
             holdfast.open(url, namespace="another")
     assert look() == before

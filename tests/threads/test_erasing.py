@@ -292,7 +292,7 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
         with beside.open("wb") as writing:
             fcntl.flock(writing, fcntl.LOCK_EX)
             erased = hf.erase(SUBJECT)
-            assert [each for each in erased.beyond if beside.name in each and "erase again" in each]
+            assert [each for each in erased.beyond if beside.name in each and "Erase again" in each]
         assert not [each for each in hf.erase(SUBJECT).beyond if beside.name in each]
         assert not list(tmp_path.rglob(beside.name))
 
@@ -465,7 +465,7 @@ def test_a_reader_in_the_way_is_told_and_nothing_is_lost(tmp_path: Path) -> None
         with closing(sqlite3.connect(path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM checkpoint").fetchone()
-            with pytest.raises(ErasePending, match="erase again") as pending:
+            with pytest.raises(ErasePending, match="Erase again") as pending:
                 hf.erase(SUBJECT)
             assert isinstance(pending.value, StoreError)
             assert pending.value.erased is not None

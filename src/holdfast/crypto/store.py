@@ -24,7 +24,7 @@ from holdfast.stores.walking import walk
 
 
 class SealedStore:
-    """Implements `holdfast.stores.contract.Store` on another one. `NotEncrypted` for what that holds in clear."""
+    """Implements `holdfast.stores.contract.Store` on another store. `NotEncrypted` for unencrypted records in it."""
 
     def __init__(self, store: c.Store, ring: Ring) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class SealedStore:
 
     @property
     def plain(self) -> c.Store:
-        """The store behind the cipher."""
+        """The underlying store."""
         return self._store
 
     def over(self, store: c.Store) -> SealedStore:
@@ -142,7 +142,7 @@ class SealedStore:
             if commit.effects:
                 self._numbering.forget(thread)
             return self._store.commit(self._sealed(commit, self._seal_of(thread), due))
-        # The key is stored before what it seals. One without a thread, should this end between the two, is nobody's.
+        # The key is stored before the thread. If this is interrupted in between, `unused` removes the key later.
         seal = self._ring.new()
         try:
             position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.effects) + 1)))
@@ -152,7 +152,7 @@ class SealedStore:
         try:
             self._ring.keep(seal.id)
         except StoreError as error:
-            raise OutcomeUnknown("the thread was stored, and nobody knows whether its key still is") from error
+            raise OutcomeUnknown("the thread was stored, but its data key may have been removed meanwhile") from error
         self._owners.learn(position.thread, seal.id, commit.name)
         return position
 
@@ -213,14 +213,14 @@ class SealedStore:
         return self._store.sweep_values(live, epoch)
 
     def drop(self, thread: int) -> None:
-        """The key goes with the thread, unless forks still use its cells: what is left on a disk cannot be read."""
+        """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
         try:
             id = key_in_clear(self._store, thread)
         except (Damaged, NotEncrypted):
-            id = None  # `scrub` finds it: nothing will use it
+            id = None  # `scrub` removes the key, because it is unused then
         self._store.drop(thread)
         self._owners.forget(thread)
-        # Asked after the drop: until then somebody may have forked it, and nobody can any more.
+        # Checked after the drop: before it, another process may have forked the thread; after it, none can.
         if id is not None and not self._store.forks(thread):
             self._ring.remove(id)
 
@@ -239,7 +239,7 @@ class SealedStore:
         self._store.remove_key(id, expect)
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every data key by the cipher's current key; how many were not."""
+        """Wrap every data key with the cipher's current key; return how many had another."""
         return self._ring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class SealedStore:
         self._store.reclaim()
 
     def scrub(self) -> tuple[str, ...]:
-        """Data keys that nothing uses go as well."""
+        """Scrub the underlying store, and remove unused data keys."""
         return (*self._remove_unused_keys(), *self._store.scrub())
 
     def _remove_unused_keys(self) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ class SealedStore:
     def close(self) -> None:
         self._store.close()
 
-    # -- which key ---------------------------------------------------------------------------------------------------
+    # -- keys of threads ---------------------------------------------------------------------------------------------
 
     def _key_of(self, thread: int) -> bytes | None:
         """The id of a thread's data key."""
@@ -286,7 +286,7 @@ class SealedStore:
     def _seal_of(self, thread: int) -> Seal:
         id = self._key_of(thread)
         if id is None:
-            # Nothing will be stored for a thread that is not there: the store says so in its own way.
+            # The thread does not exist, and the store rejects the write itself.
             return self._ring.records
         return self._ring.seal(id)
 
@@ -307,7 +307,7 @@ class SealedStore:
         )
 
     def _origins(self, commit: c.Commit) -> tuple[tuple[int, bytes], ...]:
-        """The keys of the other threads whose cells a commit names."""
+        """The keys of the other threads whose cells a commit uses."""
         named = [commit.row.refs, *(refs for run in commit.runs for refs in run.refs)]
         others = {span.thread for refs in named for span in refs.spans if span.thread}
         keys = [(thread, self._owners.key(thread)) for thread in sorted(others)]
@@ -315,7 +315,7 @@ class SealedStore:
 
     def _open_whole(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
         if not row.deleted and not row.skeleton:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost its skeleton")
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no skeleton")
         return self._open_checkpoint(thread, row)
 
     def _open_checkpoint(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
@@ -323,7 +323,7 @@ class SealedStore:
         if row.deleted:
             return row
         if id is None or not row.meta:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost what it was sealed with")
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no sealed content")
         opened = records.open_checkpoint(row, self._owners.seal(thread, id))
         self._owners.learn(thread, id, opened.thread)
         for origin, key in opened.origins:
@@ -354,18 +354,18 @@ class SealedStore:
             summary, owner = records.open_summary(row.summary, row.name, self._ring.records)
             self._owners.learn(number, *owner)
         except (Damaged, NotEncrypted) as error:
-            self._owners.owner(number)  # raises if all of it is in clear
-            damage = Damaged(f"thread number {number} is not the one of its name, or has lost what says so: {error}")
+            self._owners.owner(number)  # raises if the whole thread is unencrypted
+            damage = Damaged(f"the record of thread number {number} does not belong to its name: {error}")
             damage.known = row
             raise damage from error
         return replace(row, summary=summary)
 
     def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
-        """A thread without its agent, unless its checkpoints say that it has another name."""
+        """A thread without its agent, unless its checkpoints have another thread's name."""
         try:
             owner = self._owners.owner(row.position.thread)
         except (Damaged, NotEncrypted):
-            owner = None  # nothing will be read of it, either
+            owner = None  # nothing else of the thread can be read either
         if owner is not None and owner.name != row.name:
             return None
         return replace(row, summary=replace(row.summary, agent=None))

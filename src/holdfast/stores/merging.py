@@ -1,4 +1,4 @@
-"""Which segments are dead, and which to merge with which: decided from their headers, the same on every store."""
+"""Decide from segment headers which segments are dead and which to merge; shared by all stores."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from holdfast.stores import rows, segment
 from holdfast.stores.contract import Live, Run
 from holdfast.stores.pieces import NOTHING, Ranges
 
-# Bytes before compression: a segment this large is left alone, so merged ones have between one and two times this.
+# Size before compression. Segments of this size are left alone, so merged ones are one to two times as large.
 TARGET: Final = 512 << 10
-# Merged segments are written once and read often. Level 9 takes 20 ms per MB, saves 7 % over level 3
-# and is read as fast.
+# Merged segments are written once and read often. Level 9 takes 20 ms per MB, saves 7 % over level 3 and is read as
+# fast.
 _LEVEL: Final = 9
 
 
 class Source(NamedTuple):
-    """A stored segment: its row, the first commit inside, and whether it is a merged one."""
+    """A stored segment: its row key, its first commit, and whether it is a merged one."""
 
     row_key: int
     first: int
@@ -28,21 +28,21 @@ class Source(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which segments to merge with which, and how many are damaged."""
+    """The groups of segments to merge, and the number of damaged segments."""
 
     groups: list[list[Source]]
     damaged: int
 
 
 class Merged(NamedTuple):
-    """What a group becomes: one segment, None if nothing in it is live, and how many cells were left out."""
+    """The result of merging a group: one segment, or None if no cell is live, and the number of cells dropped."""
 
     cells: bytes | None
     dropped: int
 
 
 def live_ranges(thread: int, live: Live) -> dict[int, Ranges]:
-    """The live cells, by log. `InvalidArgument` if one is of another thread: ignored, it would be swept."""
+    """The live cells by log. `InvalidArgument` if a span names another thread: its cells would be swept."""
     logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in live.spans:
         if span.thread != thread:
@@ -52,9 +52,10 @@ def live_ranges(thread: int, live: Live) -> dict[int, Ranges]:
 
 
 def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges]) -> Plan:
-    """Which segments to merge with which.
+    """Choose the groups of segments to merge.
 
-    A damaged segment is left where it is and ends the group before it: ranges of commits must not overlap.
+    A damaged segment is left in place and ends the current group, because the commit ranges of merged segments must not
+    overlap.
     """
     groups: list[list[Source]] = []
     damaged = 0
@@ -93,7 +94,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges
 
 
 def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Ranges]) -> Merged:
-    """The segments of a group as one, without what is dead. `Damaged` if one of them is."""
+    """Merge the segments of a group into one, without dead cells. `Damaged` if one of them is damaged."""
     runs: list[Run] = []
     dropped = 0
     for source, blob in zip(group, blobs, strict=True):
@@ -114,7 +115,7 @@ def _verified(source: Source, blob: bytes | None) -> segment.Header:
 
 
 def is_dead(source: Source, blob: bytes | None, alive: dict[int, Ranges]) -> bool:
-    """Whether nothing in the segment is live. What cannot be verified is not known to be dead."""
+    """Whether the segment holds no live cells. False for a segment that cannot be verified."""
     try:
         header = _verified(source, blob)
     except Damaged:
@@ -132,7 +133,7 @@ def _only_live(run: Run, alive: dict[int, Ranges]) -> list[Run]:
 
 
 def _join(runs: list[Run]) -> list[Run]:
-    """Neighbouring runs as one. `Damaged` if two hold the same cell, which no writer does."""
+    """Join neighbouring appends. `Damaged` if two hold the same cell, which no writer produces."""
     joined: list[Run] = []
     pending: list[Run] = []
 

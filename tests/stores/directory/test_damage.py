@@ -17,7 +17,7 @@ from holdfast.testing.contract.build import FAR, effect, running, saved, texts_o
 from tests.covers import covers
 from tests.stores.directory.conftest import Open, damage_line, log_of
 
-WHERE = r"log\.jsonl: \d+ bytes from byte {} on are damaged"
+WHERE = r"log\.jsonl: \d+ bytes at offset {} are damaged"
 
 
 def state(n: int) -> dict[str, object]:
@@ -163,7 +163,7 @@ def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_sto
     assert broken in log.read_bytes()
     assert texts_of(open_store(), line.span(5)) == [[f"{n}" for n in range(5, 10)]]
     [problem] = open_store().check()
-    assert re.search(r"log\.jsonl: \d+ bytes from byte \d+ on are damaged", problem.what)
+    assert re.search(r"log\.jsonl: \d+ bytes at offset \d+ are damaged", problem.what)
 
 
 def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(

@@ -197,7 +197,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     folder.mkdir(mode=0o555)
 
     def make() -> None:
-        with pytest.raises(ReadOnly, match="no such store"):
+        with pytest.raises(ReadOnly, match="does not exist"):
             opened(folder / "store")
 
     open_way_to(tmp_path)

@@ -171,7 +171,9 @@ def test_a_name_that_is_taken_costs_no_thread_number(store: PostgresStore) -> No
 @pytest.mark.parametrize(("part", "other"), [("postgres@", "nobody-of-that-name@"), ("/postgres?", "/no-such-one?")])
 def test_who_is_not_let_in_is_told_so_at_once(url: str, part: str, other: str) -> None:
     assert part in url
-    with pytest.raises(StoreError, match=r"not let in .*user, the password and the name of the database") as refused:
+    with pytest.raises(
+        StoreError, match=r"refused the connection.*user, the password and the name of the database"
+    ) as refused:
         PostgresStore(url.replace(part, other), namespace="default", patience=10)
     assert refused.value.__cause__ is None
 

@@ -353,9 +353,9 @@ def test_nothing_a_fork_uses_goes_on_the_word_of_one_page(
     damage(path, tree, old, new)
     store = open_store()
     for verb in (store.forks, store.drop):
-        with pytest.raises(Damaged, match="look-ups of the forks"):
+        with pytest.raises(Damaged, match="lookups of the forks"):
             verb(origin.number)
-    with pytest.raises(Damaged, match="look-ups of the forks"):
+    with pytest.raises(Damaged, match="lookups of the forks"):
         store.sweep(origin.number, Live((), 0))
     assert store.cells([origin.span()]) == before
 

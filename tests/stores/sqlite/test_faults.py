@@ -51,7 +51,7 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
     line = saved(store, "t", "x")
 
     def clear(*args: object) -> int:
-        raise StoreFull("no room for the write; nothing was changed")
+        raise StoreFull("no space left for the write; nothing was changed")
 
     with monkeypatch.context() as patched:
         patched.setattr(maintenance, "clear", clear)
@@ -417,7 +417,7 @@ def test_a_file_that_lost_its_name_takes_no_more_saves(path: Path, open_store: O
     path.rename(path.with_name("moved"))
     if replaced:
         path.write_bytes(b"")
-    with pytest.raises(StoreError, match=r"not there any more|replaced"):
+    with pytest.raises(StoreError, match=r"deleted or moved|replaced"):
         line.save("lost")
     path.with_name("moved").rename(path)
     line.save("y")

@@ -64,7 +64,7 @@ def test_a_gate_that_is_held_makes_it_busy(path: Path, open_store: Open) -> None
     gate = Gate(str(path), 1.0)
     gate.enter()
     began = time.monotonic()
-    with pytest.raises(Busy, match=r"store\.db-gate.*try again"):
+    with pytest.raises(Busy, match=r"store\.db-gate.*Try again"):
         saved(other, "u", "x")
     assert time.monotonic() - began < 5
     assert other.thread("t") is not None, "reading takes no gate"
@@ -113,7 +113,7 @@ def test_the_lock_files_are_private_and_never_the_database(path: Path) -> None:
 
 def test_a_lock_file_that_cannot_be_opened(path: Path) -> None:
     path.with_name("store.db-turn").mkdir()
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="cannot open the lock file"):
         Gate(str(path), 1.0).enter()
 
 

@@ -76,7 +76,7 @@ def test_a_run_says_whose_thread_it_was(tmp_path: Path) -> None:
     forget(path, "run of other")
     done, states = repaired(path, "one")
     assert states == {f"recovered thread {number}": "one"}
-    assert [(lost.thread, "whose name is lost" in lost.what) for lost in done.lost] == [(*states, True)]
+    assert [(lost.thread, "its name is lost" in lost.what) for lost in done.lost] == [(*states, True)]
 
 
 def test_nobody_is_put_in_the_place_of_a_thread_that_is_whole(tmp_path: Path) -> None:

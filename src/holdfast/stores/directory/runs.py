@@ -1,4 +1,4 @@
-"""What the writing verbs of a run and its journal append. The rules are those of every store (`stores.leases`)."""
+"""Write verbs for a run and its journal. The rules are those of every store (`stores.leases`)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def claim(space: Space, expect: RunRow | None, row: RunRow) -> Plan[None]:
     found = space.numbered(row.thread)
     leases.require_expected(run_of(space, row.thread), expect)
     if found is None or found.thread.is_gone:
-        raise NotFound(f"There is no thread number {row.thread}; nothing was changed.")
+        raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
     return _put(space, found, row, [], None)
 
 
@@ -97,7 +97,7 @@ def settle(
 def _there(space: Space, number: int) -> Followed:
     found = space.numbered(number)
     if found is None:
-        raise NotFound(f"There is no thread number {number}; nothing was changed.")
+        raise NotFound(f"thread number {number} does not exist; nothing was changed")
     return found
 
 
@@ -106,7 +106,7 @@ def _shown(space: Space, entries: Sequence[EffectRow]) -> list[Sealed]:
 
 
 def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[EffectRow], answer: T) -> Plan[T]:
-    """Plan to replace the record of a run: listings show its status at once."""
+    """Plan to replace the record of a run, and its status in listings."""
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
     lines = [*_shown(space, entries), sealed(r.show_run(row, space.form))]

@@ -1,4 +1,4 @@
-"""The commit: one guarded statement where the thread is known, a transaction where it is not."""
+"""Commits: one guarded statement if the thread's row is cached, otherwise a transaction."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 
 
 class _Held(NamedTuple):
-    """What a commit was asked against: read, and locked until it is done."""
+    """The rows that a commit depends on, read and locked until it is done."""
 
     thread: KnownThread | None
-    threads: dict[int, KnownThread]  # it, and the others that the commit builds on
+    threads: dict[int, KnownThread]  # the thread, and the others whose cells the commit reuses
     run: KnownRun
     bases: Sequence[Any]
     values: Sequence[Any]
-    number: int  # the newest key of its checkpoints; of a new thread, its number
+    number: int  # the newest key of the thread's checkpoints; for a new thread, its number
 
 
 class CommitWork:
@@ -55,7 +55,7 @@ class CommitWork:
         self._after: KnownThread | None = None
         self._run: KnownRun | None = None
 
-    # -- at once ----------------------------------------------------------------------------------------------------
+    # -- as one statement ---------------------------------------------------------------------------------------------
 
     def quick(self, known: Known) -> Quick | None:
         wanted, expect = self._wanted, self._wanted.expect
@@ -120,7 +120,10 @@ class CommitWork:
         origins = [origin for origin in wanted.origins if origin != number]
         for origin in origins:
             if origin not in threads:
-                raise Conflict(f"thread number {origin}, whose cells the checkpoint uses, is gone; nothing was stored")
+                raise Conflict(
+                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                    "Call latest() and save again."
+                )
         written, changed = self._of_run(number, run) if wanted.effects or wanted.run else (None, run)
         values.keep(session, wanted.values, self._prepared.values, held.values)
         if expect is None:
@@ -149,8 +152,8 @@ class CommitWork:
             if expect is None:
                 return None
             raise OutcomeUnknown(
-                "the connection was lost while a save was committed, and the thread has been dropped since; whether "
-                "the save was made before cannot be told"
+                "the connection was lost during a commit, and the thread was dropped since, so the save may or may "
+                "not have happened"
             )
         if not stored:
             return None
@@ -168,7 +171,7 @@ class CommitWork:
 
     def _lock(self, session: Session) -> _Held:
         wanted, expect = self._wanted, self._wanted.expect
-        # The head cannot be deleted, so the position that is checked vouches for it.
+        # The head cannot be deleted, so checking the position was enough.
         bases = [base for base in wanted.bases if expect is None or base != (expect.thread, expect.head)]
         needed = {*wanted.origins, *(thread for thread, _ in bases)}
         more: list[Query] = [("checkpoints_of", ([rows.key(*base) for base in bases if _is_key(*base)],))]
@@ -181,7 +184,7 @@ class CommitWork:
             if wanted.fence is not None:
                 leases.require_fence(None, wanted.fence)
             if reading.looked_up_number(found) or not number:
-                raise AlreadyExists("a thread of that name exists; nothing was stored")
+                raise AlreadyExists("a thread with that name already exists; nothing was stored")
             return _Held(None, threads, NO_RUN, stored, of_values, number[0][0])
         at = expect.thread
         threads, (run, last, newest, stored, *of_values) = lock_threads(
@@ -199,8 +202,8 @@ class CommitWork:
             known = threads.get(thread)
             if known is None or known.row.name is None or rows.key(thread, seq) not in there:
                 raise Conflict(
-                    f"checkpoint {seq} of thread number {thread}, which this one builds on, was deleted; nothing was "
-                    "stored. Call latest() and save again"
+                    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
+                    "Call latest() and save again."
                 )
 
     def _checkpoint(self, number: int) -> tuple[Any, ...]:
@@ -210,7 +213,7 @@ class CommitWork:
         return key, row.step, row.label, row.sealed(key), row.meta, row.refs, row.skeleton, cells
 
     def _of_run(self, number: int, run: KnownRun) -> tuple[Entries, KnownRun]:
-        """What the commit brings for its run: journal entries, and what the run becomes."""
+        """The journal entries of the commit, and the changed row of its run."""
         wanted = self._wanted
         written = entries.encode(number, entries_of(run), wanted.effects)
         if wanted.run is None:
@@ -224,22 +227,22 @@ class CommitWork:
 def require_at(
     found: KnownThread | None, expect: Position | None, name: bytes | None, newest: int | None
 ) -> KnownThread:
-    """The thread, if it is in the position the caller expects; else `Conflict`."""
+    """The thread, if it is at the position that the caller expects; else `Conflict`."""
     if found is None or found.row.name is None or (name is not None and found.row.name != name):
-        raise Conflict("the thread was dropped; nothing was stored")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     thread = found.row
     if expect is None or thread.position() != expect:
-        raise Conflict(
-            f"the thread is at checkpoint {thread.head}, move {thread.move}, not where it was seen; somebody else "
-            "saved or rewound it. Nothing was stored"
-        )
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if newest != rows.key(thread.thread_no, thread.last):
-        raise Damaged(f"thread number {thread.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"the record of thread number {thread.thread_no} does not match its checkpoints; "
+            "run hf.verify() to see what is affected"
+        )
     return found
 
 
 def columns_of(written: Sequence[entries.EffectColumns]) -> tuple[list[int], list[bytes], list[bytes | None]]:
-    """Journal entries as one array per column. Of several for one number, the last is the one that stays."""
+    """Journal entries as one array per column. If several have the same number, the last one counts."""
     last = {row[0]: row for row in written}.values()
     return [row[0] for row in last], [row[1] for row in last], [row[2] for row in last]
 

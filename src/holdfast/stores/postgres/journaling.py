@@ -1,5 +1,7 @@
-"""Writing to runs and their journals. A write that changes a run's status or fence locks and changes its thread first;
-one that only adds to the journal, or moves the end of a lease, leaves the thread alone.
+"""Writes to runs and their journals.
+
+A write that changes a run's status or fence first locks and changes its thread. A write that only adds journal entries
+or extends a lease does not touch the thread.
 """
 
 from __future__ import annotations
@@ -29,7 +31,7 @@ from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
 
 
 class JournalWork:
-    """Journal entries of a run that is running: one guarded statement where the run is known."""
+    """Journal entries of a running run: one guarded statement if the run's row is cached."""
 
     def __init__(self, thread: int, fence: int, rows_: Sequence[EffectRow], sql: Statements) -> None:
         self._thread = thread
@@ -88,7 +90,7 @@ class JournalWork:
 
 
 class TellWork(Slow[int]):
-    """A journal entry from outside the run."""
+    """A journal entry posted from outside the run."""
 
     def __init__(self, thread: int, row: EffectRow, last: int | None, expected: RunRow | None) -> None:
         self._thread = thread
@@ -121,10 +123,10 @@ class TellWork(Slow[int]):
 
 
 class RunWork(Slow[None]):
-    """A write that replaces the record of a run, and of its thread with it: a claim, an update, a parking, a settling.
+    """A write that replaces the record of a run and updates its thread: a claim, update, suspension or settlement.
 
-    `change` gets what is stored, and says what the run becomes and which journal entries are written with it; None if
-    only those are.
+    `change` gets the stored rows. It returns the new record of the run, or None to keep it, and the journal entries to
+    write.
     """
 
     def __init__(
@@ -156,9 +158,9 @@ class RunWork(Slow[None]):
                 put_thread(session, self._known)
 
     def find(self, session: Session) -> Done[None] | None:
-        """Done if the run is what it was to become, not done if it is what it was; else its entries tell.
+        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.
 
-        Where only entries were to be written, they alone do.
+        If only entries were to be written, they alone decide.
         """
         _, run, _ = hold(session, self._thread)
         before, after = self._before, self._run
@@ -174,15 +176,16 @@ class RunWork(Slow[None]):
         if after is before:
             return None
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
-            # A claim. Nobody can have changed the record since: who made it does not yet know that the run is his.
+            # A claim. No other process can have changed the record since: its owner does not know yet that it
+            # succeeded.
             return Done(None) if run.row == after.row else None
         if run.row is not None and replace(run.row, lease_until=after.row.lease_until) == after.row:
             return Done(None)  # and renewed since
         if run.row is not None and (run.row.status, run.row.fence) == ("running", before.row.fence):
             return None
         raise OutcomeUnknown(
-            "the connection was lost while the record of a run was written, and the run has moved on since; whether "
-            "it was written before cannot be told"
+            "the connection was lost during a write to a run, and the run was changed since, so the write may or may "
+            "not have happened"
         )
 
     def facts(self) -> Sequence[Fact]:
@@ -192,7 +195,7 @@ class RunWork(Slow[None]):
 
 
 class RenewWork(Slow[None]):
-    """The end of a lease, moved forwards. Twice is as good as once."""
+    """An extension of a lease. Repeating it does no harm."""
 
     def __init__(self, thread: int, fence: int, until: int, progress: Progress | None) -> None:
         self._thread = thread
@@ -216,7 +219,7 @@ def claim(expect: RunRow | None, row: RunRow) -> RunWork:
     def change(_session: Session, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         leases.require_expected(run.row, expect)
         if expect is None and (thread is None or thread.row.name is None):
-            raise NotFound(f"there is no thread number {row.thread}; nothing was changed")
+            raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
         return row, None
 
     return RunWork(row.thread, change)
@@ -261,7 +264,7 @@ def settle(
 
 
 def require_there(session: Session, thread: int, written: entries.Entries) -> None:
-    """`Damaged` if an entry that is to be replaced is not there."""
+    """`Damaged` if an entry to be replaced is missing."""
     if written.changed:
         keys = [row[0] for row in written.changed]
         there = {key for key, _ in session.rows("effects_of", keys)}
@@ -271,7 +274,7 @@ def require_there(session: Session, thread: int, written: entries.Entries) -> No
 
 
 def _find_entries(session: Session, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
-    """Whether journal entries were written: by their numbers and contents."""
+    """Whether journal entries were written, judged by their numbers and contents."""
     if written is None:
         return None
     lock_run(session, thread)

@@ -1,4 +1,4 @@
-"""Maintenance: dropping what is dead, merging what is small. In steps of one short transaction, the thread held."""
+"""Maintenance in short transactions that lock the thread: drop dead segments, merge small ones."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from holdfast.stores.postgres.locking import lock_threads
 from holdfast.stores.postgres.session import Session
 from holdfast.stores.rows import MAX_SEQ
 
-# What was deleted is still there, and no statement of this store's can reach it.
+# Where copies of removed data remain. This store cannot reach them.
 BEYOND: Final = (
-    "rows that were deleted lie in PostgreSQL's tables and indexes until those are vacuumed, and written over",
-    "PostgreSQL's write-ahead log, and its archive, hold what was written until they are recycled",
+    "deleted rows stay in PostgreSQL's tables and indexes until they are vacuumed and overwritten",
+    "PostgreSQL's write-ahead log and its archive hold old data until they are recycled",
     "replicas, backups and snapshots of the database",
 )
 
-# Rows per transaction where rows are dropped, and per question where they are read with their cells.
+# Rows to delete per transaction, and rows to read per query together with their cells.
 ROWS: Final = 256
 _READ: Final = 64
 
 
 def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
-    """The segments none of whose cells is live, a transaction's worth at a time."""
+    """The segments that hold no live cells, in groups for one transaction each."""
     if reading.find_number(session, thread)[0] is None:
         return []
     alive = merging.live_ranges(thread, live)
@@ -37,7 +37,7 @@ def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
 
 
 def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source]) -> int:
-    """Drop those of the segments that are still there and still dead; how many."""
+    """Drop the segments that still exist and are still dead; return how many."""
     if thread not in lock_threads(session, [thread])[0]:
         return 0
     alive = merging.live_ranges(thread, live)
@@ -51,9 +51,10 @@ def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source])
 
 
 def clear(session: Session, thread: int) -> bool:
-    """One step of removing what is left of a dropped thread. Whether there may be more to do.
+    """Remove the next part of a dropped thread; return whether there may be more.
 
-    Checkpoints go; their cells stay while a fork uses them. A thread of which nothing is left goes altogether.
+    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
+    removed.
     """
     threads, answers = lock_threads(
         session,
@@ -89,14 +90,14 @@ def clear(session: Session, thread: int) -> bool:
 
 
 def plan(session: Session, thread: int, live: Live) -> Plan:
-    """Which segments to merge with which."""
+    """Choose the groups of segments to merge."""
     if reading.find_number(session, thread)[0] is None:
         return Plan([], 0)
     return merging.plan(_sources(session, thread, live.horizon), merging.live_ranges(thread, live))
 
 
 def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
-    """Merge one group: read, verify, pack, write. Nothing is changed if one of them is not as planned any more."""
+    """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
     if thread not in lock_threads(session, [thread])[0]:
         return Compacted()
     blobs = _read(session, group)
@@ -113,7 +114,7 @@ def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) ->
 
 
 def _sources(session: Session, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
-    """Every stored segment up to the horizon, in order of its commits."""
+    """Every segment up to the horizon, ordered by commit."""
     if horizon < 1:
         return
     low, high = rows.key(thread, 1), rows.key(thread, min(horizon, MAX_SEQ))
@@ -136,7 +137,7 @@ def _order(row: tuple[int, Source, bytes | None]) -> int:
 
 
 def _read(session: Session, group: Sequence[Source]) -> list[bytes | None]:
-    """The segments' bytes, None for one that is not there any more, or not the one that was planned with."""
+    """The segments' bytes; None for one that no longer exists or was merged since the plan."""
     cells, segments = session.ask(
         ("cells_of", ([source.row_key for source in group if not source.merged],)),
         ("segments_of", ([source.row_key for source in group if source.merged],)),

@@ -1,4 +1,4 @@
-"""Reading runs and their journals."""
+"""Read verbs for runs and their journals."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def run(session: Session, thread: int) -> RunRow | None:
 
 
 def runs(session: Session, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-    """Each status has its place in the index, so each is asked for by itself."""
+    """A page of runs. Each status is a separate query, because it has its own part of the index."""
     wanted = sorted(set(statuses))
     if not wanted or limit <= 0:
         return []
@@ -61,7 +61,7 @@ def effects(session: Session, thread: int, after: int, limit: int) -> list[Effec
         return []
     read: list[EffectRow] = []
     for row_key, record in page:
-        # Entries are never removed: a gap can only be damage.
+        # Entries are never removed, so a gap means damage.
         if row_key & MAX_SEQ != expected:
             raise entries.missing(thread, expected)
         read.append(records.read_effect(row_key, record))
@@ -93,16 +93,16 @@ def _find(session: Session, thread: int, *more: Query) -> tuple[KnownRun, list[A
     if found and found[0][1] == session.namespace:
         return read_run(found[0]), answers
     if not found and last[0][0] is not None and threads:
-        # A journal without a run: "there is none" is only believed of a thread that is not there either.
+        # A journal without a run means damage, unless the thread does not exist either.
         stored = read_thread(threads[0])
         if stored.namespace == session.namespace and stored.name is not None:
-            raise Damaged(f"the run of thread number {thread} is missing, but not its journal")
+            raise Damaged(f"the run of thread number {thread} is missing, but its journal exists")
     return NO_RUN, answers
 
 
 def _named(row: Any) -> tuple[str, RunRow]:
-    """A run of a listing, and its thread's name."""
+    """A run from a listing, with the name of its thread."""
     found = records.read_run(row[:RUN_COLUMNS])
     if row[RUN_COLUMNS + 1] is None:
-        raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
+        raise Damaged(f"thread number {found.thread} has a run, but the thread is missing")
     return read_thread(row[RUN_COLUMNS + 1 :]).record().name, found

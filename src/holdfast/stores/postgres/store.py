@@ -1,4 +1,4 @@
-"""`PostgresStore`: the verbs of the contract over a pool of connections."""
+"""`PostgresStore`: the verbs of the contract, on a pool of connections."""
 
 from __future__ import annotations
 
@@ -54,17 +54,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VALUES_AT_ONCE: Final = 64
-# A namespace is part of the keys of indexes, which hold at most a third of a page.
+# A namespace is part of index keys, which take at most a third of a page.
 _LONGEST_NAMESPACE: Final = 1024
 
 
 class PostgresStore:
     """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
 
-    `connections` is how many this handle has at most, made when they are needed. `patience` is for how many seconds a
-    call goes on trying while the database is away or others are in its way. With the `durability` "full", whatever is
-    acknowledged was flushed, also where the server's settings would not have it so. Raises `StoreError` if it cannot be
-    reached, `NotAStore` or `NewerFormat` (leaving the schema as it was) if it holds something else.
+    `connections` is the maximum number of connections of this handle; they are made when needed. `patience` is the
+    number of seconds for which a call retries while the database is unreachable or busy. With `durability` "full",
+    every acknowledged write is flushed to disk, whatever the server's settings. Raises `StoreError` if the database
+    cannot be reached. Raises `NotAStore` or `NewerFormat`, leaving the schema unchanged, if it is not a store that this
+    version can read.
     """
 
     encoding: Literal["packed", "text"] = "packed"
@@ -82,10 +83,10 @@ class PostgresStore:
         wall: Callable[[], int] | None = None,
     ) -> None:
         if connections < 1:
-            raise InvalidArgument("a store needs at least one connection")
+            raise InvalidArgument("connections must be 1 or more; nothing was opened")
         self._namespace = rows.to_bytes(namespace)
         if len(self._namespace) > _LONGEST_NAMESPACE:
-            raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes in this store")
+            raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes; nothing was opened")
         place = address.parse(url)
         self._shown = place.shown
         self._clock = clock
@@ -154,7 +155,7 @@ class PostgresStore:
         try:
             return self._read(reading.walk, thread, after, limit)
         except Damaged:
-            # Where a page is damaged PostgreSQL gives up on the whole range: what lies beside it is read row by row.
+            # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
             return one_by_one(self, thread, after=after, limit=limit)
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
@@ -245,8 +246,8 @@ class PostgresStore:
 
     def drop(self, thread: int) -> None:
         origins = self._writer.write(moving.DropWork(thread))
-        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it. Errors that
-        # say that nothing was changed would be wrong: the thread is gone.
+        # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. These errors would
+        # report that nothing was changed, which is wrong here.
         with suppress(StoreError):
             for number in (thread, *origins):
                 self._clear(number)
@@ -299,11 +300,11 @@ class PostgresStore:
         return Compacted(merged=merged, damaged=damaged, dropped=dropped)
 
     def reclaim(self) -> None:
-        """Nothing: freed space is given back by the server's own vacuum."""
+        """Do nothing: the server's own vacuum releases free space."""
         self._pool.ready()
 
     def scrub(self) -> tuple[str, ...]:
-        """Nothing: rows that were deleted are the server's to overwrite."""
+        """Do nothing: only the server can overwrite deleted rows."""
         self._pool.ready()
         return maintenance.BEYOND
 
@@ -313,7 +314,7 @@ class PostgresStore:
             yield from self._read(check.thread, thread)
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """See `Announcing`. It takes a connection beside those of the pool."""
+        """See `Announcing`. Takes a connection in addition to those of the pool."""
         self._pool.ready()
         if self._channel is None:
             return lambda: None
@@ -330,7 +331,7 @@ class PostgresStore:
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
     def _read(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a reading verb in a transaction of its own: one snapshot."""
+        """Run a read verb in its own transaction, on one snapshot."""
 
         def attempt() -> T:
             connection = self._pool.take()
@@ -351,11 +352,11 @@ class PostgresStore:
         return self._again(attempt)
 
     def _write(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a writing verb that may be done twice in a transaction of its own."""
+        """Run a write verb that may be repeated, in its own transaction."""
         return self._writer.write(Plain(lambda session: verb(session, *args, **kwargs)))
 
     def _again(self, attempt: Callable[[], T]) -> T:
-        """Try, and try again while the database is away."""
+        """Run `attempt`, and retry it while the database is unreachable or busy."""
         patience = Patience(self._patience)
         while True:
             try:
@@ -380,7 +381,7 @@ class PostgresStore:
             continue
 
     def restart(self) -> None:
-        """In a forked child: the connections are the parent's."""
+        """In a forked child: leave the inherited connections to the parent."""
         self._pool.restart()
         self._writer.restart()
         for listener in self._listeners:
@@ -389,7 +390,7 @@ class PostgresStore:
 
 
 def _stale_values(session: Session, epoch: int, after: int) -> list[tuple[int, bytes]]:
-    """A page of values stamped before `epoch`: their numbers and digests."""
+    """A page of blobs stamped before `epoch`: their numbers and digests."""
     page = session.rows("stale_values", session.namespace, epoch, after, _VALUES_AT_ONCE)
     return [(number, digest) for number, digest in page]
 

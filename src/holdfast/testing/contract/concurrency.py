@@ -15,12 +15,12 @@ from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, commit, names_of, run, saved, texts_of, value
 
-# Long enough for the slowest disk; a store that hangs fails instead of holding the suite.
+# Long enough for the slowest disk; a store that hangs fails the test instead of blocking the suite.
 PATIENCE = 60
 
 
 def race(store: Store, commits: list[Commit]) -> list[Position]:
-    """Commit all at once; the positions of those that won."""
+    """Commit all at once; return the positions of those that won."""
     start = threading.Barrier(len(commits), timeout=PATIENCE)
 
     def attempt(one: Commit) -> Position | None:
@@ -37,14 +37,14 @@ def race(store: Store, commits: list[Commit]) -> list[Position]:
 class ConcurrencyContract(ContractBase):
     @pytest.fixture
     def restless(self) -> Iterator[None]:
-        """Threads take turns so often that whatever is not atomic is seen half done."""
+        """Switch threads so often that a verb that is not atomic is seen half done."""
         usual = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         yield
         sys.setswitchinterval(usual)
 
     @pytest.mark.usefixtures("restless")
-    def test_sixteen_writers_of_a_thread_each(self, store: Store) -> None:
+    def test_sixteen_writers_on_separate_threads(self, store: Store) -> None:
         start = threading.Barrier(16, timeout=PATIENCE)
 
         def write(name: str) -> Line:
@@ -128,7 +128,7 @@ class ConcurrencyContract(ContractBase):
             assert [reader.result(PATIENCE) for reader in readers] == [last] * 4
 
     @pytest.mark.usefixtures("restless")
-    def test_compacting_and_sweeping_beside_readers_and_a_writer(self, store: Store) -> None:
+    def test_compacting_and_sweeping_with_readers_and_a_writer(self, store: Store) -> None:
         line = saved(store, "a", *(f"{n}" for n in range(20)))
         kept = line.span(5, 10)
         done = threading.Event()

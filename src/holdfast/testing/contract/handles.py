@@ -1,4 +1,4 @@
-"""Handles: closing, opening again, two at once, checking."""
+"""Handles: closing, reopening, two at once, checks."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ VERBS: dict[str, Callable[[Store], object]] = {
 
 
 def lived_in(store: Store) -> Sequence[Line]:
-    """A store with something of everything: a thread, its fork, one rewound, one dropped that holds cells."""
+    """A store with one of everything: a thread, a fork, a rewound thread, a dropped one that holds cells."""
     line = Line(store, "main")
     line.save("a", "b", values=[prompt(store)], label="start")
     line.save("c", cell_refs=[Refs(values=(prompt(store).digest,))])
@@ -88,7 +88,7 @@ class HandleContract(ContractBase):
     # -- closing ----------------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
-    def test_a_closed_store_takes_no_calls(self, store: Store, verb: Callable[[Store], object]) -> None:
+    def test_a_closed_store_raises_closed(self, store: Store, verb: Callable[[Store], object]) -> None:
         saved(store, "a", "x")
         store.close()
         with pytest.raises(Closed):
@@ -107,7 +107,7 @@ class HandleContract(ContractBase):
     # -- opening again ----------------------------------------------------------------------------------------------
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_everything_is_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+    def test_everything_survives_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             lines = lived_in(store)
             spans = [line.span() for line in lines]
@@ -120,7 +120,7 @@ class HandleContract(ContractBase):
             assert again == Position(lines[0].number, head=4, move=5, last=4)
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_a_number_is_not_given_out_again_after_reopening(self, tmp_path: Path) -> None:
+    def test_a_number_is_not_reused_after_reopening(self, tmp_path: Path) -> None:
         seen: list[int] = []
         for _ in range(3):
             with closing(self.open_store(tmp_path)) as store:

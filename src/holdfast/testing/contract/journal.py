@@ -1,4 +1,4 @@
-"""The journal of a run's effects: numbers, pages, replacing, what is told from outside, settling."""
+"""The journal of a run: numbers, pages, replacing, posting from outside, settling."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ replace = msgspec.structs.replace
 class JournalContract(ContractBase):
     @pytest.fixture
     def thread(self, store: Store) -> int:
-        """A thread whose run somebody holds with fence 1."""
+        """A thread whose run a worker holds with fence 1."""
         line = saved(store, "a", "x")
         store.claim(None, held(store, line.number))
         return line.number
@@ -40,7 +40,7 @@ class JournalContract(ContractBase):
         assert store.effects(thread, after=0, limit=10) == numbered(effect(), effect(key="b"), effect(key="c"))
         assert store.effects(other, after=0, limit=10) == numbered(effect())
 
-    def test_an_entry_comes_back_as_it_was_given(self, store: Store, thread: int) -> None:
+    def test_an_entry_is_returned_as_given(self, store: Store, thread: int) -> None:
         whole = EffectRow(
             branch=7,
             step=1 << 40,
@@ -114,13 +114,13 @@ class JournalContract(ContractBase):
         store.journal(thread, 1, [shorter])
         assert store.effects(thread, after=1, limit=1) == [shorter]
 
-    def test_of_two_entries_for_one_number_the_last_stays(self, store: Store, thread: int) -> None:
+    def test_the_last_of_two_entries_for_one_number_is_kept(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun", key="a"), effect("begun", key="b")])
         twice = [effect("asked", number=1), effect("begun", key="c"), effect("done", number=1, result=b"r")]
         assert store.journal(thread, 1, twice) == [1, 3, 1]
         assert [row.status for row in store.effects(thread, after=0, limit=10)] == ["done", "begun", "begun"]
 
-    def test_numbers_come_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
+    def test_numbers_are_returned_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun"), effect("begun")])
         rows = [effect(key="new"), effect("done", number=2), effect(key="newer"), effect("failed", number=1)]
         assert store.journal(thread, 1, rows) == [3, 2, 4, 1]
@@ -133,7 +133,7 @@ class JournalContract(ContractBase):
         ]
 
     @pytest.mark.parametrize("number", [2, 3, -1, 1 << 33])
-    def test_an_entry_that_is_not_there_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
+    def test_a_missing_entry_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         other = saved(store, "b", "x").number
         store.claim(None, held(store, other))
@@ -143,9 +143,9 @@ class JournalContract(ContractBase):
         assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
         assert store.journal(thread, 1, [effect()]) == [2]
 
-    # -- what is told from outside ----------------------------------------------------------------------------------
+    # -- posting from outside ---------------------------------------------------------------------------------------
 
-    def test_telling_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
+    def test_posting_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         found = store.run(thread)
         assert found is not None
@@ -164,7 +164,7 @@ class JournalContract(ContractBase):
         assert store.journal(thread, 2, [effect()]) == [4]
 
     @pytest.mark.parametrize("status", ["waiting", "queued", "idle", "completed", "dead"])
-    def test_what_is_told_is_kept_when_nobody_holds_the_run(self, store: Store, thread: int, status: Status) -> None:
+    def test_an_entry_is_posted_while_no_worker_holds_the_run(self, store: Store, thread: int, status: Status) -> None:
         found = store.run(thread)
         assert found is not None
         ended = replace(found, status=status)
@@ -173,7 +173,7 @@ class JournalContract(ContractBase):
         assert store.effects(thread, after=0, limit=10) == [effect("late", number=1)]
         assert store.run(thread) == ended
 
-    def test_nothing_is_told_without_a_run(self, store: Store) -> None:
+    def test_posting_needs_a_run(self, store: Store) -> None:
         line = saved(store, "a", "x")
         for number in (line.number, 99, 0, -1):
             with pytest.raises(NotFound):
@@ -182,7 +182,7 @@ class JournalContract(ContractBase):
                 store.tell(number, effect("late"), last=0)
         assert store.effects(line.number, after=0, limit=10) == []
 
-    def test_telling_after_what_one_has_seen(self, store: Store, thread: int) -> None:
+    def test_posting_after_the_newest_known_entry(self, store: Store, thread: int) -> None:
         with pytest.raises(Conflict):
             store.tell(thread, effect(), last=1)
         assert store.tell(thread, effect(key="a"), last=0) == 1
@@ -191,10 +191,10 @@ class JournalContract(ContractBase):
                 store.tell(thread, effect(key="b"), last=seen)
         assert store.tell(thread, effect(key="b"), last=1) == 2
         store.journal(thread, 1, [effect("failed", key="a", number=1)])
-        assert store.tell(thread, effect(key="c"), last=2) == 3, "an entry that is replaced is no new one"
+        assert store.tell(thread, effect(key="c"), last=2) == 3, "a replaced entry is not a new one"
         assert [row.key for row in store.effects(thread, after=0, limit=10)] == ["a", "b", "c"]
 
-    def test_one_of_many_tells(self, store: Store, thread: int) -> None:
+    def test_only_one_of_many_posts_wins(self, store: Store, thread: int) -> None:
         start = threading.Barrier(8, timeout=PATIENCE)
 
         def attempt(n: int) -> int | None:
@@ -246,7 +246,7 @@ class JournalContract(ContractBase):
         assert store.effects(thread, after=0, limit=10) == [effect("not_done", number=1)]
 
     @pytest.mark.parametrize("number", [0, 2, -1, 1 << 33])
-    def test_an_entry_that_is_not_there_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
+    def test_a_missing_entry_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         with pytest.raises(NotFound):
             store.settle(thread, number, "begun", effect("done"))
@@ -254,7 +254,7 @@ class JournalContract(ContractBase):
             store.settle(99, 1, "begun", effect("done"))
         assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
 
-    def test_one_of_many_settles(self, store: Store, thread: int) -> None:
+    def test_only_one_of_many_settlements_wins(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("in_doubt")])
         start = threading.Barrier(8, timeout=PATIENCE)
 
@@ -270,7 +270,7 @@ class JournalContract(ContractBase):
             [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
         assert store.effects(thread, after=0, limit=10) == [effect("done", result=b"%d" % won, number=1)]
 
-    # -- beside the rest --------------------------------------------------------------------------------------------
+    # -- with other verbs -------------------------------------------------------------------------------------------
 
     def test_a_journal_outlives_rewinds_and_deletions(self, store: Store, thread: int) -> None:
         row = store.run(thread)

@@ -1,4 +1,4 @@
-"""Fences and leases: what they let through, what a commit does for a run, whom they keep out."""
+"""Fences and leases: which writes they allow, and the part of a commit that concerns a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LeaseContract(ContractBase):
     # -- losing a lease ---------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("lease", ["held", "expired", "another clock"])
-    def test_a_fence_is_good_until_somebody_else_claims(self, store: Store, lease: str) -> None:
+    def test_a_fence_is_valid_until_another_claim(self, store: Store, lease: str) -> None:
         ended: dict[str, Any] = {} if lease == "held" else {"lease_until": store.clock().now - 1}
         line, row = running(store, **ended)
         if lease == "another clock":
@@ -65,7 +65,7 @@ class LeaseContract(ContractBase):
         assert (store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)) == before
 
     @pytest.mark.parametrize("fence", [0, 1, 2])
-    def test_without_a_run_there_is_no_lease_to_have(self, store: Store, fence: int) -> None:
+    def test_a_thread_without_a_run_has_no_lease(self, store: Store, fence: int) -> None:
         line = saved(store, "a", "x")
         for number in (line.number, 99, 0):
             with pytest.raises(LeaseLost):
@@ -133,7 +133,7 @@ class LeaseContract(ContractBase):
         at = store.commit(inside(commit("a", at), fence=1))
         assert store.run(line.number) == late
 
-    def test_a_refused_commit_leaves_run_and_journal_alone(self, store: Store) -> None:
+    def test_a_rejected_commit_leaves_run_and_journal_unchanged(self, store: Store) -> None:
         line, row = running(store)
         brings = {"fence": 1, "run": replace(row, attempt=9), "effects": (effect(),)}
         wrong = replace(line.at, move=9)
@@ -148,7 +148,7 @@ class LeaseContract(ContractBase):
         assert line.stored().position == line.at
         assert store.checkpoint(line.number, 2) is None
 
-    def test_who_lost_the_lease_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+    def test_a_lost_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, row = running(store)
         store.claim(row, held(store, line.number, fence=2))
         store.commit(inside(commit("a", line.at), fence=2))
@@ -170,9 +170,9 @@ class LeaseContract(ContractBase):
         assert store.run(other.number) is None
         assert store.thread("new") is None
 
-    # -- keeping others out -----------------------------------------------------------------------------------------
+    # -- excluding other writers ------------------------------------------------------------------------------------
 
-    def test_a_live_lease_keeps_others_out(self, store: Store) -> None:
+    def test_a_live_lease_excludes_other_writers(self, store: Store) -> None:
         line, row = running(store)
         line.position = store.commit(inside(commit("a", line.at), fence=1))
         before = everything(store)
@@ -184,10 +184,10 @@ class LeaseContract(ContractBase):
             store.drop(line.number)
         assert everything(store) == before
         assert store.run(line.number) == row
-        assert store.delete(line.number, [1]) == 1, "what is not the head can be deleted"
+        assert store.delete(line.number, [1]) == 1, "checkpoints other than the head can be deleted"
         saved(store, "b", "x").save("y")
 
-    def test_who_is_kept_out_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+    def test_a_held_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, _ = running(store)
         store.commit(inside(commit("a", line.at), fence=1))
         with pytest.raises(LeaseHeld):
@@ -196,7 +196,7 @@ class LeaseContract(ContractBase):
             store.rewind(line.at, to=1, summary=summary())
 
     @pytest.mark.parametrize("why", ["expired", "another clock", "no owner", *ENDED])
-    def test_a_lease_that_has_ended_keeps_nobody_out(self, store: Store, why: str) -> None:
+    def test_an_ended_lease_excludes_no_writer(self, store: Store, why: str) -> None:
         changes: dict[str, dict[str, Any]] = {
             "expired": {"lease_until": store.clock().now},
             "another clock": {"clock": "another boot"},
@@ -213,7 +213,7 @@ class LeaseContract(ContractBase):
     # -- a lease does not move backwards -----------------------------------------------------------------------------
 
     @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "park"])
-    def test_what_was_under_way_during_a_renewal_does_not_take_it_back(self, store: Store, verb: str) -> None:
+    def test_a_write_prepared_before_a_renewal_does_not_undo_it(self, store: Store, verb: str) -> None:
         line, row = running(store)
         renewed = row.lease_until + 5
         store.renew(line.number, 1, renewed)
@@ -229,7 +229,7 @@ class LeaseContract(ContractBase):
 
     @pytest.mark.parametrize("verb", ["update_run", "commit"])
     @pytest.mark.parametrize("changes", [{"status": "idle", "lease_until": 0}, {"clock": "another", "lease_until": 5}])
-    def test_a_lease_ends_with_the_run_and_counts_anew_on_another_clock(
+    def test_a_lease_ends_with_the_run_and_restarts_on_another_clock(
         self, store: Store, verb: str, changes: dict[str, Any]
     ) -> None:
         line, row = running(store)

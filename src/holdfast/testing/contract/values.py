@@ -1,4 +1,4 @@
-"""Shared values: stored once, read by digest, swept by epoch."""
+"""Blobs: stored once, read by digest, swept by epoch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.testing.contract.build import commit, holds, image, noise, prompt,
 
 
 class ValueContract(ContractBase):
-    def test_a_value_comes_back_whole(self, store: Store) -> None:
+    def test_a_blob_is_returned_complete(self, store: Store) -> None:
         store.commit(commit("a", values=[prompt(store), image(store)]))
         assert holds(store, prompt(store))
         assert holds(store, image(store))
@@ -24,11 +24,11 @@ class ValueContract(ContractBase):
         assert holds(store, large)
         assert all(len(piece) <= 8 * 2**20 for piece in store.value(large.digest))
 
-    def test_a_value_that_is_not_there_is_damage(self, store: Store) -> None:
+    def test_a_missing_blob_raises_damaged(self, store: Store) -> None:
         with pytest.raises(Damaged):
             store.value(prompt(store).digest)
 
-    def test_a_value_that_is_not_what_its_digest_says_is_never_handed_out(self, store: Store) -> None:
+    def test_a_blob_that_does_not_match_its_digest_is_never_returned(self, store: Store) -> None:
         digest = hashlib.sha256(b"something else").digest()
         try:
             store.commit(commit("a", values=[SharedValue(digest, (b'"wrong"',))]))
@@ -37,21 +37,21 @@ class ValueContract(ContractBase):
         with pytest.raises(Damaged):
             store.value(digest)
 
-    def test_a_value_is_stored_once_in_a_namespace(self, store: Store) -> None:
+    def test_a_blob_is_stored_once_in_a_namespace(self, store: Store) -> None:
         first = store.commit(commit("a", values=[prompt(store)]))
         store.commit(commit("a", first, values=[prompt(store), prompt(store)]))
         store.commit(commit("b", values=[prompt(store)]))
         assert holds(store, prompt(store))
         assert store.sweep_values([], store.mark_values()) == 1
 
-    def test_a_value_brought_again_in_other_pieces(self, store: Store) -> None:
+    def test_a_blob_stored_again_in_other_pieces(self, store: Store) -> None:
         whole = value(b"".join(image(store).pieces), by=store.hashing)
         assert whole.digest == image(store).digest
         store.commit(commit("a", values=[image(store)]))
         store.commit(commit("b", values=[whole]))
         assert holds(store, image(store))
 
-    def test_a_value_outlives_the_thread_that_brought_it_until_it_is_swept(self, store: Store) -> None:
+    def test_a_blob_outlives_its_thread_until_it_is_swept(self, store: Store) -> None:
         store.drop(store.commit(commit("a", values=[prompt(store)])).thread)
         assert holds(store, prompt(store))
 
@@ -61,7 +61,7 @@ class ValueContract(ContractBase):
         epochs = [store.mark_values() for _ in range(3)]
         assert epochs == sorted(set(epochs))
 
-    def test_values_that_are_not_live_are_swept(self, store: Store) -> None:
+    def test_blobs_that_are_not_live_are_swept(self, store: Store) -> None:
         store.commit(commit("a", values=[prompt(store), image(store)]))
         epoch = store.mark_values()
         assert store.sweep_values([image(store).digest], epoch) == 1
@@ -69,13 +69,13 @@ class ValueContract(ContractBase):
         assert holds(store, image(store))
         assert store.sweep_values([image(store).digest], epoch) == 0
 
-    def test_a_value_brought_in_the_epoch_stays(self, store: Store) -> None:
+    def test_a_blob_stored_in_the_epoch_is_kept(self, store: Store) -> None:
         epoch = store.mark_values()
         store.commit(commit("a", values=[prompt(store)]))
         assert store.sweep_values([], epoch) == 0
         assert holds(store, prompt(store))
 
-    def test_a_value_found_in_the_epoch_stays(self, store: Store) -> None:
+    def test_a_blob_reused_in_the_epoch_is_kept(self, store: Store) -> None:
         store.commit(commit("a", values=[prompt(store), image(store)]))
         epoch = store.mark_values()
         store.commit(commit("b", values=[prompt(store)]))
@@ -97,7 +97,7 @@ class ValueContract(ContractBase):
             store.commit(commit("a", values=[prompt(store)]))
         assert store.sweep_values([], epoch) == 1
 
-    def test_a_swept_value_can_be_brought_again(self, store: Store) -> None:
+    def test_a_swept_blob_can_be_stored_again(self, store: Store) -> None:
         first = store.commit(commit("a", values=[prompt(store)]))
         store.sweep_values([], store.mark_values())
         store.commit(commit("a", first, values=[prompt(store)]))

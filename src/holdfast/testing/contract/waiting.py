@@ -1,4 +1,4 @@
-"""Runs that wait: a question becomes visible as the run begins to wait, an answer as it is queued again."""
+"""Waiting runs: the question is visible as soon as the run waits, the answer as soon as it is queued again."""
 
 from __future__ import annotations
 
@@ -27,14 +27,14 @@ def waits(row: RunRow) -> RunRow:
 
 
 def all_of(store: Store, thread: int) -> tuple[object, ...]:
-    """All that a store shows of a run and of everything around it."""
+    """All that a store shows of a run and its surroundings."""
     return store.run(thread), store.effects(thread, after=0, limit=100), store.last_effect(thread), everything(store)
 
 
 class WaitingContract(ContractBase):
-    # -- parking ----------------------------------------------------------------------------------------------------
+    # -- suspending -------------------------------------------------------------------------------------------------
 
-    def test_a_run_parks_with_its_question(self, store: Store) -> None:
+    def test_a_run_suspends_with_its_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect(key="a")])
         assert store.park(waits(row), effect("asked", key="b"), 1) == 2
@@ -44,7 +44,7 @@ class WaitingContract(ContractBase):
         assert (line.stored().summary.status, line.stored().summary.updated_at) == ("waiting", 9)
         assert list(store.check()) == []
 
-    def test_an_entry_that_is_there_becomes_the_question(self, store: Store) -> None:
+    def test_an_existing_entry_becomes_the_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun", key="a"), effect(key="b")])
         asked = effect("asked", key="a", number=1, result=b"r" * 3000)
@@ -52,21 +52,21 @@ class WaitingContract(ContractBase):
         assert store.run(line.number) == replace(waits(row), question=1)
         assert store.effects(line.number, after=0, limit=10) == [asked, effect(key="b", number=2)]
 
-    def test_a_run_parks_without_a_question(self, store: Store) -> None:
+    def test_a_run_suspends_without_a_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()])
         assert store.park(replace(waits(row), question=7, wake_at=5), None, 1) == 0
         assert store.run(line.number) == replace(waits(row), question=0, wake_at=5)
         assert store.effects(line.number, after=0, limit=10) == numbered(effect())
 
-    def test_a_run_parks_in_the_status_it_gives(self, store: Store) -> None:
+    def test_a_run_suspends_in_the_given_status(self, store: Store) -> None:
         line, row = running(store)
         store.park(replace(row, status="failed", reason="why"), effect("failed"), 0)
         assert store.run(line.number) == replace(row, status="failed", reason="why", question=1)
         assert line.stored().summary.status == "failed"
 
     @pytest.mark.parametrize("last", [0, 1, 3, -1, 1 << 40])
-    def test_what_was_written_meanwhile_keeps_a_run_from_parking(self, store: Store, last: int) -> None:
+    def test_a_run_does_not_suspend_after_an_unseen_entry(self, store: Store, last: int) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun")])
         store.tell(line.number, effect("done", key="answer"))
@@ -78,7 +78,7 @@ class WaitingContract(ContractBase):
         assert store.park(waits(row), effect("asked"), 2) == 3
 
     @pytest.mark.parametrize("number", [2, -1, 1 << 33])
-    def test_a_question_that_is_not_there_parks_nothing(self, store: Store, number: int) -> None:
+    def test_a_missing_question_suspends_nothing(self, store: Store, number: int) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun")])
         before = all_of(store, line.number)
@@ -86,14 +86,14 @@ class WaitingContract(ContractBase):
             store.park(waits(row), effect("asked", number=number), 1)
         assert all_of(store, line.number) == before
 
-    def test_who_lost_the_lease_is_told_that_and_not_that_the_journal_grew(self, store: Store) -> None:
+    def test_a_lost_lease_is_reported_before_a_new_journal_entry(self, store: Store) -> None:
         line, row = running(store)
         store.claim(row, held(store, line.number, fence=2))
         store.tell(line.number, effect())
         with pytest.raises(LeaseLost):
             store.park(waits(row), effect("asked"), 0)
 
-    def test_a_parked_run_is_written_by_nobody_without_a_claim(self, store: Store) -> None:
+    def test_a_suspended_run_needs_a_claim_to_be_written(self, store: Store) -> None:
         line, row = running(store)
         store.park(waits(row), effect("asked"), 0)
         before = all_of(store, line.number)
@@ -134,7 +134,7 @@ class WaitingContract(ContractBase):
         store.settle(asking.thread, 1, "asked", effect("done"), asking)
         assert store.run(asking.thread) == asking
 
-    def test_a_refused_answer_queues_nothing(self, store: Store, asking: RunRow) -> None:
+    def test_a_rejected_answer_queues_nothing(self, store: Store, asking: RunRow) -> None:
         queued = replace(asking, status="queued", fence=2)
         before = all_of(store, asking.thread)
         with pytest.raises(Conflict):
@@ -149,7 +149,7 @@ class WaitingContract(ContractBase):
         assert all_of(store, asking.thread) == before
 
     @pytest.mark.parametrize("fence", [0, 1, 3])
-    def test_the_fence_of_what_follows_is_one_higher(self, store: Store, asking: RunRow, fence: int) -> None:
+    def test_the_fence_of_then_is_one_higher(self, store: Store, asking: RunRow, fence: int) -> None:
         other = saved(store, "b", "x")
         before = all_of(store, asking.thread)
         with pytest.raises(InvalidArgument):
@@ -163,7 +163,7 @@ class WaitingContract(ContractBase):
         assert all_of(store, asking.thread) == before
         assert store.run(other.number) is None
 
-    def test_one_of_many_answers(self, store: Store, asking: RunRow) -> None:
+    def test_only_one_of_many_answers_wins(self, store: Store, asking: RunRow) -> None:
         start = threading.Barrier(8, timeout=PATIENCE)
 
         def attempt(n: int) -> int | None:
@@ -180,19 +180,19 @@ class WaitingContract(ContractBase):
         assert store.run(asking.thread) == replace(asking, status="queued", fence=2, attempt=won)
         assert store.effects(asking.thread, after=0, limit=10) == numbered(effect("done", result=b"%d" % won))
 
-    # -- parking and telling at once --------------------------------------------------------------------------------
+    # -- suspending and posting at once -----------------------------------------------------------------------------
 
     @pytest.fixture
     def outside(self, store: Store, tmp_path: Path) -> Iterator[Store]:
-        """Another handle on the same data where there can be one."""
+        """Another handle on the same data, if the store allows one."""
         if not self.durable:
             yield store
             return
         with closing(self.open_store(tmp_path)) as second:
             yield second
 
-    def test_an_early_answer_and_a_question_come_in_one_order(self, store: Store, outside: Store) -> None:
-        """Whoever tells something always gets it in; who then parks has either been seen waiting, or is refused."""
+    def test_an_early_answer_and_a_question_are_ordered(self, store: Store, outside: Store) -> None:
+        """A post always succeeds. The run either was waiting before it, or is refused and does not suspend."""
         for round_ in range(ROUNDS):
             line, row = running(store, f"{round_}")
             start = threading.Barrier(2, timeout=PATIENCE)
@@ -219,7 +219,7 @@ class WaitingContract(ContractBase):
                 assert (question, answer, keys) == (1, 2, ["q", "answer"])
                 assert found == replace(waits(row), question=1)
 
-    def test_one_of_a_question_and_a_word_that_must_come_first(self, store: Store, outside: Store) -> None:
+    def test_either_the_question_or_the_post_wins(self, store: Store, outside: Store) -> None:
         for round_ in range(ROUNDS):
             line, row = running(store, f"{round_}")
             start = threading.Barrier(2, timeout=PATIENCE)
@@ -248,7 +248,7 @@ class WaitingContract(ContractBase):
     # -- opening again ----------------------------------------------------------------------------------------------
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_questions_and_answers_are_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+    def test_questions_and_answers_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line, row = running(store)
             store.park(waits(row), effect("asked"), 0)
