@@ -68,7 +68,7 @@ def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tables: Tables)
     with tables.opened() as hf:
         assert hf.verify(deep=False).ok
         found = hf.verify().problems
-    assert all("shared value" in problem.what for problem in found)
+    assert all("blob" in problem.what for problem in found)
     # Every checkpoint that names it is hurt: all that have the prompt.
     assert {seq for problem in found if problem.thread == "t" for seq in problem.seqs} == {3, 4, 5, 6, 7, 8, 9}
 
