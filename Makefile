@@ -13,6 +13,8 @@ READY := $(VENV)/.ready
 # Two -q: only errors. One would still print the addresses pip looks at.
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples)
+# Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
@@ -47,7 +49,7 @@ help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           let ruff format the code and fix what it can'
 	@echo 'make test             every test; make test ARGS="tests/codec -x" for some'
-	@echo 'make test-stores      adapters, ciphers and runs on every kind of store; make test has them on some'
+	@echo 'make test-stores      the tests that make test runs on SQLite, on every kind of store'
 	@echo 'make coverage         run the tests, and say which lines and branches none of them took'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
@@ -82,10 +84,11 @@ test: $(READY)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
-# Adapters, ciphers and runs on each kind of store; `make test` has them on some, and the stores themselves on all.
+# `make test` runs the contract suite on every store and most other tests on SQLite; see tests/selection.py.
 test-stores: $(READY)
+	$(install_chromium)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
-	  tests/adapters tests/crypto tests/runs tests/looking tests/parity $(ARGS)
+	  --ignore=tests/stores --ignore=tests/crash --ignore=tests/bench --ignore=tests/examples $(ARGS)
 
 # Tracing every line makes the tests take half as long again.
 coverage: $(READY)
@@ -98,14 +101,14 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py --keep build/demo
 
 kill-sweep: $(READY)
-	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
+	HOLDFAST_STORES=all HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
 # Every test that notes what it tried takes part. A sweep takes longer than a test may that does not hang.
 LAB_LEDGER := build/crash-lab.jsonl
 LAB_CACHE := build/crash-lab-cache
 define crash_lab
 $(install_strace)
-HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
+HOLDFAST_STORES=all HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
   $(BIN)/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 -o cache_dir=$(LAB_CACHE) $(1) \
   tests/crash $$(grep -rl --include='test_*.py' --exclude-dir=crash 'tests\.crash.*ledger' tests | sort)
 $(BIN)/python -m tests.crash.report $(LAB_LEDGER)

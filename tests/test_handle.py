@@ -15,6 +15,7 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Holdfast, InvalidArgument, Retention, StoreError
+from tests.cases import for_each
 from tests.conftest import OpenHandle
 
 
@@ -50,7 +51,7 @@ class TestOpen:
         assert stat.S_IMODE(found[0].stat().st_mode) == 0o600
         assert stat.S_IMODE(found[0].parent.stat().st_mode) == 0o700
 
-    @pytest.mark.parametrize(
+    @for_each(
         "url", ["", ":memory:", "redis://x", "sqlite://x", "sqlite:x", "sqlite:///", "http://a/b", 5, b"a.db", "a\0b"]
     )
     def test_what_names_no_store_is_refused(self, url: Any) -> None:

@@ -15,6 +15,7 @@ from holdfast.cli.exits import Exit, exit_code
 from holdfast.cli.main import main
 from holdfast.cli.store import shown
 from holdfast.cli.verbs import VERBS
+from tests.cases import for_each
 from tests.cli.conftest import Folder
 
 APP = "handlers = {'h': lambda run: 'done'}\n"
@@ -40,7 +41,7 @@ def test_help_lists_the_verbs(capsys: pytest.CaptureFixture[str]) -> None:
         assert err == ""
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@for_each("verb", VERBS)
 def test_every_verb_has_help(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
     for words in ([verb, "--help"], ["help", verb]):
         assert main(words) == 0
@@ -151,7 +152,7 @@ def test_a_store_that_cannot_be_opened_is_an_error(folder: Folder) -> None:
     assert said.endswith("(Too many levels of symbolic links)")  # the cause says why
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("error", "code"),
     [
         (holdfast.HoldfastError("x"), Exit.ERROR),
@@ -164,7 +165,6 @@ def test_a_store_that_cannot_be_opened_is_an_error(folder: Folder) -> None:
         (holdfast.LeaseHeld("x"), Exit.CONFLICT),
         (holdfast.LeaseLost("x"), Exit.CONFLICT),
     ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else "",
 )
 def test_the_exit_code_of_each_error(error: holdfast.HoldfastError, code: Exit) -> None:
     assert exit_code(error) is code
@@ -183,7 +183,7 @@ def test_the_exit_codes_are_firm() -> None:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("url", "seen"),
     [
         ("agent.db", "agent.db"),

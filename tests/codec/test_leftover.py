@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.codec.leftover import left_over
 from holdfast.codec.typed import StateType
+from tests.cases import for_each
 
 
 class Role(enum.Enum):
@@ -76,7 +77,7 @@ class Root(pydantic.RootModel[dict[str, Mail]]):
     pass
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "plain", "path"),
     [
         (Mail, {"subject": "a", "note": 1}, "$.note"),
@@ -100,7 +101,7 @@ def test_what_would_be_dropped_is_refused_by_its_path(kind: Any, plain: Any, pat
     assert f"at {path};" in str(told.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "plain"),
     [
         (Mail, {"subject": "a"}),

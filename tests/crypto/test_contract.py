@@ -1,4 +1,4 @@
-"""A store behind a cipher passes the suite that every store passes."""
+"""A store with a cipher passes the suite that every store passes. What a cipher does is the same on each store."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from holdfast import Cipher
 from holdfast.opening import open_store
 from holdfast.stores.contract import Store
 from holdfast.testing import StoreContract
-from tests.shares import EVERY_STORE
+from tests.selection import on_store
 from tests.stores.postgres.server import address_at
 
 CIPHER = Cipher(keys={"first": bytes(range(32))}, current="first")
 
 
+@on_store("memory")
 class TestEncryptedMemory(StoreContract):
     durable = False
 
@@ -21,6 +22,7 @@ class TestEncryptedMemory(StoreContract):
         return open_store("memory:", namespace=namespace, durability="full", cipher=CIPHER)
 
 
+@on_store("sqlite")
 class TestEncryptedSQLite(StoreContract):
     durable = True
 
@@ -28,16 +30,17 @@ class TestEncryptedSQLite(StoreContract):
         return open_store(tmp_path / "store.db", namespace=namespace, durability="full", cipher=CIPHER)
 
 
-if EVERY_STORE:  # what a cipher does is the same on each
+@on_store("directory")
+class TestEncryptedDirectory(StoreContract):
+    durable = True
 
-    class TestEncryptedDirectory(StoreContract):
-        durable = True
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)
 
-        def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-            return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)
 
-    class TestEncryptedPostgres(StoreContract):
-        durable = True
+@on_store("postgres")
+class TestEncryptedPostgres(StoreContract):
+    durable = True
 
-        def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-            return open_store(address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.looking.references import find, moment_of, split, state_of
+from tests.cases import for_each
 from tests.runs.conftest import World
 
 
@@ -24,7 +25,7 @@ def saved(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "number"),
     [
         ("agent/1", 4),
@@ -58,7 +59,7 @@ def test_an_id_in_full_and_a_moment(saved: World) -> None:
     assert find(hf, f"agent/1@{third.created_at.replace(tzinfo=None).isoformat()}").checkpoint == third
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "message"),
     [
         ("agent/2", "there is no thread 'agent/2'; did you mean 'agent/1'?"),

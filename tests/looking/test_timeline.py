@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Holdfast, NotFound
 from holdfast.looking.references import find
 from holdfast.looking.timeline import Step, Timeline, step_of, timeline
+from tests.cases import for_each
 from tests.looking.conftest import reply, started, work
 from tests.runs.conftest import World
 
@@ -199,7 +200,7 @@ def test_no_such_thread(world: World) -> None:
         timeline(world.open(), "shpo")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_lanes_of_any_history_are_sound(seed: int) -> None:
     """Nothing is drawn over, and every line leads from a checkpoint down to its parent."""
     random = Random(seed)

@@ -13,6 +13,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
 from holdfast.runs import claiming, lease, watch
+from tests.cases import for_each
 from tests.runs.conftest import LEASE, World, stop_renewing
 
 Reply = dict[str, Any]
@@ -170,7 +171,7 @@ def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> Non
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "priced"),
     [
         ("big-4", "big-4"),
@@ -833,7 +834,7 @@ def test_async_runs_have_guards_too(world: World) -> None:
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         {},

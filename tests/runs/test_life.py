@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import AfterModel, Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
+from tests.cases import for_each
 from tests.runs.conftest import World
 
 # -- beginning and ending ---------------------------------------------------------------------------------------------
@@ -546,7 +547,7 @@ def test_tools_of_a_run_come_before_those_of_the_handle(url: str) -> None:
 # -- what is refused --------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "options",
     [
         {"lease": 0},
@@ -623,7 +624,7 @@ def test_what_a_call_cannot_be_given(hf: Holdfast) -> None:
     assert hf.effects("t") == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     "declaration",
     [
         {"effect": "write"},

@@ -11,6 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, Run
+from tests.cases import for_each
 from tests.runs.conftest import Crash, World
 
 
@@ -86,7 +87,7 @@ def test_what_cannot_be_submitted(hf: Holdfast, wrong: dict[str, Any]) -> None:
     assert list(hf.threads()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("handlers", "options"),
     [
         ({}, {}),

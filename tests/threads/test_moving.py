@@ -10,6 +10,7 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
 from holdfast.threads.retention import removable
+from tests.cases import for_each
 
 
 def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
@@ -244,7 +245,7 @@ class TestRemoving:
         assert not thread.prune(Retention(older_than=1e300, keep_labelled=False)).removed
         assert len(thread.prune(Retention(older_than=0, keep_labelled=False)).removed) == 4
 
-    @pytest.mark.parametrize(
+    @for_each(
         "policy",
         [
             {},
@@ -257,7 +258,6 @@ class TestRemoving:
             {"older_than": timedelta(days=-1)},
             {"older_than": "1d"},
         ],
-        ids=str,
     )
     def test_an_empty_or_impossible_retention_is_refused(self, policy: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):

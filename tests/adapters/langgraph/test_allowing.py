@@ -38,6 +38,7 @@ from tests.adapters.langgraph.sorts import (
     State,
 )
 from tests.adapters.langgraph.test_values import Flip
+from tests.cases import for_each
 
 MODULE = "tests.adapters.langgraph.sorts"
 PERSON = Person(name="ann", address=Address(street="s"))
@@ -54,7 +55,7 @@ def wrapped(request: pytest.FixtureRequest) -> Callable[[JsonPlusSerializer], Se
     return chosen
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path", "name"),
     [
         (Inner("x"), "$", "Inner"),
@@ -339,9 +340,7 @@ def test_allow_true_is_as_permissive_as_langgraph() -> None:
     assert from_plain(serde, to_plain(serde, [Inner("x")])) == [Inner("x")]
 
 
-@pytest.mark.parametrize(
-    "allow", ["app", Inner, (MODULE, "Inner"), 5, [5], ["app.State"], [("a", "b", "c")], False, None]
-)
+@for_each("allow", ["app", Inner, (MODULE, "Inner"), 5, [5], ["app.State"], [("a", "b", "c")], False, None])
 def test_refuses_an_allow_that_names_nothing(allow: Any) -> None:
     with pytest.raises(InvalidArgument, match="allow="):
         serde_for(allow)

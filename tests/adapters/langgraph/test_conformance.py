@@ -23,10 +23,10 @@ GROUPS = {
 }
 
 
-def test_every_group_is_detected_and_every_test_of_it_passes(each_store: Savers) -> None:
-    @checkpointer_test(name=f"HoldfastSaver on {each_store.kind}")
+def test_every_group_is_detected_and_every_test_of_it_passes(savers: Savers) -> None:
+    @checkpointer_test(name=f"HoldfastSaver on {savers.kind}")
     async def ours() -> AsyncGenerator[BaseCheckpointSaver[Any], None]:
-        yield each_store.open()
+        yield savers.open()
 
     report = asyncio.run(validate(ours))
 

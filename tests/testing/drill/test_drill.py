@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import InvalidArgument, Run
 from holdfast.testing import Drill, DrillReport, Finding, crash_everywhere, drill_passes
+from tests.cases import for_each
 from tests.testing.drill.agents import (
     EVERY_CLASS,
     START,
@@ -391,7 +392,7 @@ def numbered(number: int, run: Run) -> int:
     return number
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "says"),
     [
         ({"handler": 7}, "a function of a run"),
