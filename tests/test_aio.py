@@ -15,6 +15,7 @@ import holdfast
 from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, Thread
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
+from tests.selection import every_store
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -29,6 +30,7 @@ def test_every_verb_is_there_with_the_same_arguments() -> None:
                 assert list(inspect.signature(verb).parameters) == list(inspect.signature(awaited).parameters), name
 
 
+@every_store("threads use one store at once")
 def test_a_tour(url: str) -> None:
     async def main() -> None:
         async with await holdfast.aopen(url, durability="off") as ahf:

@@ -17,6 +17,7 @@ import holdfast
 from holdfast import Closed, Holdfast, InvalidArgument, Retention, StoreError
 from tests.cases import for_each
 from tests.conftest import OpenHandle
+from tests.selection import every_store
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
@@ -150,6 +151,7 @@ class TestThreads:
                 hf.threads(**bad)
 
 
+@every_store("threads use one store at once")
 class TestSharing:
     def test_many_threads_write_through_one_handle(self, hf: Holdfast) -> None:
         failures: list[BaseException] = []

@@ -15,6 +15,7 @@ import holdfast
 from holdfast import Cipher, Damaged, NotEncrypted, Run, WrongKey
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Cells, Span
+from tests.selection import every_store
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 CIPHER = Cipher(keys={"2025": OLD}, current="2025")
@@ -132,6 +133,7 @@ def hf(address: str) -> Iterator[holdfast.Holdfast]:
         yield opened
 
 
+@every_store("each store leaves other files")
 def test_no_secret_is_on_the_disk(address: str, tmp_path: Path) -> None:
     with holdfast.open(address, cipher=CIPHER) as hf:
         use_everything(hf)
@@ -291,6 +293,7 @@ def test_a_fork_keeps_the_key_of_its_origin(hf: holdfast.Holdfast, address: str)
         assert len(latest(again, "fork").state["messages"]) == 50
 
 
+@every_store("two writers meet in the store")
 def test_a_fork_that_is_made_while_its_origin_is_dropped_keeps_the_key(
     hf: holdfast.Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

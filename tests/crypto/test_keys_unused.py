@@ -16,6 +16,7 @@ from holdfast.opening import open_plain
 from holdfast.stores.contract import CheckpointRow, Commit, Store, Summary
 from holdfast.stores.keys import KeyRow
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
+from tests.selection import every_store
 
 
 @pytest.fixture(params=KINDS)
@@ -117,6 +118,7 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
         assert again.verify().ok
 
 
+@every_store("two writers meet in the store")
 def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
     hf: Holdfast, address: str, plain: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -19,6 +19,7 @@ from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
 from holdfast.importers import Report, import_from
 from holdfast.threads import portable
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -85,6 +86,7 @@ def work(hf: Holdfast) -> None:
     hf.thread("rewound").rewind("@1")
 
 
+@every_store("an export reads a whole store, and an import fills one")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", KINDS)
 def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:

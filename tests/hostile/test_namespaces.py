@@ -15,7 +15,10 @@ from hypothesis import strategies as st
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.errors import HoldfastError, NotFound
+from tests.selection import every_store
 from tests.stores.postgres.server import address_at
+
+pytestmark = every_store("each store keeps namespaces apart in its own way")
 
 LARGE = random.Random(2).randbytes(20_000).hex()
 NAMES = ("main", "fork", "job")

@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
 from holdfast.runs.entering import Claiming
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 def status_of(hf: Holdfast, thread: str) -> str:
@@ -96,6 +97,7 @@ def test_a_child_is_claimed_only_through_its_parent(world: World) -> None:
         run.child("a", start={}).__enter__()
 
 
+@every_store("threads use one store at once")
 def test_children_beside_each_other(world: World) -> None:
     asked = Asked()
     hf = world.open()

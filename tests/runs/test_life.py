@@ -15,6 +15,7 @@ import holdfast
 from holdfast import AfterModel, Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
 from tests.cases import for_each
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 # -- beginning and ending ---------------------------------------------------------------------------------------------
 
@@ -167,6 +168,7 @@ def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World
 # -- leases -----------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_second_claimer_hears_that_the_run_is_held(world: World) -> None:
     with world.running("t", start={}), pytest.raises(LeaseHeld, match="another worker"), world.open().run("t"):
         pytest.fail("two workers hold one run")
@@ -174,6 +176,7 @@ def test_a_second_claimer_hears_that_the_run_is_held(world: World) -> None:
         pass
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_second_claimer_may_wait(world: World) -> None:
     holding, free = threading.Event(), threading.Event()
 
@@ -193,6 +196,7 @@ def test_a_second_claimer_may_wait(world: World) -> None:
         held.result()
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_thread_cannot_be_moved_under_a_lease(world: World) -> None:
     hf = world.open()
     hf.thread("t").save({"n": 0})
@@ -264,6 +268,7 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
     assert sum(read) <= 500 + 10
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_lease_on_another_boot_has_ended(world: World) -> None:
     run = world.open().run("t", start={}).__enter__()
     assert run._core._lease is not None
@@ -273,6 +278,7 @@ def test_a_lease_on_another_boot_has_ended(world: World) -> None:
         assert run.attempt == 2
 
 
+@every_store("each store keeps leases and their clock")
 def test_setting_the_wall_clock_changes_nothing(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     real, real_ns = time.time, time.time_ns
     with world.running("t", start={"n": 0}) as run:
@@ -289,6 +295,7 @@ def test_setting_the_wall_clock_changes_nothing(world: World, monkeypatch: pytes
         assert run.state == {"n": 0}
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_stale_worker_is_refused_before_it_acts(world: World) -> None:
     calls: list[str] = []
 
@@ -317,6 +324,7 @@ def test_a_stale_worker_is_refused_before_it_acts(world: World) -> None:
         assert run.state == {"n": 0}
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_late_result_is_kept_as_evidence_and_changes_nothing(world: World) -> None:
     def act() -> str:
         world.pass_time(31)
@@ -360,6 +368,7 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World) -> None:
     assert [effect.status for effect in hf.effects("t") if effect.status == "begun"] == []
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_worker_that_renews_keeps_its_run(world: World) -> None:
     started = time.monotonic()
     with world.running("t", start={}, lease=0.2) as run:

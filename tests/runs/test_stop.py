@@ -14,6 +14,7 @@ import pytest
 from holdfast import Holdfast, Run
 from holdfast.runs import worker as working
 from holdfast.runs.stop import Stop
+from tests.selection import every_store
 
 PATIENCE = 30.0
 NEVER = 3600.0
@@ -77,6 +78,7 @@ def test_a_signal_may_stop_whoever_is_at_it() -> None:
     assert stop.is_set()
 
 
+@every_store("a worker waits for each store in its own way")
 def test_sigterm_ends_a_worker_that_would_not_look_for_long(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "_IDLE_SECONDS", NEVER)
 

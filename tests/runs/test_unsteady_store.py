@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Busy, StoreFull
 from holdfast.stores.contract import Store
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 class Unsteady:
@@ -91,6 +92,7 @@ def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")
 
 
+@every_store("each store keeps leases and their clock")
 def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: World) -> None:
     acted: list[int] = []
     with world.running("t", start={}) as run:
@@ -100,6 +102,7 @@ def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: 
     assert acted == [1]
 
 
+@every_store("each store keeps leases and their clock")
 def test_who_slept_through_his_lease_is_refused_if_somebody_has(world: World) -> None:
     acted: list[int] = []
     with world.failing("t", holdfast.LeaseLost, start={}) as run:

@@ -11,6 +11,7 @@ import pytest
 import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 def status_of(hf: Holdfast, thread: str = "t") -> str:
@@ -165,6 +166,7 @@ def test_a_worker_goes_on_with_what_was_answered(world: World) -> None:
     assert (status_of(hf), seen) == ("completed", ["yes"])
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None:
     """Between the run's look for an answer and its going to wait, one is given."""
     hf = world.open()
@@ -188,6 +190,7 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
     assert (seen, status_of(hf)) == (["parking", "just now"], "completed")
 
 
+@every_store("two writers meet in the store")
 def test_answers_from_many_at_once_are_one(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:
@@ -312,6 +315,7 @@ def test_an_answer_in_time_counts_although_the_run_looks_late(world: World) -> N
         assert run.wait("approve", timeout=60) is True
 
 
+@every_store("each store keeps leases and their clock")
 def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -333,6 +337,7 @@ def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     assert (steps[-1], status_of(hf)) == ("after", "completed")
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of leases begins anew with the machine; a sleep of three days does not."""
     hf = world.open()
@@ -510,6 +515,7 @@ def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> Non
                 run.wait("approve", {"amount": 5000})
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_end_of_the_time_is_taken_or_refused(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:

@@ -13,6 +13,7 @@ import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, Run
 from tests.cases import for_each
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 def status_of(world: World, thread: str) -> str:
@@ -32,6 +33,7 @@ def drain(world: World, handler: Callable[[Run], Any], **options: Any) -> None:
 # -- submitting -------------------------------------------------------------------------------------------------------
 
 
+@every_store("two writers meet in the store")
 def test_what_is_submitted_is_run_once(world: World) -> None:
     seen: list[Any] = []
 
@@ -123,6 +125,7 @@ def test_the_oldest_run_comes_first(world: World) -> None:
     assert order == names
 
 
+@every_store("each store finds runs by its own query")
 def test_many_runs_are_found_page_by_page(world: World) -> None:
     hf = world.open()
     names = [f"t{n:03}" for n in range(120)]
@@ -149,6 +152,7 @@ def test_only_declared_handlers_and_versions_are_claimed(world: World) -> None:
     assert status_of(world, "other") == "queued"
 
 
+@every_store("each store keeps leases and their clock")
 def test_an_interrupted_run_is_taken_over(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -163,6 +167,7 @@ def test_an_interrupted_run_is_taken_over(world: World) -> None:
     assert done == [(True, 2, "reply")]
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_run_that_is_held_is_left_alone(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -188,6 +193,7 @@ def test_a_handler_may_end_its_run_itself(world: World) -> None:
     assert status_of(world, "halt") == "halted"
 
 
+@every_store("two writers meet in the store")
 def test_runs_are_run_beside_each_other(world: World) -> None:
     hf = world.open()
     for n in range(3):
@@ -344,6 +350,7 @@ def test_a_run_that_waits_goes_on_when_it_is_answered(world: World) -> None:
         assert run.result == "by hand"
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> None:
     def act() -> str:
         raise ConnectionError

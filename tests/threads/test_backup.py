@@ -12,11 +12,13 @@ import pytest
 
 import holdfast
 from holdfast import AlreadyExists, InvalidArgument
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, address, change_blob, fill, fingerprint, flip, opened, seen, state_at
 
 KINDS = ("sqlite", "directory")
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path) -> None:
@@ -123,6 +125,7 @@ def test_what_is_damaged_is_damaged_in_the_copy_and_said(tmp_path: Path) -> None
     assert {(problem.thread, problem.seqs) for problem in report.problems} >= {("t", (8,))}
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_writers_go_on_and_the_copy_is_of_one_moment(kind: str, tmp_path: Path) -> None:
     """Two threads that are saved to in turns are never more than one save apart, in no backup."""

@@ -11,6 +11,7 @@ import holdfast
 from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
 from holdfast.threads.retention import removable
 from tests.cases import for_each
+from tests.selection import every_store
 
 
 def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
@@ -104,6 +105,7 @@ class TestRewind:
         assert thread.load(made[4].id).state["messages"][4]
         assert thread.rewind(made[4].id).seq == 5
 
+    @every_store("two writers meet in the store")
     def test_a_stale_handle_does_not_rewind(self, hf: Holdfast) -> None:
         mine, other = hf.thread("t"), hf.thread("t")
         first = mine.save({"n": 1})
@@ -295,6 +297,7 @@ class TestPaging:
         assert not hf.diff(f"t@{made[1].id}", "t@2")
 
 
+@every_store("two writers meet in the store")
 class TestSweepingBesideForks:
     """A fork made while the live data are being gathered, whose source goes before it is looked at."""
 

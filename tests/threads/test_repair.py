@@ -12,6 +12,7 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, Looked, Repaired
 from tests.crash import ledger
+from tests.selection import every_store
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import (
@@ -37,6 +38,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
 
+@every_store("copies are from each kind of store to each other")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", ["sqlite", "directory", "postgres"])
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])

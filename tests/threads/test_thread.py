@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import ANY, NEW, Conflict, Holdfast, InvalidArgument, NotFound, Usage
+from tests.selection import every_store
 
 HOSTILE_NAMES = [
     "a" * 10_000,
@@ -184,6 +185,7 @@ class TestSave:
             hf.thread(name)
 
 
+@every_store("two writers meet in the store")
 class TestExpect:
     def test_a_stale_handle_conflicts_and_stores_nothing_until_it_looks(self, hf: Holdfast) -> None:
         mine, other = hf.thread("t"), hf.thread("t")

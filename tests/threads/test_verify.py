@@ -18,6 +18,7 @@ from holdfast.stores.running import RunRow
 from holdfast.threads.covering import Covered
 from holdfast.threads.integrity import verify
 from holdfast.threads.soundness import Examiner
+from tests.selection import every_store
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at
@@ -37,6 +38,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
 
+@every_store("each store checks itself")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deep", [True, False])
 def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from tests.adapters.langgraph.children import CONFIG, PATIENCE, answering, ask, 
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint, config, numbers
 from tests.adapters.langgraph.playing import Player
+from tests.selection import every_store
 
 ROUNDS = 20
 DURABILITIES = ["sync", "async", "exit"]
@@ -79,6 +80,7 @@ def test_forty_inputs_of_two_tasks_on_one_saver(savers: Savers, kind_of_clone: s
     assert taken
 
 
+@every_store("two writers meet in the store")
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_forty_inputs_of_two_processes(lasting: Savers, durability: str) -> None:
     context = processes()
