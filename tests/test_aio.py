@@ -16,6 +16,7 @@ from holdfast import AsyncHoldfast, AsyncThread, Conflict, Holdfast, Retention, 
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -93,7 +94,7 @@ class SlowStore(MemoryStore):
 
     def commit(self, commit: Commit) -> Position:
         self.entered.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(DEADLINE)
         return super().commit(commit)
 
 

@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Cancelled, Happened, Holdfast, InvalidArgument, NotDone
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_a_call_that_begins_while_its_step_is_closed_is_refused(hf: Holdfast, mo
     commit = store.commit
 
     def slow_commit(*args: Any) -> Any:
-        assert was_called.wait(10)
+        assert was_called.wait(DEADLINE)
         return commit(*args)
 
     @holdfast.tool
@@ -317,10 +318,10 @@ def test_tasks_one_after_the_other_need_none_however_deep(hf: Holdfast) -> None:
 
     async def program(run: AsyncRun) -> None:
         for text in ("a", "b"):
-            await asyncio.wait_for(both(run, text, 2), 30)
+            await asyncio.wait_for(both(run, text, 2), DEADLINE)
         await run.model(answer, "c")
         await asyncio.create_task(both(run, "d", 1))
         await run.save()
-        await asyncio.wait_for(both(run, "e", 0), 30)
+        await asyncio.wait_for(both(run, "e", 0), DEADLINE)
 
     without_keys(hf, program)

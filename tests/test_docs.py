@@ -23,6 +23,7 @@ import pytest
 
 import holdfast
 from tests.cases import for_each
+from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -111,7 +112,7 @@ def test_every_block_runs(path: Path, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]

@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-
-DEADLINE = 30.0  # seconds for anything that is waited for; most of it takes some tenths of one
+from tests.waiting import DEADLINE
 
 
 class Command:

@@ -15,6 +15,7 @@ from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
 from holdfast.runs.entering import Claiming
 from tests.runs.conftest import World
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str) -> str:
@@ -269,9 +270,9 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
     def one(run: Run, work: Callable[[Run], Any], name: str, *, is_last: bool) -> None:
         try:
             with run.child(name, start={}) as child:
-                begun.wait(30)
+                begun.wait(DEADLINE)
                 if is_last:
-                    assert has_parked.wait(30)
+                    assert has_parked.wait(DEADLINE)
                 work(child)
         finally:
             has_parked.set()

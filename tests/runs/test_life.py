@@ -13,9 +13,11 @@ import pytest
 
 import holdfast
 from holdfast import AfterModel, Conflict, Holdfast, HoldfastError, InvalidArgument, LeaseHeld, Never, NotFound, Run
+from holdfast.runs import lease
 from tests.cases import for_each
 from tests.runs.conftest import World
 from tests.selection import every_store
+from tests.waiting import DEADLINE, until
 
 # -- beginning and ending ---------------------------------------------------------------------------------------------
 
@@ -141,10 +143,9 @@ def test_the_handle_may_be_closed_in_a_run(world: World) -> None:
     hf = world.open()
     with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.1) as run:
         hf.close()
-        deadline = time.monotonic() + 10
-        while run._core._lease is not None and run._core._lease._thread.is_alive():  # renewing must end, and quietly
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        held = run._core._lease
+        assert held is not None
+        until(lambda: not held._thread.is_alive(), "renewing has ended, and quietly")
         run.model(dict)
 
 
@@ -183,15 +184,15 @@ def test_a_second_claimer_may_wait(world: World) -> None:
     def hold() -> None:
         with world.open().run("t", start={}):
             holding.set()
-            free.wait(10)
+            free.wait(DEADLINE)
 
     with ThreadPoolExecutor() as pool:
         held = pool.submit(hold)
-        assert holding.wait(10)
+        assert holding.wait(DEADLINE)
         with pytest.raises(LeaseHeld), world.open().run("t", wait=0.1):
             pytest.fail("two workers hold one run")
         threading.Timer(0.1, free.set).start()
-        with world.running("t", wait=10.0) as run:
+        with world.running("t", wait=DEADLINE) as run:
             assert run.attempt == 1
         held.result()
 
@@ -345,7 +346,14 @@ def test_a_late_result_is_kept_as_evidence_and_changes_nothing(world: World) -> 
     assert [effect.status for effect in world.open().effects("t")] == ["in_doubt", "late"]
 
 
-def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World) -> None:
+def skipped_time(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """Seconds by which the local clock of leases is ahead; the test adds to them."""
+    real, ahead = lease.local_seconds, [0.0]
+    monkeypatch.setattr(lease, "local_seconds", lambda: real() + ahead[0])
+    return ahead
+
+
+def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     class Unrenewable:
         def __init__(self, store: Any) -> None:
             self._store = store
@@ -357,14 +365,13 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World) -> None:
             raise holdfast.Busy("locked")
 
     calls: list[float] = []
+    passed = skipped_time(monkeypatch)
     hf = world.open(store=Unrenewable)
-    started = time.monotonic()
-    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.5) as run:
-        while time.monotonic() < started + 5:
-            run.tool(lambda: calls.append(time.monotonic() - started), {})
-            time.sleep(0.01)
-    assert calls
-    assert max(calls) < 0.5
+    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=1000) as run:
+        while passed[0] < 5000:
+            run.tool(lambda: calls.append(passed[0]), {})
+            passed[0] += 50
+    assert 500 < max(calls) < 1000
     assert [effect.status for effect in hf.effects("t") if effect.status == "begun"] == []
 
 
@@ -435,7 +442,7 @@ def _together(run: Run, world: World, order: list[int], ledger: list[str]) -> li
         ledger.append(f"tool {n}")
         place = order.index(n)
         if place:
-            assert ended[order[place - 1]].wait(10)
+            assert ended[order[place - 1]].wait(DEADLINE)
         ended[n].set()
         return f"result {n}"
 
@@ -460,12 +467,12 @@ def test_calls_at_the_same_time_need_keys(world: World) -> None:
 
     def slow() -> str:
         inside.set()
-        assert leave.wait(10)
+        assert leave.wait(DEADLINE)
         return "slow"
 
     with world.running("t", start={}) as run, ThreadPoolExecutor() as pool:
         first = pool.submit(run.tool, slow, {})
-        assert inside.wait(10)
+        assert inside.wait(DEADLINE)
         try:
             with pytest.raises(InvalidArgument, match="key="):
                 run.tool(dict, {})
@@ -490,12 +497,12 @@ def test_one_key_names_one_call_at_a_time(world: World, effect: Any) -> None:
     def slow() -> str:
         calls.append(1)
         inside.set()
-        assert leave.wait(10)
+        assert leave.wait(DEADLINE)
         return "slow"
 
     with world.running("t", start={}) as run, ThreadPoolExecutor() as pool:
         first = pool.submit(run.tool, slow, {}, key="k")
-        assert inside.wait(10)
+        assert inside.wait(DEADLINE)
         try:
             with pytest.raises(InvalidArgument, match="same key"):
                 run.tool(slow, {}, key="k")

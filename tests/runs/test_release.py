@@ -19,6 +19,7 @@ from holdfast import aio_run
 from holdfast.runs import block, entering
 from holdfast.runs.claiming import claim
 from holdfast.runs.signals import Termination
+from tests.waiting import DEADLINE
 
 PROGRAM = """
     import sys, signal, threading
@@ -61,7 +62,7 @@ def test_a_signal_gives_the_run_back(tmp_path: Path, number: signal.Signals, cod
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(30) == code
+        assert child.wait(DEADLINE) == code
     finally:
         child.kill()
         child.communicate()
@@ -77,7 +78,7 @@ def test_a_signal_inside_a_tool_leaves_it_in_doubt(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "acting\n"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 143
+        assert child.wait(DEADLINE) == 143
     finally:
         child.kill()
         child.communicate()
@@ -199,7 +200,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
 
     def act() -> str:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         return "done"
 
     def beside(run: holdfast.Run) -> None:
@@ -222,7 +223,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
             for function in (beside, late):
                 threads.append(threading.Thread(target=function, args=(run,)))
                 threads[-1].start()
-            assert begun.wait(10)
+            assert begun.wait(DEADLINE)
             raise ValueError("wrong")
 
     with holdfast.open("memory:") as hf:

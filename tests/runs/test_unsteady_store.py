@@ -83,10 +83,12 @@ def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world:
 
 def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     def act() -> str:
+        assert run._core._lease is not None
+        run._core._lease._until = 0.0  # the lease has ended meanwhile
         return "done"
 
     hf = world.open(store=lambda store: Unrenewed(store, [None, *[Busy("locked")] * 1000]))
-    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.2) as run:
+    with world.failing("t", holdfast.LeaseLost, hf, start={}) as run:
         run.tool(act, {}, key="k")
     [effect, evidence] = world.open().effects("t")
     assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")

@@ -12,6 +12,7 @@ import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
 from tests.runs.conftest import World
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str = "t") -> str:
@@ -219,12 +220,12 @@ def test_a_wait_beside_calls_that_are_under_way_is_refused(world: World) -> None
 
     def slow() -> None:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
 
     with world.running("t", start={}) as run:
         thread = threading.Thread(target=lambda: run.tool(slow, {}, key="k"))
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(DEADLINE)
         for wait in (lambda: run.wait("approve"), lambda: run.sleep(1)):
             with pytest.raises(InvalidArgument, match="under way"):
                 wait()

@@ -14,6 +14,7 @@ from holdfast import Conflict, Holdfast, InvalidArgument, Run
 from tests.cases import for_each
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(world: World, thread: str) -> str:
@@ -198,7 +199,7 @@ def test_runs_are_run_beside_each_other(world: World) -> None:
     hf = world.open()
     for n in range(3):
         hf.submit("h", f"t{n}", start=n)
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=DEADLINE)
     drain(world, lambda run: together.wait() and None, concurrency=3)
     assert [status_of(world, f"t{n}") for n in range(3)] == ["completed"] * 3
 
@@ -436,7 +437,7 @@ def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monke
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while status_of(world, "t") != "completed":
             assert time.monotonic() < deadline
             world.pass_time(20)  # backoffs, and the lease of an end that could not be written

@@ -15,8 +15,7 @@ from tests.runs.conftest import World
 from tests.runs.test_health import ANY_PORT, ask
 from tests.runs.test_worker import status_of
 from tests.selection import every_store
-
-DEADLINE = 30.0
+from tests.waiting import DEADLINE
 
 
 def drain(world: World, handler: Callable[..., Any], **options: Any) -> None:

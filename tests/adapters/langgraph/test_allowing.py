@@ -39,6 +39,7 @@ from tests.adapters.langgraph.sorts import (
 )
 from tests.adapters.langgraph.test_values import Flip
 from tests.cases import for_each
+from tests.waiting import DEADLINE
 
 MODULE = "tests.adapters.langgraph.sorts"
 PERSON = Person(name="ann", address=Address(street="s"))
@@ -158,10 +159,10 @@ def test_a_load_that_another_thread_begins_and_outlasts_hears_of_its_own_refusal
     def meet(self: Holder) -> None:
         if self.held == 1:
             futures.append(pool.submit(load, serde, *second, "$"))
-            assert begun.wait(30)
+            assert begun.wait(DEADLINE)
         else:
             begun.set()
-            assert ended.wait(30)
+            assert ended.wait(DEADLINE)
 
     monkeypatch.setattr(Holder, "__post_init__", meet, raising=False)
     futures: list[Future[Any]] = []

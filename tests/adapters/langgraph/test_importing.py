@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-PATIENCE = 60.0
+from tests.waiting import DEADLINE
 
 # A module that runs a graph when it is imported. The values are of its own types, whose module the serializer imports.
 AGENT = """
@@ -141,7 +141,7 @@ def use(saver, number):
 def run(folder: Path, *command: str) -> str:
     """What a process says; it fails if that takes longer than anything but a lock does."""
     done = subprocess.run(
-        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=PATIENCE, check=False
+        [sys.executable, *command], cwd=folder, capture_output=True, text=True, timeout=DEADLINE, check=False
     )
     assert done.returncode == 0, done.stderr
     return done.stdout.strip()

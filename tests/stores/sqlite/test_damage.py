@@ -167,7 +167,9 @@ def test_any_lost_page_is_noticed_or_harmless(
 
 def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     stored, expected = written
-    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, len(stored) - 1):
+    # SQLite reads zeros for what is missing of the last page: the last byte that is not zero is the last that counts.
+    last = len(stored.rstrip(b"\0")) - 1
+    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, last):
         assert assert_honest(path, stored[:size], expected)
 
 

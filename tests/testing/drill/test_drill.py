@@ -271,10 +271,10 @@ def test_an_agent_that_hangs_when_it_is_resumed_is_found() -> None:
             threading.Event().wait()
         return "done"
 
-    report = crash_everywhere(work, START, timeout=2.0, points=1)
+    report = crash_everywhere(work, START, timeout=5.0, points=1)
     assert [kill.place for kill in report.kills] == ["after the first checkpoint"]
     assert findings(report)[0].text == (
-        "the resumed run did not end: it did not end in 2 seconds; if it needs longer, give timeout="
+        "the resumed run did not end: it did not end in 5 seconds; if it needs longer, give timeout="
     )
 
 
