@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -17,6 +18,9 @@ OpenHandle = Callable[..., Holdfast]
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a shell Ctrl-C is ignored, and the processes that tests interrupt would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "every_store(because): run on every store in `make test` too")
     config.addinivalue_line("markers", "on_store(kind): the store of a test that has no parameter that names it")
 

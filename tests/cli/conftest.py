@@ -97,8 +97,5 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path)
-    # Where the tests run in the background of a shell, Ctrl-C is ignored, and children would inherit that.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield made
-    signal.signal(signal.SIGINT, previous)
     made.close()
