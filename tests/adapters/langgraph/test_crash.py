@@ -10,7 +10,6 @@ import pytest
 
 from tests.adapters.langgraph.children import (
     CONFIG,
-    PATIENCE,
     processes,
     start_work,
     work_until,
@@ -18,6 +17,7 @@ from tests.adapters.langgraph.children import (
 )
 from tests.adapters.langgraph.conftest import Savers, savers_on
 from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 MANY = 60  # commits; a run makes far fewer
 
@@ -85,7 +85,7 @@ def test_a_run_killed_at_any_commit_goes_on_to_its_end(scene: tuple[str, bool, P
             target=work_until, args=(savers.url, savers.namespace, journal, commit, is_async), daemon=True
         )
         worker.start()
-        worker.join(PATIENCE)
+        worker.join(DEADLINE)
         assert worker.exitcode in (0, -signal.SIGKILL)
 
         done = look(savers, journal, whole)
