@@ -15,7 +15,6 @@ from holdfast.crypto.store import SealedStore
 from holdfast.crypto.values import seal_value
 from holdfast.stores import segment
 from holdfast.stores.contract import SharedValue
-from tests.selection import every_store
 from tests.stores.postgres.server import address_at
 from tests.threads.wholes import fill, seen
 
@@ -44,7 +43,6 @@ def with_large_values(hf: Holdfast) -> None:
     hf.thread("large").fork("of large").save({"text": LARGE, "more": LARGE[1:]})
 
 
-@every_store("copies are from each kind of store to each other")
 @pytest.mark.parametrize(
     ("kind", "target"),
     [
@@ -96,7 +94,6 @@ def test_what_is_stored_in_both_algorithms_is_copied(tmp_path: Path) -> None:
         assert seen(new) == before
 
 
-@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", ["sqlite", "directory"])
 def test_a_backup_made_with_another_algorithm_is_read_as_the_store_was(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path, "old", CHACHA) as hf:

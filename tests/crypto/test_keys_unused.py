@@ -215,6 +215,7 @@ def test_keys_stay_while_nobody_knows_whose_they_are(
         assert rows(store).keys() == kept.keys()
 
 
+@every_store("each store keeps keys in its own way")
 def test_a_key_is_removed_only_as_it_is_expected(plain: Store) -> None:
     row = KeyRow(b"12345678", "k", b"wrapped")
     plain.put_key(row, None)

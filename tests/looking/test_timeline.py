@@ -13,6 +13,7 @@ from holdfast.looking.timeline import Step, Timeline, step_of, timeline
 from tests.cases import for_each
 from tests.looking.conftest import reply, started, work
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 def rewound(hf: Holdfast, name: str = "a") -> None:
@@ -164,6 +165,7 @@ def test_calls_of_a_step_that_was_left_open_stay_with_the_branch_that_was_left(w
     assert calls == [(3, [1]), (2, [1, 1, 2]), (1, [])]  # a read is recorded with the next commit
 
 
+@every_store("each store finds forks by its own query")
 def test_forks_are_shown_at_both_ends(world: World) -> None:
     hf = world.open()
     rewound(hf)

@@ -36,6 +36,7 @@ def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path)
         copy.thread("t").save(state_at(1))
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_namespaces_are_in_it_and_it_is_for_its_owner_only(kind: str, tmp_path: Path) -> None:
     with holdfast.open(address(kind, tmp_path), namespace="other", durability="off") as other:
@@ -50,6 +51,7 @@ def test_all_namespaces_are_in_it_and_it_is_for_its_owner_only(kind: str, tmp_pa
         assert stat.S_IMODE(path.stat().st_mode) & 0o077 == 0, path
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_there_is_not_replaced(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:

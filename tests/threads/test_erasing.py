@@ -183,6 +183,7 @@ def _in_tables(schema: str) -> set[str]:
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_forks_stay_with_what_they_use_and_are_told(hf: Holdfast, kind: str, tmp_path: Path) -> None:
     subject = hf.thread(SUBJECT)
     fork = subject.fork("fork", at="@-1")
@@ -302,6 +303,7 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
     for name in ("a", "b"):
         any_hf.thread(name).save({"shared": SHARED, "own": name * 20_000})

@@ -10,6 +10,7 @@ import pytest
 from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.records import Checkpoint
 from holdfast.threads.labelling import named
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, state_at
 
 
@@ -44,6 +45,7 @@ def test_an_earlier_checkpoint_is_found_by_its_new_label_and_the_head_stays(
         assert hf.thread("t").load(made.id).state == before.state
 
 
+@every_store("each store labels in its own way")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_head_is_labelled_in_one_move(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:

@@ -149,6 +149,7 @@ def test_a_data_key_that_is_gone_shows(tables: Tables) -> None:
     assert "data key of an encrypted record is missing" in problems(tables, CIPHER)
 
 
+@every_store("each store checks itself")
 def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
@@ -188,6 +189,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, fence=0)[-1] == "its run has a fence that no claim gives"
 
 
+@every_store("each store checks itself")
 def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
