@@ -84,11 +84,12 @@ test: $(READY)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
-# `make test` runs the contract suite on every store and most other tests on SQLite; see tests/selection.py.
+# `make test` runs the contract suite on every store and most other tests on SQLite, with a share of each sweep: see
+# tests/selection.py.
 test-stores: $(READY)
 	$(install_chromium)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
-	  --ignore=tests/stores --ignore=tests/crash --ignore=tests/bench --ignore=tests/examples $(ARGS)
+	  --ignore=tests/crash --ignore=tests/bench --ignore=tests/examples $(ARGS)
 
 # Tracing every line makes the tests take half as long again.
 coverage: $(READY)

@@ -1,7 +1,7 @@
-"""Which stores a test runs on.
+"""Which stores a test runs on, and how much of a sweep it tries.
 
 The contract suite tests the stores. `make test` runs the other tests on SQLite only, unless a test says why it needs
-every store; `make test-stores` sets HOLDFAST_STORES=all and runs them on all.
+every store; `make test-stores` sets HOLDFAST_STORES=all and runs them on all, with every sweep in full.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pytest
 
 EVERY_STORE = os.environ.get("HOLDFAST_STORES") == "all"
 STORES = frozenset({"memory", "sqlite", "directory", "postgres", "encrypted"})
+IN_FULL = EVERY_STORE or os.environ.get("HOLDFAST_LAB") == "full"
 ALWAYS_ALL = ("stores", "crash")  # folders whose tests are about the stores themselves
 
 _ROOT = Path(__file__).parent
@@ -31,6 +32,11 @@ def on_store(kind: str) -> pytest.MarkDecorator:
     if kind not in STORES:
         raise ValueError(f"no such store: {kind}")
     return pytest.mark.on_store(kind)
+
+
+def tries(in_full: int, share: int) -> int:
+    """How many points of a sweep a test tries: all with HOLDFAST_STORES=all or HOLDFAST_LAB=full, else a share."""
+    return in_full if IN_FULL else share
 
 
 def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> list[pytest.Item]:

@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Damaged, HoldfastError
+from tests.selection import tries
 
 STATES = 8
 
@@ -70,7 +71,7 @@ def test_a_flipped_byte_in_the_file_is_never_a_wrong_state(healthy: Path, tmp_pa
     content = healthy.read_bytes()
     source = random.Random(1)
     hurt = 0
-    for _ in range(250):
+    for _ in range(tries(250, 80)):
         path = copied(healthy, tmp_path)
         at = source.randrange(len(content))
         damaged = bytearray(content)

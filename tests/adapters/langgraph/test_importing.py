@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import tries
 from tests.waiting import DEADLINE
 
 # A module that runs a graph when it is imported. The values are of its own types, whose module the serializer imports.
@@ -147,8 +148,12 @@ def run(folder: Path, *command: str) -> str:
     return done.stdout.strip()
 
 
-@pytest.mark.parametrize("durability", ["sync", "async", "exit"])
-@pytest.mark.parametrize("way", ["sync", "async"])
+@pytest.mark.parametrize(
+    ("durability", "way"),
+    [("sync", "async"), ("async", "sync"), ("exit", "async"), ("sync", "sync"), ("async", "async"), ("exit", "sync")][
+        : tries(6, 3)
+    ],
+)
 def test_a_graph_may_run_while_the_module_of_its_types_is_imported(tmp_path: Path, durability: str, way: str) -> None:
     (tmp_path / "agent.py").write_text(AGENT)
 
