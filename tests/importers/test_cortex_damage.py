@@ -16,6 +16,7 @@ from holdfast import Holdfast, InvalidArgument
 from holdfast.importers.cortex_file import open_pieces
 from tests.importers.cortex_source import checkpoint, line, write
 from tests.importers.test_cortex import Writer, bring, steps, write_behind_each_other, write_pretty, write_table
+from tests.selection import tries
 
 WHOLE: list[Writer] = [write, write_pretty, write_table, write_behind_each_other]
 NESTED = [checkpoint("t", step, id=f"nested-{step}") for step in (97, 98)]
@@ -55,7 +56,7 @@ def test_what_is_in_a_state_is_no_checkpoint(hf: Holdfast, tmp_path: Path, write
 def test_wherever_it_is_damaged_what_is_in_a_state_is_no_checkpoint(tmp_path: Path, writer: Writer) -> None:
     data = writer(tmp_path / "a", with_nested()).read_bytes()
     choose = random.Random(9)
-    for _ in range(300):
+    for _ in range(tries(300, 60)):
         place, hole = choose.randrange(1, len(data)), choose.randrange(100)
         for damaged in (
             data[:place] + bytes([data[place] ^ choose.choice([0x15, 0x20, 0x01])]) + data[place + 1 :],
