@@ -345,7 +345,7 @@ def test_two_long_lists_in_a_moment() -> None:
     before, after = {"messages": messages(3000)}, {"messages": messages(3000)}
     after["messages"].insert(1234, message(-1))
     assert summary(before, after) == [("added", "$.messages[1234]")]
-    assert fastest(before, after) < 0.05
+    assert fastest(before, after) < 0.5, "a square would take seconds"
 
 
 def fastest(before: Any, after: Any) -> float:
@@ -371,12 +371,12 @@ def test_the_worst_case_is_bounded() -> None:
     before, after = ([generator.choice("ab") for _ in range(20_000)] for _ in range(2))
     began = time.process_time()
     changes = diff(before, after).changes
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 60
     assert applied(before, changes) == after
     # Many lists that are each short enough, 40 million possible pairs: what one call may spend is bounded too.
     many_before = [[str(n), *"ab" * 100] for n in range(1000)]
     many_after = [[str(n), *"aabb" * 50] for n in range(1000)]
     began = time.process_time()
     found = diff(many_before, many_after)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 60
     assert {change.path.split("]")[0] for change in found.changes} == {f"$[{n}" for n in range(1000)}

@@ -9,10 +9,7 @@ import pytest
 
 from holdfast.errors import Damaged
 from holdfast.threads.integrity import verify
-from tests.selection import every_store
 from tests.threads.wholes import KINDS, fill, opened, shown, state_at
-
-pytestmark = every_store("readers beside writers see what the store lets them see")
 
 
 @pytest.mark.parametrize("kind", KINDS)
