@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
+from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
 
@@ -152,7 +153,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@for_each("key", KEYS)
 def test_keys_are_found_wherever_they_stand(key: str) -> None:
     assert api_keys(key) == "[redacted]"
     assert api_keys(f"export KEY={key}") == "export KEY=[redacted]"
@@ -161,7 +162,7 @@ def test_keys_are_found_wherever_they_stand(key: str) -> None:
     assert shown.startswith('{"key": "[redacted]')
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("Authorization: Bearer abcdef0123456789xyz", "Authorization: Bearer [redacted]"),
@@ -182,7 +183,7 @@ def test_what_stands_around_a_key_stays(text: str, shown: str) -> None:
     assert api_keys(text) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -200,7 +201,7 @@ def test_other_texts_pass_as_they_are(text: str) -> None:
     assert api_keys(text) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "piece",
     [
         "a://b:c/@",

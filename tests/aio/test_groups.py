@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Cancelled, Happened, Holdfast, InvalidArgument, NotDone
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -215,7 +216,7 @@ def test_a_call_that_begins_while_its_step_is_closed_is_refused(hf: Holdfast, mo
     commit = store.commit
 
     def slow_commit(*args: Any) -> Any:
-        assert was_called.wait(10)
+        assert was_called.wait(DEADLINE)
         return commit(*args)
 
     @holdfast.tool

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ import holdfast
 from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
 from holdfast.aio import executor, run
 from tests.covers import covers
+from tests.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -247,7 +247,7 @@ def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast)
 
     def charge() -> str:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         ledger.append("charged")
         return "charged"
 
@@ -279,7 +279,7 @@ def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, mon
 
     def slow_journal(*args: Any) -> Any:
         writing.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         return journal(*args)
 
     ledger: list[str] = []
@@ -375,9 +375,8 @@ def test_the_loop_is_free_while_a_plain_function_works(hf: Holdfast) -> None:
 
         ticking = asyncio.ensure_future(tick())
         async with hf.aio.run("t", start={}) as run:
-            await run.model(time.sleep, 0.05)
+            await run.model(lambda: until(lambda: ticks > 5, "the loop has ticked"))
         ticking.cancel()
-        assert ticks > 5
 
     asyncio.run(main())
 

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import HoldfastError, InvalidArgument
 from holdfast.cli.application import load_application, load_handlers, load_tools
+from tests.cases import for_each
 
 APP = """
 def shopper(run): ...
@@ -139,7 +140,7 @@ def test_a_module_of_a_package() -> None:
     assert told("hf_package.agent:handlers").startswith("no module 'hf_package.agent' in ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("named", "message"),
     [
         ("hf_app", "'hf_app' does not name an attribute of a module; write \"module:attribute\", like app:handlers"),

@@ -16,6 +16,7 @@ from holdfast import Cipher, Damaged, NotEncrypted, Run, WrongKey
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Cells, Span
 from tests.covers import covers
+from tests.selection import every_store
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 CIPHER = Cipher(keys={"2025": OLD}, current="2025")
@@ -134,6 +135,7 @@ def hf(address: str) -> Iterator[holdfast.Holdfast]:
 
 
 @covers("G9", "cortex/EncryptedCheckpointStoreWrapper.inner")
+@every_store("each store leaves other files")
 def test_no_secret_is_on_the_disk(address: str, tmp_path: Path) -> None:
     with holdfast.open(address, cipher=CIPHER) as hf:
         use_everything(hf)
@@ -300,6 +302,7 @@ def test_a_fork_keeps_the_key_of_its_origin(hf: holdfast.Holdfast, address: str)
         assert len(latest(again, "fork").state["messages"]) == 50
 
 
+@every_store("two writers meet in the store")
 def test_a_fork_that_is_made_while_its_origin_is_dropped_keeps_the_key(
     hf: holdfast.Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

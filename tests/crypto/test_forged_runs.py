@@ -16,6 +16,7 @@ from holdfast.crypto.store import SealedStore
 from holdfast.stores.running import Progress, RunRow
 from holdfast.testing.contract.build import effect, held, saved
 from tests.crypto.forging import CHACHA, CIPHER, changed, forged, number_of, opened
+from tests.selection import every_store
 
 PROGRESS = Progress(1.0, 2.0, "half of it", 5)
 IN_CLEAR = [
@@ -186,6 +187,7 @@ def test_a_run_that_cannot_be_told_keeps_nobody_from_the_others(address: str, nu
 # -- handles of two algorithms ---------------------------------------------------------------------------------------
 
 
+@every_store("each store compares the record that a claim expects")
 def test_a_run_is_claimed_by_who_seals_otherwise(address: str, number: int) -> None:
     with closing(opened(address, CHACHA)) as store:
         row = store.run(number)

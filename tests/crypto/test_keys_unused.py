@@ -16,6 +16,7 @@ from holdfast.stores.contract import CheckpointRow, Commit, Store, Summary
 from holdfast.stores.keys import KeyRow
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
+from tests.selection import every_store
 
 
 @pytest.fixture(params=KINDS)
@@ -117,6 +118,7 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
         assert again.verify().ok
 
 
+@every_store("two writers meet in the store")
 def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
     hf: Holdfast, address: str, plain: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -213,6 +215,7 @@ def test_keys_stay_while_nobody_knows_whose_they_are(
         assert rows(store).keys() == kept.keys()
 
 
+@every_store("each store keeps keys in its own way")
 def test_a_key_is_removed_only_as_it_is_expected(plain: Store) -> None:
     row = KeyRow(b"12345678", "k", b"wrapped")
     plain.put_key(row, None)

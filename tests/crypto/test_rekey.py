@@ -14,6 +14,7 @@ from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Store
 from holdfast.stores.keys import KeyRow
 from tests.crypto.keyed import KINDS, address_of, key_made_by_saving, rows
+from tests.selection import every_store
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 BEFORE = Cipher(keys={"old": OLD, "new": NEW}, current="old")
@@ -63,6 +64,7 @@ def test_a_key_that_an_older_writer_makes_meanwhile_is_wrapped_too(hf: Holdfast,
         assert found.state == {"n": 2}
 
 
+@every_store("two writers meet in the store")
 def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
     hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:

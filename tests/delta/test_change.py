@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from holdfast import Retention, Unsupported
+from tests.cases import for_each
 from tests.codec.strategies import identical, values
 from tests.covers import covers
 from tests.delta.engine import Engine
@@ -53,8 +54,8 @@ TYPE_CHANGES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 40, 400], ids=["small state", "list", "long list"])
-@pytest.mark.parametrize(("before", "after"), TYPE_CHANGES, ids=repr)
+@for_each("size", [1, 40, 400])
+@for_each(("before", "after"), TYPE_CHANGES)
 def test_a_change_of_type_alone_is_noticed_at_any_depth(before: Any, after: Any, size: int) -> None:
     for first, second in ((before, after), (after, before)):
         engine = Engine()
@@ -131,7 +132,7 @@ def test_summarising_the_head_stores_the_summary_only() -> None:
     assert engine.cold_state() == state
 
 
-@pytest.mark.parametrize("at", [0, 1, 31, 32, 33, 500, 999, 1_000])
+@for_each("at", [0, 1, 31, 32, 33, 500, 999, 1_000])
 def test_one_insertion_anywhere_costs_one_cell(at: int) -> None:
     engine = Engine()
     state = chat(1_000)
@@ -273,7 +274,7 @@ def test_a_state_that_is_refused_leaves_the_base_as_it_was() -> None:
     assert engine.cold_state() == state
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("place", "path"),
     [
         (lambda s, v: s.update(bad=v), "$.bad"),
@@ -282,9 +283,7 @@ def test_a_state_that_is_refused_leaves_the_base_as_it_was() -> None:
         (lambda s, v: s["nested"]["a"].append((1, v)), "$.nested.a[1][1]"),
     ],
 )
-@pytest.mark.parametrize(
-    "bad", [object(), bytearray(b"x"), memoryview(b"x"), 1j, range(3)], ids=lambda value: type(value).__name__
-)
+@for_each("bad", [object(), bytearray(b"x"), memoryview(b"x"), 1j, range(3)])
 def test_what_is_refused_is_named_by_its_path(place: Any, path: str, bad: Any) -> None:
     engine = Engine()
     state = chat(200) | {"files": {f"f{i}": "x" * 50 for i in range(100)}, "nested": {"a": ["y" * 3_000]}}

@@ -19,7 +19,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.examples.serving import DEADLINE, EXAMPLES
+from tests.examples.serving import EXAMPLES
+from tests.waiting import DEADLINE
 
 ASKED = {"id": "r-1", "customer": "ada", "text": "Refund order 7, it came broken."}
 YES = {"request": "r-1", "approve": True, "by": "grace"}

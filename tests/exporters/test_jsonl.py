@@ -20,6 +20,7 @@ from holdfast.exporters import export_jsonl
 from holdfast.formats import jsonl
 from holdfast.importers import Report, import_from
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -88,6 +89,7 @@ def work(hf: Holdfast) -> None:
 
 @covers("ares/serialize_state", "ares/restore_checkpoint", "smooth/Checkpoint.to_bytes", "smooth/Checkpoint.from_bytes")
 @covers("cortex/Checkpoint serialized")
+@every_store("an export reads a whole store, and an import fills one")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("target", KINDS)
 def test_everything_comes_back(kind: str, target: str, tmp_path: Path) -> None:

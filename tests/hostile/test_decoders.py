@@ -10,15 +10,16 @@ from hypothesis import strategies as st
 
 from holdfast.errors import CallFailed
 from holdfast.runs.journal import again
+from tests.cases import for_each
 from tests.hostile.forged_records import DECODERS, decode, kept
 
 
-@pytest.mark.parametrize(("name", "data"), kept(), ids=lambda value: value if isinstance(value, str) else "")
+@for_each(("name", "data"), kept())
 def test_what_was_once_more_than_an_error_is_refused(name: str, data: bytes) -> None:
     assert decode(name, data) is None
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@for_each("name", DECODERS)
 def test_what_was_written_is_read(name: str) -> None:
     assert decode(name, DECODERS[name][1]) is not None
 

@@ -16,11 +16,12 @@ import holdfast
 from holdfast import Damaged, Holdfast
 from holdfast.importers.reading_back import ReadBack
 from holdfast.stores.contract import CheckpointRow
+from tests.threads.wholes import opened
 
 
-@pytest.fixture(params=["memory:", "{}/agent.db", "dir:{}/agent"])
+@pytest.fixture(params=["memory", "sqlite", "directory"])
 def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(str(request.param).format(tmp_path), durability="off") as handle:
+    with opened(request.param, tmp_path) as handle:
         yield handle
 
 

@@ -16,7 +16,10 @@ from holdfast.looking.timeline import step_of, timeline
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from tests.runs.conftest import World
+from tests.selection import every_store
 from tests.threads.tables import KINDS, Tables
+
+pytestmark = every_store("each store notices a damaged record of its own")
 
 NAMES = ("a", "b", "c", "d")
 

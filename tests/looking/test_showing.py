@@ -29,6 +29,7 @@ from holdfast.types import Lost
 from holdfast.urls import Durability
 from tests.looking.conftest import started
 from tests.runs.conftest import World
+from tests.selection import every_store
 from tests.threads.wholes import address as address_of
 
 
@@ -185,6 +186,7 @@ def test_a_checkup_finds_a_clock_that_is_wrong(monkeypatch: pytest.MonkeyPatch) 
     assert "in the future" in clock.what
 
 
+@every_store("some stores announce what is new, others are asked")
 def test_following_tells_what_is_new(world: World) -> None:
     hf = world.open()
     with world.running("live", start={"messages": []}) as run:

@@ -19,7 +19,6 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, Owner
 from holdfast.stores.sqlite import SQLiteStore
 from tests.crash.nursery import Nursery
-from tests.shares import share
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
@@ -125,7 +124,7 @@ def stop_renewing(run: Run) -> None:
     run._core._lease.stop()
 
 
-@pytest.fixture(params=share(("memory", "sqlite", "directory", "postgres"), ("memory", "sqlite", "postgres")))
+@pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []

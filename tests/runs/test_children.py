@@ -14,6 +14,8 @@ import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
 from holdfast.runs.entering import Claiming
 from tests.runs.conftest import World
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str) -> str:
@@ -96,6 +98,7 @@ def test_a_child_is_claimed_only_through_its_parent(world: World) -> None:
         run.child("a", start={}).__enter__()
 
 
+@every_store("threads use one store at once")
 def test_children_beside_each_other(world: World) -> None:
     asked = Asked()
     hf = world.open()
@@ -267,9 +270,9 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
     def one(run: Run, work: Callable[[Run], Any], name: str, *, is_last: bool) -> None:
         try:
             with run.child(name, start={}) as child:
-                begun.wait(30)
+                begun.wait(DEADLINE)
                 if is_last:
-                    assert has_parked.wait(30)
+                    assert has_parked.wait(DEADLINE)
                 work(child)
         finally:
             has_parked.set()

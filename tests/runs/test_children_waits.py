@@ -13,8 +13,7 @@ import holdfast
 from holdfast import AskedByChild, Cancelled, Conflict, Holdfast, Run
 from tests.runs.conftest import World
 from tests.runs.test_children import status_of
-
-DEADLINE = 30.0
+from tests.waiting import DEADLINE
 
 
 def asks(run: Run, *below: str, name: str = "approve") -> Any:

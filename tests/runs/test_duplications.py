@@ -20,8 +20,9 @@ import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, LeaseHeld, NotDone, Run
 from holdfast.stores.running import RunRow
 from tests.crash.nursery import Child, Nursery
-from tests.runs.children import DEADLINE, STEPS, note
+from tests.runs.children import STEPS, note
 from tests.runs.test_processes import Family, stopped
+from tests.waiting import DEADLINE, until
 
 START: dict[str, Any] = {"done": []}
 LEASE = 2.0
@@ -62,13 +63,6 @@ def row_of(hf: Holdfast) -> RunRow:
     row = store.run(thread.position.thread)
     assert row is not None
     return row
-
-
-def until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not there():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
 
 
 def wait_for_line(child: Child, line: str) -> None:

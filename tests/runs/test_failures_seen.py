@@ -15,6 +15,7 @@ from holdfast.runs.journal import again
 from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Flaky:
@@ -159,6 +160,7 @@ class Interposed:
         self._store.settle(*args)
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_is_refused_if_a_worker_has_just_taken_the_run(world: World) -> None:
     def charge() -> None:
         raise ConnectionResetError
@@ -196,6 +198,7 @@ def test_a_run_whose_state_cannot_be_stored_ends_dead(world: World, monkeypatch:
     assert [info.status for info in hf.threads()] == ["dead"]
 
 
+@every_store("two writers meet in the store")
 def test_workers_side_by_side_run_each_run_once(world: World) -> None:
     handled: list[str] = []
     lock = threading.Lock()

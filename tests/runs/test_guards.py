@@ -14,6 +14,7 @@ import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
 from holdfast.runs import claiming, lease
 from holdfast.runs.guards import watch
+from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import LEASE, World, stop_renewing
 
@@ -175,7 +176,7 @@ def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> Non
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "priced"),
     [
         ("big-4", "big-4"),
@@ -844,7 +845,7 @@ def test_async_runs_have_guards_too(world: World) -> None:
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         {},

@@ -13,6 +13,7 @@ from holdfast.runs import journal
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 class Counting:
@@ -59,6 +60,7 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
         assert counting[0].looks == before
 
 
+@every_store("the store numbers the entries")
 def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long ago the last look was meant to be: the number of the second write shows it."""
     monkeypatch.setattr(journal, "_LOOK_SECONDS", 60.0)

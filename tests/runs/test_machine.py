@@ -27,6 +27,7 @@ from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
+from tests.selection import on_store
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
@@ -401,15 +402,17 @@ class DirectoryMachine(RunMachine):
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-TestMemoryRuns = MemoryMachine.TestCase
+TestMemoryRuns = on_store("memory")(MemoryMachine.TestCase)
 TestMemoryRuns.settings = settings(
     max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )
-TestSQLiteRuns = SQLiteMachine.TestCase
-TestSQLiteRuns.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
-TestPostgresRuns = PostgresMachine.TestCase
+TestSQLiteRuns = on_store("sqlite")(SQLiteMachine.TestCase)
+TestSQLiteRuns.settings = settings(
+    max_examples=120, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+)
+TestPostgresRuns = on_store("postgres")(PostgresMachine.TestCase)
 TestPostgresRuns.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
-TestDirectoryRuns = DirectoryMachine.TestCase
+TestDirectoryRuns = on_store("directory")(DirectoryMachine.TestCase)
 TestDirectoryRuns.settings = TestSQLiteRuns.settings

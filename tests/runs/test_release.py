@@ -20,6 +20,7 @@ from holdfast.runs import entering
 from holdfast.runs import run as run_module
 from holdfast.runs.claiming import claim
 from holdfast.runs.termination import Termination
+from tests.waiting import DEADLINE
 
 PROGRAM = """
     import sys, signal, threading
@@ -62,7 +63,7 @@ def test_a_signal_gives_the_run_back(tmp_path: Path, number: signal.Signals, cod
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(30) == code
+        assert child.wait(DEADLINE) == code
     finally:
         child.kill()
         child.communicate()
@@ -78,7 +79,7 @@ def test_a_signal_inside_a_tool_leaves_it_in_doubt(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "acting\n"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 143
+        assert child.wait(DEADLINE) == 143
     finally:
         child.kill()
         child.communicate()
@@ -200,7 +201,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
 
     def act() -> str:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         return "done"
 
     def beside(run: holdfast.Run) -> None:
@@ -223,7 +224,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
             for function in (beside, late):
                 threads.append(threading.Thread(target=function, args=(run,)))
                 threads[-1].start()
-            assert begun.wait(10)
+            assert begun.wait(DEADLINE)
             raise ValueError("wrong")
 
     with holdfast.open("memory:") as hf:

@@ -14,6 +14,7 @@ from holdfast import Holdfast, InvalidArgument, Run, Stuck, tool
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.runs.test_progress import renew
+from tests.selection import every_store
 
 HOUR = 3600.0
 
@@ -211,6 +212,7 @@ def test_older_than_is_seconds(world: World, bad: Any) -> None:
         world.open().stuck(older_than=bad)
 
 
+@every_store("readers beside writers see what the store lets them see")
 def test_stuck_is_safe_beside_workers(world: World) -> None:
     hf = world.open()
     done = threading.Event()

@@ -24,6 +24,7 @@ from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld, NotFound, R
 from holdfast.telemetry import instrument
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.waiting import DEADLINE
 
 CARD = "4111-1111"
 
@@ -522,7 +523,7 @@ def test_opentelemetry_is_not_imported_by_those_who_do_not_use_it() -> None:
         "with holdfast.open('memory:') as hf, hf.run('t', start={}) as run: run.finish(run.model(dict))\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 def test_without_the_package_the_extra_is_named() -> None:
@@ -533,4 +534,4 @@ def test_without_the_package_the_extra_is_named() -> None:
         "else:\n    raise SystemExit('no error')\n"
         "with holdfast.open('memory:') as hf: hf.thread('t').save({})"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)

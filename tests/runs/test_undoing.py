@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotDone, NotFound
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Shop:
@@ -66,6 +67,7 @@ def test_what_was_done_is_taken_back_newest_first(hf: Holdfast, shop: Shop) -> N
     assert hf.thread("t").step() == 3, "nothing is rewound by it"
 
 
+@every_store("each store compares the record that an entry from outside expects")
 def test_each_is_undone_once(hf: Holdfast, shop: Shop) -> None:
     hf.undo("t", to="@1")
     assert hf.undo("t", to="@1") == []

@@ -12,6 +12,8 @@ import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
 from tests.covers import covers
 from tests.runs.conftest import World
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str = "t") -> str:
@@ -167,6 +169,7 @@ def test_a_worker_goes_on_with_what_was_answered(world: World) -> None:
     assert (status_of(hf), seen) == ("completed", ["yes"])
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None:
     """Between the run's look for an answer and its going to wait, one is given."""
     hf = world.open()
@@ -190,6 +193,7 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
     assert (seen, status_of(hf)) == (["parking", "just now"], "completed")
 
 
+@every_store("two writers meet in the store")
 def test_answers_from_many_at_once_are_one(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:
@@ -218,12 +222,12 @@ def test_a_wait_beside_calls_that_are_under_way_is_refused(world: World) -> None
 
     def slow() -> None:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
 
     with world.running("t", start={}) as run:
         thread = threading.Thread(target=lambda: run.tool(slow, {}, key="k"))
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(DEADLINE)
         for wait in (lambda: run.wait("approve"), lambda: run.sleep(1)):
             with pytest.raises(InvalidArgument, match="under way"):
                 wait()
@@ -315,6 +319,7 @@ def test_an_answer_in_time_counts_although_the_run_looks_late(world: World) -> N
 
 
 @covers("cortex/DurableConfig.retry_delay")
+@every_store("each store keeps leases and their clock")
 def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -336,6 +341,7 @@ def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     assert (steps[-1], status_of(hf)) == ("after", "completed")
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of leases begins anew with the machine; a sleep of three days does not."""
     hf = world.open()
@@ -516,6 +522,7 @@ def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> Non
                 run.wait("approve", {"amount": 5000})
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_end_of_the_time_is_taken_or_refused(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:

@@ -13,8 +13,8 @@ from holdfast import AsyncRun, Run, Worker
 from tests.runs.conftest import World
 from tests.runs.test_health import ANY_PORT, ask
 from tests.runs.test_worker import status_of
-
-DEADLINE = 30.0
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def drain(world: World, handler: Callable[..., Any], **options: Any) -> None:
@@ -65,6 +65,7 @@ def test_all_async_handlers_share_one_loop_beside_sync_ones(world: World) -> Non
     assert {info.status for info in hf.threads()} == {"completed"}
 
 
+@every_store("threads use one store at once")
 def test_they_are_run_beside_each_other(world: World) -> None:
     hf = world.open()
     for n in range(3):

@@ -25,6 +25,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, EffectRow, Owner, RunRow
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
+from tests.selection import tries
 from tests.stores.postgres.server import address_at
 
 # A server is farther away than a file.
@@ -279,12 +280,12 @@ class PostgresMachine(StoreMachine):
     open_store = staticmethod(_open_postgres)
 
 
-_SETTINGS = settings(max_examples=120, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(max_examples=tries(120, 50), stateful_step_count=40, deadline=None)
 TestSQLiteStores = SQLiteMachine.TestCase
 TestSQLiteStores.settings = _SETTINGS
 TestDirectoryStores = DirectoryMachine.TestCase
 TestDirectoryStores.settings = _SETTINGS
 TestPostgresStores = PostgresMachine.TestCase
 TestPostgresStores.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(25, 10), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )

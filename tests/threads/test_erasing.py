@@ -29,6 +29,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.memory import MemoryStore
 from holdfast.threads import process
 from tests.covers import covers
+from tests.selection import every_store
 from tests.stores.postgres.server import address_at, database, schema_of
 from tests.threads.planting import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
 from tests.threads.wholes import change_blob, flip
@@ -73,6 +74,7 @@ def any_hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]
 # -- in the files -----------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_nothing_of_it_is_left_in_the_files(hf: Holdfast, kind: str, tmp_path: Path) -> None:
     expected = set(PLACES) - SWEPT - (COMPRESSED if kind == "sqlite" else set())
     assert expected <= found_in(tmp_path), "the search finds what is there"
@@ -143,6 +145,7 @@ def test_a_name_is_free_and_erasing_again_does_nothing(any_hf: Holdfast) -> None
     assert any_hf.verify().problems == ()
 
 
+@every_store("each store reaches something else")
 def test_what_the_store_cannot_reach_is_said(any_hf: Holdfast, request: pytest.FixtureRequest) -> None:
     beyond = " ".join(any_hf.erase("t").beyond)
     if "postgres" in request.node.name:
@@ -181,6 +184,7 @@ def _in_tables(schema: str) -> set[str]:
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_forks_stay_with_what_they_use_and_are_told(hf: Holdfast, kind: str, tmp_path: Path) -> None:
     subject = hf.thread(SUBJECT)
     fork = subject.fork("fork", at="@-1")
@@ -300,6 +304,7 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
     for name in ("a", "b"):
         any_hf.thread(name).save({"shared": SHARED, "own": name * 20_000})
@@ -546,6 +551,7 @@ def test_it_can_be_awaited(tmp_path: Path) -> None:
     assert asyncio.run(erase()).threads == ("t",)
 
 
+@every_store("each store leaves other files")
 def test_the_pruned_is_gone_with_the_rest(kind: str, tmp_path: Path) -> None:
     with holdfast.open(address(kind, tmp_path), durability="off") as hf:
         thread = hf.thread("t")

@@ -11,6 +11,7 @@ from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
 from holdfast.types import Checkpoint
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, state_at
 
 
@@ -46,6 +47,7 @@ def test_an_earlier_checkpoint_is_found_by_its_new_label_and_the_head_stays(
         assert hf.thread("t").load(made.id).state == before.state
 
 
+@every_store("each store labels in its own way")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_head_is_labelled_in_one_move(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:

@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.threads.ancestry import Line, branch_of
+from tests.cases import for_each
 
 
 def rewound(hf: Holdfast, seed: int) -> int:
@@ -40,8 +41,8 @@ def walked(store: Store, thread: int, row: CheckpointRow) -> dict[int, int]:
     return steps
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("kept", [None, 1])
+@for_each("seed", range(5))
+@for_each("kept", [None, 1])
 def test_it_is_what_a_walk_through_all_parents_finds(seed: int, kept: int | None) -> None:
     hf = holdfast.open("memory:")
     number = rewound(hf, seed)

@@ -15,6 +15,7 @@ from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.save import checked_details
+from tests.selection import every_store
 
 
 def message(number: int) -> str:
@@ -125,6 +126,7 @@ class TestPlace:
         assert latest(tree.hf)["messages"][1:] == ["branch", "and on"]
         assert tree.hf.verify(deep=True).problems == ()
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_moved_meanwhile_is_a_conflict_and_nothing_is_stored(self, tree: Placed) -> None:
         tree.grow(3)
         tree.hf.thread("t").save({"messages": ["somebody else"]})
@@ -140,12 +142,14 @@ class TestPlace:
         with pytest.raises(Conflict):
             tree.place({"messages": ["late"]}, under=3)
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_began_meanwhile_is_not_begun_again(self, tree: Placed) -> None:
         tree.hf.thread("t").save({"messages": ["first"]})
         with pytest.raises(AlreadyExists):
             tree.place({"messages": ["me too"]})
         assert latest(tree.hf) == {"messages": ["first"]}
 
+    @every_store("two writers meet in the store")
     def test_a_parent_that_was_deleted_meanwhile_is_a_conflict(self, tree: Placed) -> None:
         tree.grow(5)
         tree.placer.remove(tree.number, [2, 3])
@@ -200,6 +204,7 @@ class TestPoint:
         assert tree.state(4)["messages"] == [message(number) for number in range(4)]
         assert tree.hf.verify(deep=True).problems == ()
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_moved_is_not_pointed(self, tree: Placed) -> None:
         tree.grow(3)
         assert tree.position is not None

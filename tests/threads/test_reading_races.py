@@ -11,7 +11,10 @@ import pytest
 from holdfast import Holdfast, NotFound, Retention
 from holdfast.stores.contract import CheckpointRow
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import KINDS, opened
+
+pytestmark = every_store("readers beside writers see what the store lets them see")
 
 
 @pytest.fixture(params=KINDS)

@@ -19,6 +19,7 @@ from holdfast.threads.intervals import Covered
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at
@@ -38,6 +39,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
 
+@every_store("each store checks itself")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deep", [True, False])
 def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_path: Path) -> None:
@@ -150,6 +152,7 @@ def test_a_data_key_that_is_gone_shows(tables: Tables) -> None:
     assert "data key of an encrypted record is missing" in problems(tables, CIPHER)
 
 
+@every_store("each store checks itself")
 def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
@@ -189,6 +192,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, fence=0)[-1] == "its run has a fence that no claim gives"
 
 
+@every_store("each store checks itself")
 def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)

@@ -15,6 +15,8 @@ from holdfast.stores.contract import Live
 from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
 from tests.covers import covers
+from tests.crash.lab import spread
+from tests.selection import tries
 from tests.stores.directory.conftest import Open, damage_line, log_of
 
 WHERE = r"log\.jsonl: \d+ bytes at offset {} are damaged"
@@ -112,7 +114,7 @@ def test_a_flipped_byte_anywhere_is_never_a_wrong_state(hf: Holdfast, path: Path
     log = log_of(path, "t")
     whole = log.read_bytes()
     hf.close()
-    for at in range(0, len(whole), 13):
+    for at in spread(range(0, len(whole), 13), tries(len(whole), 100)):
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with holdfast.open(f"dir:{path}", durability="off") as opened:
             thread = opened.thread("t")

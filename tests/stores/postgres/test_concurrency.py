@@ -38,8 +38,8 @@ from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
 from tests.stores.postgres.server import database
 from tests.stores.sqlite.conftest import finished, forked
+from tests.waiting import DEADLINE
 
-PATIENCE = 60
 Server = psycopg.Connection[Any]
 
 
@@ -62,7 +62,7 @@ def test_a_fleet_claims_each_run_once(open_store: Open) -> None:
                 won.append(row.thread)
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        list(pool.map(work, range(len(stores)), timeout=PATIENCE))
+        list(pool.map(work, range(len(stores)), timeout=DEADLINE))
     assert sorted(won) == sorted(line.number for line in lines)
 
 
@@ -117,9 +117,9 @@ def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, se
         with holding(server, schema, "thread", stuck.number):
             waiting = pool.submit(stuck.save, "y")
             saving = pool.submit(lambda: [free.save(f"{n}") for n in range(20)])
-            assert len(saving.result(8)) == 20
+            assert len(saving.result(DEADLINE)) == 20
             assert not waiting.done()
-        assert waiting.result(PATIENCE).last == 2
+        assert waiting.result(DEADLINE).last == 2
 
 
 def test_a_row_that_is_held_for_too_long_is_busy(
@@ -134,7 +134,7 @@ def test_a_row_that_is_held_for_too_long_is_busy(
 
 def test_saves_that_come_together_share_a_transaction(store: PostgresStore, server: Server, schema: str) -> None:
     lines = [saved(store, f"t{n}", "x") for n in range(16)]
-    start = threading.Barrier(len(lines), timeout=PATIENCE)
+    start = threading.Barrier(len(lines), timeout=DEADLINE)
 
     def write(line: Line) -> None:
         start.wait()
@@ -142,7 +142,7 @@ def test_saves_that_come_together_share_a_transaction(store: PostgresStore, serv
             line.save(f"{n}")
 
     with ThreadPoolExecutor(len(lines)) as pool:
-        list(pool.map(write, lines, timeout=PATIENCE))
+        list(pool.map(write, lines, timeout=DEADLINE))
     # The transaction that wrote a row is in the row.
     name = sql.Identifier(schema, "checkpoint")
     found = server.execute(sql.SQL("SELECT count(DISTINCT xmin::text), count(*) FROM {}").format(name)).fetchone()
@@ -163,12 +163,12 @@ def halfway(
     def slow(*args: Any) -> None:
         keep(*args)
         reached.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(DEADLINE)
 
     monkeypatch.setattr(values_of, "keep", slow)
     try:
         saving = pool.submit(save)
-        assert reached.wait(PATIENCE)
+        assert reached.wait(DEADLINE)
         monkeypatch.setattr(values_of, "keep", keep)
         yield saving
     finally:
@@ -177,7 +177,7 @@ def halfway(
 
 def wait_for_a_lock(waiting: Future[Any], statement: str) -> None:
     """Until a statement waits for a lock; fails if what it is part of ends without."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DEADLINE
     with psycopg.connect(database(), autocommit=True) as connection:
         while True:
             found = connection.execute(
@@ -203,8 +203,8 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
         with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
             marking = pool.submit(second.mark_values)
             wait_for_a_lock(marking, f'INSERT INTO "{schema}".epoch')
-        saving.result(PATIENCE)
-        epoch = marking.result(PATIENCE)
+        saving.result(DEADLINE)
+        epoch = marking.result(DEADLINE)
     line.save("again", values=[prompt])
     assert second.sweep_values([], epoch) == 0
 
@@ -219,8 +219,8 @@ def test_an_origin_is_not_dropped_under_its_fork(
         with halfway(monkeypatch, pool, lambda: first.commit(fork)) as forking:
             dropping = pool.submit(second.drop, origin.number)
             wait_for_a_lock(dropping, f'FROM "{schema}".thread')
-        forking.result(PATIENCE)
-        dropping.result(PATIENCE)
+        forking.result(DEADLINE)
+        dropping.result(DEADLINE)
     assert first.thread("origin") is None
     assert texts_of(first, origin.span()) == [["x", "y"]]
     assert list(first.check()) == []
@@ -228,7 +228,7 @@ def test_an_origin_is_not_dropped_under_its_fork(
 
 def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -> None:
     stores = [open_store() for _ in range(4)]
-    start = threading.Barrier(len(stores), timeout=PATIENCE)
+    start = threading.Barrier(len(stores), timeout=DEADLINE)
     brought = [value(b'"value %d"' % n) for n in range(10)]
 
     def write(index: int) -> None:
@@ -238,7 +238,7 @@ def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -
             stores[index].commit(commit(f"t{index}-{n}", values=one if index % 2 else one[::-1]))
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        list(pool.map(write, range(len(stores)), timeout=PATIENCE))
+        list(pool.map(write, range(len(stores)), timeout=DEADLINE))
     assert [stores[0].value(one.digest) for one in brought] == [list(one.pieces) for one in brought]
     assert list(stores[0].check()) == []
 
@@ -337,7 +337,7 @@ def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql
 @covers("smooth/PostgresCheckpointStore.pool")
 def test_a_store_is_used_through_one_connection_by_many_threads(url: str, tmp_path: Path) -> None:
     with closing(PostgresStore(url, namespace="default", connections=1)) as store, ThreadPoolExecutor(8) as pool:
-        lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=PATIENCE))
+        lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=DEADLINE))
         assert [line.at.last for line in lines] == [2] * 8
     assert os.path.exists(tmp_path)
 

@@ -15,6 +15,7 @@ from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
 from tests.covers import covers
+from tests.selection import tries
 from tests.stores.sqlite.conftest import Open, alter, damage
 
 SAVES = 40
@@ -129,19 +130,20 @@ def test_any_flipped_bit_is_noticed_or_harmless(path: Path, written: tuple[bytes
     stored, expected = written
     source = random.Random(7)
     hurt = 0
-    for _ in range(400):
+    flips = tries(400, 120)
+    for _ in range(flips):
         damaged = bytearray(stored)
         bit = source.randrange(len(stored) * 8)
         damaged[bit // 8] ^= 1 << bit % 8
         hurt += bool(assert_honest(path, bytes(damaged), expected))
-    assert hurt > 50, "a good part of the file matters"
+    assert hurt > flips / 8, "a good part of the file matters"
 
 
 def test_structural_bytes_are_no_exception(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     """Page headers, cell pointers and the file's header, where a flipped bit sends SQLite elsewhere."""
     stored, expected = written
     source = random.Random(8)
-    for _ in range(400):
+    for _ in range(tries(400, 120)):
         damaged = bytearray(stored)
         page = source.randrange(len(stored) // PAGE_SIZE)
         at = page * PAGE_SIZE + (100 if page == 0 else 0) + source.randrange(40)
@@ -168,7 +170,9 @@ def test_any_lost_page_is_noticed_or_harmless(
 
 def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     stored, expected = written
-    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, len(stored) - 1):
+    # SQLite reads zeros for what is missing of the last page: the last byte that is not zero is the last that counts.
+    last = len(stored.rstrip(b"\0")) - 1
+    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, last):
         assert assert_honest(path, stored[:size], expected)
 
 

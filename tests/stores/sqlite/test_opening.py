@@ -17,7 +17,8 @@ from holdfast.stores.sqlite import SQLiteStore, connection, schema
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
 from holdfast.testing.contract.build import saved, texts_of
 from tests.covers import covers
-from tests.stores.sqlite.conftest import NOBODY, PATIENCE, Open, finished, forked, output, script
+from tests.stores.sqlite.conftest import NOBODY, Open, finished, forked, output, script
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*use of fork:DeprecationWarning")
 
@@ -147,7 +148,7 @@ def crash(path: Path, *, journal: str = "DELETE") -> None:
     owner.execute(f"PRAGMA journal_mode = {journal}")
     owner.close()
     child = script(HOT, path)
-    child.communicate(timeout=PATIENCE)
+    child.communicate(timeout=DEADLINE)
     assert path.with_name(f"{path.name}-{'wal' if journal == 'WAL' else 'journal'}").stat().st_size > 0
 
 

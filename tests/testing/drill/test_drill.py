@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import InvalidArgument, Run
 from holdfast.testing import Drill, DrillReport, Finding, crash_everywhere, drill_passes
+from tests.cases import for_each
 from tests.testing.drill.agents import (
     EVERY_CLASS,
     START,
@@ -270,10 +271,10 @@ def test_an_agent_that_hangs_when_it_is_resumed_is_found() -> None:
             threading.Event().wait()
         return "done"
 
-    report = crash_everywhere(work, START, timeout=2.0, points=1)
+    report = crash_everywhere(work, START, timeout=5.0, points=1)
     assert [kill.place for kill in report.kills] == ["after the first checkpoint"]
     assert findings(report)[0].text == (
-        "the resumed run did not end: it did not end within 2 seconds; if it needs longer, give timeout="
+        "the resumed run did not end: it did not end within 5 seconds; if it needs longer, give timeout="
     )
 
 
@@ -391,7 +392,7 @@ def numbered(number: int, run: Run) -> int:
     return number
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "says"),
     [
         ({"handler": 7}, "a function that takes a run"),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 
 import pytest
@@ -87,12 +87,15 @@ class HandleContract(ContractBase):
 
     # -- closing ----------------------------------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("verb", VERBS.values(), ids=VERBS.keys())
-    def test_a_closed_store_raises_closed(self, store: Store, verb: Callable[[Store], object]) -> None:
+    def test_a_closed_store_raises_closed(self, store: Store) -> None:
         saved(store, "a", "x")
         store.close()
-        with pytest.raises(Closed):
-            verb(store)
+        accepted: list[str] = []
+        for name, verb in VERBS.items():
+            with suppress(Closed):
+                verb(store)
+                accepted.append(name)
+        assert accepted == []
 
     def test_closing_twice_does_nothing(self, store: Store) -> None:
         store.close()

@@ -103,10 +103,11 @@ class ValueContract(ContractBase):
         store.commit(commit("a", first, values=[prompt(store)]))
         assert holds(store, prompt(store))
 
-    @pytest.mark.parametrize("kind", [list, tuple, set, frozenset])
-    def test_live_values_in_any_collection(self, store: Store, kind: type[list[bytes] | set[bytes]]) -> None:
-        many = [value(b'"%d"' % n, by=store.hashing) for n in range(1_500)]
+    def test_live_values_in_any_collection(self, store: Store) -> None:
+        many = [value(b'"%d"' % n, by=store.hashing) for n in range(1_100)]
         store.commit(commit("a", values=many))
-        assert store.sweep_values(kind(made.digest for made in many[1:]), store.mark_values()) == 1
-        assert not holds(store, many[0])
-        assert all(holds(store, made) for made in many[1::100])
+        kinds: list[type[list[bytes] | set[bytes]]] = [list, tuple, set, frozenset]  # type: ignore[list-item]
+        for gone, kind in enumerate(kinds):
+            assert store.sweep_values(kind(made.digest for made in many[gone + 1 :]), store.mark_values()) == 1, kind
+            assert not holds(store, many[gone])
+        assert all(holds(store, made) for made in many[len(kinds) :: 100])
