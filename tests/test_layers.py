@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from tests.source import below, modules, tree_of
 
-BASE = "errors ids observer types redaction text"
+BASE = "errors forksafe ids intervals observer pages redaction text types"
 
 # Every package and every module directly in holdfast, lowest first: the packages and modules that it may import besides
 # itself. A name allows all modules below it. A line for a module inside a package adds to the line of the package.
@@ -20,6 +20,9 @@ LAYERS = {
     "ids": "",
     "observer": "",
     "text": "",
+    "forksafe": "",
+    "intervals": "",
+    "pages": "",
     "redaction": "errors",
     "policy": "errors",
     "codec": BASE,
@@ -32,7 +35,7 @@ LAYERS = {
     "threads": f"{BASE} codec delta formats stores.contract stores.hashing stores.running stores.walking",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.running threads",
     "urls": "codec crypto errors stores",
-    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.sqlite.raw threads",
+    "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.raw threads",
     "handle": f"{BASE} aio crypto maintenance urls policy runs stores.contract threads",
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",

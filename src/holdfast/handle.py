@@ -26,7 +26,7 @@ from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import erase, gc
 from holdfast.threads.context import Session
 from holdfast.threads.diff import Diff, diff
@@ -313,7 +313,7 @@ class Holdfast:
         checked_name(thread)
         row = self._session.store.thread(thread)
         if row is None:
-            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists the threads")
+            raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists the threads")
         return row
 
     def diff(self, a: str, b: str) -> Diff:

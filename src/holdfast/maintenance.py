@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from holdfast.errors import AlreadyExists, InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
 from holdfast.stores.contract import Problem, Store
+from holdfast.stores.files import sync_folder
 from holdfast.threads.context import Session
 from holdfast.threads.verify import Looked, Repaired, Report, verify
 from holdfast.urls import Durability, open_plain, path_of
@@ -133,7 +134,7 @@ def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) ->
             raise AlreadyExists(f"{path} was created by another process; nothing was written. Name a new store")
         try:
             os.rename(part, path)
-            _sync_folder(os.path.dirname(path))
+            sync_folder(os.path.dirname(path))
         except OSError as error:
             raise StoreError(f"{path}: the new store cannot be renamed to this path") from error
     finally:
@@ -141,14 +142,6 @@ def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) ->
         for left in glob.glob(f"{glob.escape(part)}*"):
             with suppress(OSError):
                 shutil.rmtree(left) if os.path.isdir(left) else os.unlink(left)
-
-
-def _sync_folder(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 @contextmanager

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.stores.contract import CheckpointRow, Store
-from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.ancestry import Ancestry, branch_of
 from tests.cases import for_each
 
 
@@ -53,7 +53,7 @@ def test_it_is_what_a_walk_through_all_parents_finds(seed: int, kept: int | None
         row = store.checkpoint(number, seq)
         assert row is not None
         wanted = walked(store, number, row)
-        line = Line.to(store, number, row)
+        line = Ancestry.to(store, number, row)
         for branch in range(15):
             for step in range(row.step + 3):
                 assert line.holds(branch, step) == (step <= wanted.get(branch, -1))
@@ -69,9 +69,9 @@ def test_what_is_open_is_on_the_line_of_the_head_only() -> None:
     assert thread is not None
     row = store.checkpoint(thread.position.thread, 2)
     assert row is not None
-    assert Line.of(store, thread.position).holds(1, row.step + 1)
-    assert not Line.of(store, thread.position).holds(0, row.step + 1)
-    assert not Line.to(store, thread.position.thread, row).holds(1, row.step + 1)
+    assert Ancestry.of(store, thread.position).holds(1, row.step + 1)
+    assert not Ancestry.of(store, thread.position).holds(0, row.step + 1)
+    assert not Ancestry.to(store, thread.position.thread, row).holds(1, row.step + 1)
 
 
 def test_a_long_branch_costs_a_few_reads(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,5 +93,5 @@ def test_a_long_branch_costs_a_few_reads(monkeypatch: pytest.MonkeyPatch) -> Non
         return read(number, seq)
 
     monkeypatch.setattr(store, "checkpoint", counted)
-    assert Line.of(store, row.position).holds(0, 0)
+    assert Ancestry.of(store, row.position).holds(0, 0)
     assert len(reads) < 40

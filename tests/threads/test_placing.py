@@ -187,7 +187,7 @@ class TestPlace:
         fresh = Placer(tree.hf._session, "t")
         for seq, row in tree.rows.items():
             base = fresh.base(tree.number, row)
-            assert (base.seq, base.size) == (seq, tree.bases[seq].size)
+            assert (base.seq, base.root.size) == (seq, tree.bases[seq].root.size)
             assert fresh.base(tree.number, row) is base
 
 

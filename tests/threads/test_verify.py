@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,6 @@ from holdfast.delta.draft import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.running import RunRow
-from holdfast.threads.intervals import Covered
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from tests.covers import covers
@@ -200,26 +198,6 @@ def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
     with tables.opened() as hf:
         found = [problem for problem in hf.verify(deep=False).problems if problem.thread == "run"]
     assert any("journal entr" in problem.what and "2" in problem.what for problem in found)
-
-
-# -- sets of cells ---------------------------------------------------------------------------------------------------
-
-
-def test_covered_is_a_set_of_positions() -> None:
-    source = random.Random(7)
-    for _ in range(300):
-        covered, model = Covered(), set[int]()
-        for _ in range(12):
-            start = source.randrange(40)
-            end = start + source.randrange(6)
-            wanted = set(range(start, end))
-            assert covered.holds(start, end) == (wanted <= model)
-            assert {at for gap in covered.missing(start, end) for at in range(*gap)} == wanted - model
-            assert covered.touches(start, end) == bool(wanted & model)
-            covered.add(start, end)
-            model |= wanted
-            assert {at for a, b in zip(covered.starts, covered.ends, strict=True) for at in range(a, b)} == model
-            assert all(a > b for a, b in zip(covered.starts[1:], covered.ends, strict=False))
 
 
 def test_cells_whose_commit_was_deleted_are_followed(tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import functools
-import os
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -19,6 +18,7 @@ from typing import Final, Generic, ParamSpec, TypeVar
 
 import msgspec
 
+from holdfast import forksafe
 from holdfast.errors import HoldfastError
 
 P = ParamSpec("P")
@@ -64,8 +64,7 @@ class _Pool:
 
 
 _pool = _Pool()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_pool.forget)
+forksafe.register(in_child=_pool.forget)
 
 
 async def in_thread(work: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:

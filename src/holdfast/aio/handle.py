@@ -21,7 +21,7 @@ from holdfast.runs.guards.limits import Guard
 from holdfast.runs.past import Effects
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
-from holdfast.threads.save import Details, Expect
+from holdfast.threads.save import Details, Expect, SaveRequest
 from holdfast.threads.thread import Ref, Thread, saver_of
 from holdfast.types import Checkpoint, Status, Usage
 from holdfast.urls import Durability
@@ -62,31 +62,31 @@ class AsyncThread(ThreadViews):
 
         Saves of one AsyncThread are stored in the order of the calls. A cancelled save is stored whole or not at all.
         """
-        given = {
-            "step": step,
-            "label": label,
-            "tags": tags,
-            "metadata": metadata,
-            "status": status,
-            "reason": reason,
-            "trigger": trigger,
-            "agent": agent,
-            "usage": usage,
-            "resume_hint": resume_hint,
-        }
-        plain, details = self._saver.request(state, given)
+        request = self._saver.request(
+            state,
+            step=step,
+            label=label,
+            tags=tags,
+            metadata=metadata,
+            status=status,
+            reason=reason,
+            trigger=trigger,
+            agent=agent,
+            usage=usage,
+            resume_hint=resume_hint,
+        )
         before = self._under_way()
         if before is None and self._saver.is_warm(expect):
-            work = functools.partial(self._saver.commit, self._saver.prepare(plain, details, expect))
+            work = functools.partial(self._saver.commit, self._saver.prepare(request, expect))
         else:
             # The head must be read first, or another save is under way: keep a copy of the state as it is now.
-            msgpack.check(plain)
-            work = functools.partial(self._save_frozen, [msgpack.encode(plain)], details, expect)
+            msgpack.check(request.state)
+            work = functools.partial(self._save_frozen, [msgpack.encode(request.state)], request.details, expect)
         return await self._moved(before, work)
 
     def _save_frozen(self, frozen: list[bytes], details: Details, expect: Expect) -> Checkpoint:
         # Taken out of the list, so that the copy is freed before the next one is made.
-        return self._saver.save(msgpack.decode(frozen.pop()), details, expect)
+        return self._saver.save(SaveRequest(msgpack.decode(frozen.pop()), details), expect)
 
     async def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """See `Thread.rewind`."""

@@ -13,7 +13,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import FORM, given
 from holdfast.looking.nearest import existing
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -36,5 +36,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "name": arguments.name, "by": arguments.by})
     else:
-        put(f"answered {shown(arguments.name)} of {shown(arguments.thread)}")
+        put(f"answered {quoted(arguments.name)} of {quoted(arguments.thread)}")
     return Exit.OK

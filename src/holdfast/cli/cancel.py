@@ -11,7 +11,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.looking.nearest import existing
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -35,5 +35,5 @@ def run(arguments: Namespace) -> int:
         status = None if after is None else after.status
         put_json({"thread": arguments.thread, "halted": is_halted, "status": status, "reason": arguments.reason})
     else:
-        put(f"{shown(arguments.thread)} {'is halted' if is_halted else 'will be halted at its next call'}")
+        put(f"{quoted(arguments.thread)} {'is halted' if is_halted else 'will be halted at its next call'}")
     return Exit.OK

@@ -20,7 +20,7 @@ from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.references import Found, find
 from holdfast.looking.timeline import timeline
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.diff import Change, diff
 
 _MARKS: dict[str, tuple[str, Colour]] = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
@@ -54,12 +54,12 @@ def _both(hf: Holdfast, a: str, b: str | None) -> tuple[Found, Found]:
     first = find(hf, a)
     if b is None:
         if first.checkpoint.parent is None:
-            raise NotFound(f"{shown(a)} is the first checkpoint of its thread; name a second one to compare it with")
+            raise NotFound(f"{quoted(a)} is the first checkpoint of its thread; name a second one to compare it with")
         try:
             return find(hf, _before(hf, first)), first
         except NotFound:
             raise NotFound(
-                f"the checkpoint before {shown(a)} was deleted; name a second one to compare it with"
+                f"the checkpoint before {quoted(a)} was deleted; name a second one to compare it with"
             ) from None
     return first, find(hf, f"{first.thread}{b}" if b.startswith("@") else b)
 

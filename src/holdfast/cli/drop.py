@@ -16,7 +16,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import LeaseHeld
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -37,7 +37,7 @@ def run(arguments: Namespace) -> int:
         if not arguments.json:
             for row, entries in zip(rows, effects, strict=True):
                 journal = f", {entries} journal entr{'y' if entries == 1 else 'ies'}" if entries else ""
-                put(f"{shown(row.name)}: {counted(row.count, 'checkpoint')}{journal}, {row.summary.status}")
+                put(f"{quoted(row.name)}: {counted(row.count, 'checkpoint')}{journal}, {row.summary.status}")
         is_done = may_go_on(arguments)
         if is_done:
             with bar("dropping") as show:
@@ -60,4 +60,6 @@ def _drop(hf: Holdfast, names: list[str], show: Show | None) -> None:
         try:
             hf.thread(name).drop()
         except LeaseHeld as error:
-            raise LeaseHeld(f"{shown(name)}: {error}; {done} of {len(names)} threads were dropped before it") from error
+            raise LeaseHeld(
+                f"{quoted(name)}: {error}; {done} of {len(names)} threads were dropped before it"
+            ) from error

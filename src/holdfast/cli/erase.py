@@ -21,7 +21,7 @@ from holdfast.cli.wording import worded
 from holdfast.errors import ErasePending, InvalidArgument
 from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import erase
 from holdfast.types import Erased
 
@@ -54,7 +54,7 @@ def run(arguments: Namespace) -> int:
             told = erase.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
         if not arguments.json:
             for name in told.threads:
-                put(f"{shown(name)} would be erased")
+                put(f"{quoted(name)} would be erased")
             _tell(told)
         if may_go_on(arguments):
             try:
@@ -76,7 +76,7 @@ def run(arguments: Namespace) -> int:
 
 def _tell(told: Erased) -> None:
     for name in told.forks_left:
-        put(f"kept: {shown(name)}, a fork; --forks erases it too")
+        put(f"kept: {quoted(name)}, a fork; --forks erases it too")
     if told.values_kept:
         put(f"kept: {counted(len(told.values_kept), 'blob')} that other threads use")
     for what in told.beyond:

@@ -27,7 +27,7 @@ from holdfast.exporters import Exported, export_html, export_jsonl, export_markd
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.looking.references import find, split
-from holdfast.text import shown
+from holdfast.text import quoted
 
 _TRANSCRIPTS = {"markdown": export_markdown, "html": export_html}
 _FORMATS = ("jsonl", "otel", *_TRANSCRIPTS)
@@ -98,7 +98,7 @@ def _whole(hf: Holdfast, name: str) -> None:
             raise
         thread, _ = split(hf, name)
         raise InvalidArgument(
-            f"--format jsonl exports whole threads: write {shown(thread.name)}, or choose another --format"
+            f"--format jsonl exports whole threads: write {quoted(thread.name)}, or choose another --format"
         ) from None
 
 

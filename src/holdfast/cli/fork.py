@@ -15,7 +15,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import in_file
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.looking.references import find
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -39,10 +39,10 @@ def run(arguments: Namespace) -> int:
         forked = hf.thread(found.thread).fork(arguments.name, at=found.checkpoint, state=state)
         first = forked.head()
     if first is None:
-        raise HoldfastError(f"thread {shown(arguments.name)} was forked, and then dropped by another process")
+        raise HoldfastError(f"thread {quoted(arguments.name)} was forked, and then dropped by another process")
     if arguments.json:
         put_json({**checkpoint_data(first), "from": checkpoint_data(found.checkpoint)})
     else:
         edited = "" if arguments.state is None else ", with an edited state"
-        put(f"{shown(first.thread)} forked from {described(found.checkpoint)} of {shown(found.thread)}{edited}")
+        put(f"{quoted(first.thread)} forked from {described(found.checkpoint)} of {quoted(found.thread)}{edited}")
     return Exit.OK

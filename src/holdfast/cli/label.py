@@ -16,7 +16,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.naming import checkpoint_data, described
 from holdfast.cli.store import add_store, open_existing
 from holdfast.looking.references import find
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.branches import named
 
 
@@ -42,6 +42,6 @@ def put_name(arguments: Namespace, *, is_label: bool) -> int:
     if arguments.json:
         put_json({**checkpoint_data(made), "of": found.checkpoint.id})
     else:
-        what = f"the {'label' if is_label else 'tag'} {shown(arguments.name)}"
-        put(f"{described(found.checkpoint)} of {shown(found.thread)} has {what}, in the new checkpoint {made.id}")
+        what = f"the {'label' if is_label else 'tag'} {quoted(arguments.name)}"
+        put(f"{described(found.checkpoint)} of {quoted(found.thread)} has {what}, in the new checkpoint {made.id}")
     return Exit.OK

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.types import Checkpoint
 
 
@@ -22,5 +22,5 @@ def checkpoint_data(checkpoint: Checkpoint) -> dict[str, Any]:
 
 def described(checkpoint: Checkpoint) -> str:
     """Return the id, step and label of a checkpoint as text."""
-    label = "" if checkpoint.label is None else f", {shown(checkpoint.label)}"
+    label = "" if checkpoint.label is None else f", {quoted(checkpoint.label)}"
     return f"{checkpoint.id} (step {checkpoint.step}{label})"

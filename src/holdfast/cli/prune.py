@@ -19,7 +19,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import InvalidArgument, NotFound, Protected
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.retention import Pruned, Retention
 
 
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         is_done = False
         if not arguments.json:
             for plan in planned:
-                put(f"{shown(plan.thread)}: {len(plan.removed)} of {counted(_of(plan), 'checkpoint')} to delete")
+                put(f"{quoted(plan.thread)}: {len(plan.removed)} of {counted(_of(plan), 'checkpoint')} to delete")
         if planned and may_go_on(arguments):
             with bar("pruning") as show:
                 planned = _each(hf, [plan.thread for plan in planned], retention, show, dry_run=False)

@@ -25,7 +25,7 @@ from holdfast.looking.nearest import existing as existing_thread
 from holdfast.runs.drivers import is_async
 from holdfast.runs.worker import guards_of
 from holdfast.stores.running import RunRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.types import Question
 
 Handlers = dict[str, Callable[[Any], Any]]
@@ -57,10 +57,10 @@ def run(arguments: Namespace) -> int:
         thread = existing_thread(hf, arguments.thread)
         row = hf._session.store.run(thread.position.thread)
         if row is None:
-            raise NotFound(f"thread {shown(thread.name)} has no run to resume")
+            raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
         if row.parent is not None:
             raise Conflict(
-                f"{shown(thread.name)} is a child run; nothing was resumed. Resume its parent {shown(row.parent)}"
+                f"{quoted(thread.name)} is a child run; nothing was resumed. Resume its parent {quoted(row.parent)}"
             )
         failure: BaseException | None = None
         if row.status != "completed":
@@ -80,7 +80,7 @@ def _handler(arguments: Namespace, row: RunRow, handlers: Handlers) -> Callable[
     if name is None:
         raise InvalidArgument(f"the run has no handler; pass --handler with one of {', '.join(handlers)}")
     if row.handler is not None and name != row.handler:
-        raise InvalidArgument(f"the run was submitted for handler {shown(row.handler)}, not {shown(name)}")
+        raise InvalidArgument(f"the run was submitted for handler {quoted(row.handler)}, not {quoted(name)}")
     if name not in handlers:
         known = nearest(name, handlers) or f"; it has {', '.join(handlers)}"
         raise InvalidArgument(f"{arguments.app} has no handler {name!r}{known}")
@@ -140,7 +140,7 @@ def _tell(
         if arguments.traceback:
             say("".join(traceback.format_exception(failure)).rstrip())
         told = _told(failure, is_shown=arguments.traceback)
-        say(f"{_NAME}: the handler failed on thread {shown(arguments.thread)}: {told}")
+        say(f"{_NAME}: the handler failed on thread {quoted(arguments.thread)}: {told}")
     if arguments.json:
         ended = {"thread": arguments.thread, "status": run.status, "attempt": run.attempt, "result": data_of(result)}
         asked = None if question is None else {key: data_of(getattr(question, key)) for key in _ASKED}
@@ -149,8 +149,8 @@ def _tell(
         waits = ""
         if question is not None:
             command = f"settle {arguments.thread} {question.effect}" if is_in_doubt else f"answer {arguments.thread}"
-            waits = f" for {shown(question.name)}: holdfast {command} …"
-        put(f"{shown(arguments.thread)} is {run.status}{waits}")
+            waits = f" for {quoted(question.name)}: holdfast {command} …"
+        put(f"{quoted(arguments.thread)} is {run.status}{waits}")
     if is_in_doubt:
         return Exit.IN_DOUBT
     return Exit.OK if failure is None and run.status not in ("failed", "dead") else Exit.ERROR

@@ -19,7 +19,7 @@ from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
 from holdfast.looking.references import find
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -52,7 +52,7 @@ def run(arguments: Namespace) -> int:
             put(_line(each))
         if is_done:
             past = f", past {counted(len(passed), 'effect')}" if passed else ""
-            put(f"{shown(found.thread)} rewound to {described(found.checkpoint)}{past}")
+            put(f"{quoted(found.thread)} rewound to {described(found.checkpoint)}{past}")
     if refused is not None:
         say(f"holdfast rewind: {worded(str(refused))}")
         return Exit.CONFLICT
@@ -62,4 +62,4 @@ def run(arguments: Namespace) -> int:
 def _line(effect: Ahead) -> str:
     mark = "!" if effect.must_confirm else " "
     what = f"{line(effect.name)} ({effect.effect}, {effect.status.replace('_', ' ')})"
-    return f"{mark} step {effect.step}  effect {effect.number}  {what}  {shown(effect.thread)}"
+    return f"{mark} step {effect.step}  effect {effect.number}  {what}  {quoted(effect.thread)}"

@@ -14,7 +14,7 @@ from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import FORM, given
 from holdfast.looking.nearest import existing
 from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -44,5 +44,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "effect": arguments.effect, "status": word})
     else:
-        put(f"effect {arguments.effect} of {shown(arguments.thread)} is settled: {word.replace('_', ' ')}")
+        put(f"effect {arguments.effect} of {quoted(arguments.thread)} is settled: {word.replace('_', ' ')}")
     return Exit.OK

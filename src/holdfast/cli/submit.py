@@ -12,7 +12,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, address, open_store
 from holdfast.cli.values import FORM, given
 from holdfast.errors import InvalidArgument
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -38,5 +38,5 @@ def run(arguments: Namespace) -> int:
     if arguments.json:
         put_json({"thread": arguments.thread, "handler": arguments.handler, "status": status})
     else:
-        put(f"{shown(arguments.thread)} is {status} for handler {shown(arguments.handler)}")
+        put(f"{quoted(arguments.thread)} is {status} for handler {quoted(arguments.handler)}")
     return Exit.OK

@@ -1,4 +1,4 @@
-"""Values as bytes: encode and decode MessagePack."""
+"""Encode and decode values as MessagePack."""
 
 from __future__ import annotations
 
@@ -25,112 +25,6 @@ from holdfast.codec.extensions import (
 from holdfast.codec.storable import LEAVES, MAX_DEPTH, check
 from holdfast.errors import Damaged, Unsupported
 
-_FIXED_EXTENSIONS: Final = {1: b"\xd4", 2: b"\xd5", 4: b"\xd6", 8: b"\xd7", 16: b"\xd8"}
-
-# First byte -> (bytes of length after it, bytes beside the length). Extensions count their code byte.
-_SIZED: Final = {
-    **{0xC4 + i: (1 << i, 0) for i in range(3)},
-    **{0xC7 + i: (1 << i, 1) for i in range(3)},
-    **{0xD9 + i: (1 << i, 0) for i in range(3)},
-}
-_PLAIN: Final = {
-    0xCA: 4,
-    0xCB: 8,
-    **{0xCC + i: 1 << i for i in range(4)},
-    **{0xD0 + i: 1 << i for i in range(4)},
-}
-
-
-def array_header(count: int) -> bytes:
-    """What precedes `count` encoded items to make them a list; the shortest form."""
-    if count < 16:
-        return bytes((0x90 | count,))
-    if count < 1 << 16:
-        return b"\xdc" + count.to_bytes(2, "big")
-    return b"\xdd" + count.to_bytes(4, "big")
-
-
-def map_header(count: int) -> bytes:
-    """What precedes `count` encoded pairs to make them a dict; the shortest form."""
-    if count < 16:
-        return bytes((0x80 | count,))
-    if count < 1 << 16:
-        return b"\xde" + count.to_bytes(2, "big")
-    return b"\xdf" + count.to_bytes(4, "big")
-
-
-def extension(code: int, payload: bytes) -> bytes:
-    """An extension value; the shortest form."""
-    size = len(payload)
-    kind = code.to_bytes(1, "big", signed=True)
-    fixed = _FIXED_EXTENSIONS.get(size)
-    if fixed is not None:
-        return fixed + kind + payload
-    if size < 1 << 8:
-        return b"\xc7" + size.to_bytes(1, "big") + kind + payload
-    if size < 1 << 16:
-        return b"\xc8" + size.to_bytes(2, "big") + kind + payload
-    return b"\xc9" + size.to_bytes(4, "big") + kind + payload
-
-
-def deeper_than(data: bytes, limit: int, containers: Collection[int]) -> bool:
-    """Whether lists, maps and extensions of the codes `containers` (they hold values) nest more than `limit` deep.
-
-    Reads headers only, without recursion and without building anything. Malformed data is not reported here: the
-    reading stops, as the decoder will, where the data stops making sense.
-    """
-    ranges = [(0, len(data), 0)]
-    while ranges:
-        at, end, base = ranges.pop()
-        open_counts: list[int] = []
-        while at < end:
-            while open_counts and not open_counts[-1]:
-                open_counts.pop()
-            if open_counts:
-                open_counts[-1] -= 1
-            first = data[at]
-            at += 1
-            size = 0
-            children = -1
-            code = -1
-            if first < 0x80 or first >= 0xE0:
-                pass
-            elif first < 0x90:
-                children = 2 * (first & 0x0F)
-            elif first < 0xA0:
-                children = first & 0x0F
-            elif first < 0xC0:
-                size = first & 0x1F
-            elif first in _PLAIN:
-                size = _PLAIN[first]
-            elif first in _SIZED:
-                width, beside = _SIZED[first]
-                size = int.from_bytes(data[at : at + width], "big")
-                at += width
-                if beside:
-                    code = data[at] if at < end else -1
-                    at += 1
-            elif 0xD4 <= first <= 0xD8:
-                size = 1 << (first - 0xD4)
-                code = data[at] if at < end else -1
-                at += 1
-            elif first >= 0xDC:
-                width = 2 if first in (0xDC, 0xDE) else 4
-                children = int.from_bytes(data[at : at + width], "big") * (1 if first < 0xDE else 2)
-                at += width
-            if children >= 0:
-                open_counts.append(children)
-                if base + len(open_counts) > limit:
-                    return True
-            elif code in containers:
-                depth = base + len(open_counts) + 1
-                if depth > limit:
-                    return True
-                ranges.append((at, min(at + size, end), depth))
-            at += size
-    return False
-
-
 __all__ = [
     "CODEC",
     "FIRST_RESERVED",
@@ -149,7 +43,7 @@ __all__ = [
 
 FORMAT: Final = 1
 CODEC: Final = f"packed-{FORMAT}"
-"""The name a record gives to this encoding."""
+"""The name of this encoding in records."""
 
 _OPTIONS: Final = (
     ormsgpack.OPT_PASSTHROUGH_BIG_INT
@@ -161,13 +55,13 @@ _OPTIONS: Final = (
     | ormsgpack.OPT_PASSTHROUGH_UUID
 )
 
-# A tuple or set is encoded by a packb call within the packb call that met it, and ormsgpack's recursion limit counts
-# each call anew. This many may nest; what nests deeper is encoded from the inside out, and is scanned before it is
-# decoded. Without the bound, forged bytes of 50 kB overflow the C stack, which no exception reports.
+# A tuple or set is encoded by a packb call inside another, and ormsgpack counts its recursion limit per call. This many
+# may nest. Deeper values are encoded from the inside out, and their bytes are scanned before they are decoded. Without
+# the bound, 50 kB of forged bytes overflow the C stack, and no exception reports that.
 _FREE_NESTING: Final = 3
 
-# unpackb ignores what follows the value. An item that no stored data can hold is put behind it; it comes out as the
-# next item only if the data ended where it should.
+# unpackb ignores bytes after the value. So a random item is appended that no stored data can hold: it is decoded as the
+# next item only if the data ends where it should.
 _END: Final = os.urandom(16)
 _TAIL: Final = packb(_END)
 
@@ -179,10 +73,10 @@ _Resolve = Callable[[int, bytes], Any]
 
 
 def encode(value: Any) -> bytes:
-    """The bytes of a value. `Unsupported`, with the path, if it would not come back equal.
+    """The bytes of a value. Raises Unsupported, with its path, for a value that would not be decoded equal.
 
-    bytearray, memoryview and ormsgpack's own types pass unnoticed unless `check` has seen the value: looking at every
-    value again at every save is what this function must not cost.
+    bytearray, memoryview and the types of ormsgpack are not noticed here; `check` finds them. A save encodes every
+    value, and must not look at each of them in Python.
     """
     try:
         return packb(value, _default, _OPTIONS)
@@ -191,7 +85,7 @@ def encode(value: Any) -> bytes:
 
 
 def encode_items(values: list[Any]) -> bytes:
-    """The bytes of each item, one after the other, without a header. Raises as `encode` does."""
+    """The bytes of the items in order, without a header. Raises as `encode` does."""
     if type(values) is not list:
         values = list(values)
     count = len(values)
@@ -203,18 +97,18 @@ def encode_items(values: list[Any]) -> bytes:
 
 
 def _encode_carefully(value: Any, depth: int = 0) -> bytes:
-    """Encode what the fast path could not: say what is wrong with it, or rewrite what msgpack has no word for."""
+    """Encode what the fast path could not: report the value that is wrong, or rewrite values as extensions."""
     _raise_interruption()
     check(value, depth)
     try:
         return packb(_rewritten(value), _pack_leaf, _OPTIONS)
     except TypeError as error:
         _raise_interruption()
-        raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or is too large") from error
+        raise Unsupported("$", "cannot be encoded: it changed while it was being saved, or it is too large") from error
 
 
 def _rewritten(value: Any) -> Any:
-    """A checked value with every tuple, set, dict of odd keys and str of odd characters turned into its extension."""
+    """A checked value in which tuples, sets, and dicts and strings that msgpack lacks are extensions."""
     kind = type(value)
     if kind is str:
         return value if _is_utf8(value) else pack_surrogates(value)
@@ -248,7 +142,7 @@ def _is_utf8(value: str) -> bool:
 
 
 def _pack_set(kind: type[Any], parts: list[bytes]) -> Ext:
-    # The order of a set differs between equal sets and between processes.
+    # Equal sets may differ in order, also between processes.
     parts.sort()
     return Ext(SET if kind is set else FROZENSET, array_header(len(parts)) + b"".join(parts))
 
@@ -265,7 +159,7 @@ def _pack_leaf(value: Any) -> Ext:
 
 
 def _packing_containers(default: _Default) -> _Default:
-    """A `default` that also takes containers, and leaves what they hold to the given one."""
+    """A `default` that also encodes containers, and leaves their members to the given one."""
 
     def pack(value: Any) -> Ext:
         kind = type(value)
@@ -293,9 +187,9 @@ _default: Final = _build_default()
 
 
 class _Interruption(threading.local):
-    """What a signal handler raised, or memory or stack running out, while ormsgpack was calling us.
+    """An error that was raised while ormsgpack called this module: by a signal handler, or out of memory or stack.
 
-    ormsgpack reports it as a bare TypeError, and a Ctrl-C or a time-out would be lost.
+    ormsgpack reports it as a bare TypeError, so a Ctrl-C or a time-out would be lost.
     """
 
     error: BaseException | None = None
@@ -319,47 +213,42 @@ def _raise_interruption() -> None:
 
 
 def decode(data: bytes) -> Any:
-    """The value of these bytes. `Damaged` if they are not what `encode` writes. Nothing in them names code."""
-    return _Reader(None).read(data)
+    """The value of these bytes. Raises Damaged if `encode` does not write such bytes. Nothing in them names code."""
+    return _Reader().read((data,), 1)[0]
 
 
 def decode_items(data: bytes | Sequence[bytes | memoryview], count: int) -> list[Any]:
-    """The `count` values of these bytes, in one piece or cut anywhere.
+    """The `count` values of these bytes, which may be cut anywhere.
 
-    `Damaged` if they are not what `encode_items` writes for so many.
+    Raises Damaged if `encode_items` does not write such bytes for that many values.
     """
-    return _Reader(None).read_items((data,) if isinstance(data, bytes) else data, count)
+    return _Reader().read((data,) if isinstance(data, bytes) else data, count)
 
 
 def decode_parts(data: bytes, resolve: Callable[[int, bytes], Any]) -> Any:
-    """Like `decode`, and extensions of codes from `FIRST_RESERVED` are handed to `resolve`, wherever they stand.
+    """Like `decode`, but extensions with codes from `FIRST_RESERVED` on are passed to `resolve`, at any depth.
 
-    What `resolve` raises is raised as it is.
+    An error that `resolve` raises is raised unchanged.
     """
-    return _Reader(resolve).read(data)
+    reader = _Reader()
+    reader.resolve = resolve
+    return reader.read((data,), 1)[0]
 
 
 class _Reader:
-    """One call of unpackb and those within it."""
+    """One call of unpackb and the calls inside it."""
 
-    __slots__ = ("_failure", "_nesting", "_resolve")
+    resolve: _Resolve | None = None
+    _nesting = 0
+    _failure: BaseException | None = None  # ormsgpack drops what an ext_hook raises, with its cause
 
-    def __init__(self, resolve: _Resolve | None) -> None:
-        self._resolve = resolve
-        self._nesting = 0
-        # ormsgpack drops what an ext_hook raises, cause and all.
-        self._failure: BaseException | None = None
-
-    def read(self, data: bytes) -> Any:
-        return self.read_items((data,), 1)[0]
-
-    def read_items(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
+    def read(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
         try:
             items: list[Any] = unpackb(b"".join((array_header(count + 1), *buffers, _TAIL)), ext_hook=self._hook)
         except ValueError as error:
             self._fail(error)
         if items.pop() != _END:
-            raise Damaged("stored bytes are not a value: something follows its end")
+            raise Damaged("stored bytes are not a value: more bytes follow its end")
         return items
 
     def _fail(self, error: ValueError) -> NoReturn:
@@ -375,10 +264,10 @@ class _Reader:
                 return _guarded(unpack, payload)
             if code in CONTAINERS:
                 return self._container(code, payload)
-            if code >= FIRST_RESERVED and self._resolve is not None:
-                return self._resolve(code, payload)
+            if code >= FIRST_RESERVED and self.resolve is not None:
+                return self.resolve(code, payload)
             raise Damaged(f"stored bytes are not a value: extension code {code} is unknown")
-        except BaseException as error:  # kept, whatever it is, for `_fail` to raise
+        except BaseException as error:  # kept for `_fail` to raise
             if self._failure is None:
                 self._failure = error
             raise
@@ -390,10 +279,10 @@ class _Reader:
         try:
             items, end = unpackb(b"".join((b"\x92", payload, _TAIL)), ext_hook=self._hook)
             if type(items) is not list or end != _END:
-                raise Damaged("stored bytes are not a value: a container is not as written")
+                raise Damaged("stored bytes are not a value: a container is malformed")
             value = _contain(code, items)
         except MALFORMED as error:
-            raise Damaged("stored bytes are not a value: a container is not as written") from error
+            raise Damaged("stored bytes are not a value: a container is malformed") from error
         self._nesting -= 1
         return value
 
@@ -402,10 +291,9 @@ def _guarded(unpack: Callable[[bytes], Any], payload: bytes) -> Any:
     try:
         return unpack(payload)
     except MALFORMED as error:
-        # Also where a time zone is unknown to this machine: its bytes cannot be told from damaged ones.
+        # An unknown time zone has the same effect as damaged bytes.
         raise Damaged(
-            "stored bytes are not a value: an extension is not as written, or its time zone is unknown here "
-            "(install tzdata)"
+            "stored bytes are not a value: an extension is malformed, or its time zone is unknown here (install tzdata)"
         ) from error
 
 
@@ -420,5 +308,113 @@ def _contain(code: int, items: list[Any]) -> Any:
         value = set(items) if code == SET else frozenset(items)
         size = len(items)
     if len(value) != size:
-        raise ValueError("a key or element stands twice")
+        raise ValueError("a key or element occurs twice")
     return value
+
+
+# -- headers ----------------------------------------------------------------------------------------------------------
+
+_FIXED_EXTENSIONS: Final = {1: b"\xd4", 2: b"\xd5", 4: b"\xd6", 8: b"\xd7", 16: b"\xd8"}
+
+# First byte -> (bytes of the length that follows it, bytes between the length and the data: an extension's code).
+_SIZED: Final = {
+    **{0xC4 + i: (1 << i, 0) for i in range(3)},
+    **{0xC7 + i: (1 << i, 1) for i in range(3)},
+    **{0xD9 + i: (1 << i, 0) for i in range(3)},
+}
+_PLAIN: Final = {
+    0xCA: 4,
+    0xCB: 8,
+    **{0xCC + i: 1 << i for i in range(4)},
+    **{0xD0 + i: 1 << i for i in range(4)},
+}
+
+
+def array_header(count: int) -> bytes:
+    """The header of a list of `count` items, in its shortest form."""
+    if count < 16:
+        return bytes((0x90 | count,))
+    if count < 1 << 16:
+        return b"\xdc" + count.to_bytes(2, "big")
+    return b"\xdd" + count.to_bytes(4, "big")
+
+
+def map_header(count: int) -> bytes:
+    """The header of a dict of `count` entries, in its shortest form."""
+    if count < 16:
+        return bytes((0x80 | count,))
+    if count < 1 << 16:
+        return b"\xde" + count.to_bytes(2, "big")
+    return b"\xdf" + count.to_bytes(4, "big")
+
+
+def extension(code: int, payload: bytes) -> bytes:
+    """An extension value, in its shortest form."""
+    size = len(payload)
+    kind = code.to_bytes(1, "big", signed=True)
+    fixed = _FIXED_EXTENSIONS.get(size)
+    if fixed is not None:
+        return fixed + kind + payload
+    if size < 1 << 8:
+        return b"\xc7" + size.to_bytes(1, "big") + kind + payload
+    if size < 1 << 16:
+        return b"\xc8" + size.to_bytes(2, "big") + kind + payload
+    return b"\xc9" + size.to_bytes(4, "big") + kind + payload
+
+
+def deeper_than(data: bytes, limit: int, containers: Collection[int]) -> bool:
+    """Whether lists, dicts and extensions with the codes `containers` (which hold values) nest deeper than `limit`.
+
+    Reads headers only, without recursion, and builds nothing. Malformed data is not reported here: the scan stops where
+    the decoder will stop too.
+    """
+    ranges = [(0, len(data), 0)]
+    while ranges:
+        at, end, base = ranges.pop()
+        open_counts: list[int] = []
+        while at < end:
+            while open_counts and not open_counts[-1]:
+                open_counts.pop()
+            if open_counts:
+                open_counts[-1] -= 1
+            first = data[at]
+            at += 1
+            size = 0
+            children = -1
+            code = -1
+            if first < 0x80 or first >= 0xE0:
+                pass
+            elif first < 0x90:
+                children = 2 * (first & 0x0F)
+            elif first < 0xA0:
+                children = first & 0x0F
+            elif first < 0xC0:
+                size = first & 0x1F
+            elif first in _PLAIN:
+                size = _PLAIN[first]
+            elif first in _SIZED:
+                width, has_code = _SIZED[first]
+                size = int.from_bytes(data[at : at + width], "big")
+                at += width
+                if has_code:
+                    code = data[at] if at < end else -1
+                    at += 1
+            elif 0xD4 <= first <= 0xD8:
+                size = 1 << (first - 0xD4)
+                code = data[at] if at < end else -1
+                at += 1
+            elif first >= 0xDC:
+                width = 2 if first in (0xDC, 0xDE) else 4
+                children = int.from_bytes(data[at : at + width], "big") * (1 if first < 0xDE else 2)
+                at += width
+            if children >= 0:
+                open_counts.append(children)
+                if base + len(open_counts) > limit:
+                    return True
+            elif code in containers:
+                depth = base + len(open_counts) + 1
+                if depth > limit:
+                    return True
+                ranges.append((at, min(at + size, end), depth))
+            at += size
+    return False

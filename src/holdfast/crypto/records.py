@@ -16,6 +16,7 @@ from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, SharedValue, Summary
 from holdfast.stores.hashing import Hasher
+from holdfast.text import escaped, from_utf8, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -67,36 +68,15 @@ def packed(said: msgspec.Struct) -> bytes:
         return _PLAIN + encode(said)
     except UnicodeEncodeError:
         # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
-        return _ESCAPED + encode(_each_text(said, _escape))
+        return _ESCAPED + encode(escaped(said))
 
 
 def unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
     try:
         said = decode(packed[1:])
-        return _each_text(said, _unescape) if packed[:1] == _ESCAPED else said
+        return unescaped(said) if packed[:1] == _ESCAPED else said
     except UNREADABLE as error:
         raise Damaged("an encrypted record cannot be read") from error
-
-
-def _each_text(said: S, change: Callable[[str], str]) -> S:
-    texts = {name: change(value) for name in said.__struct_fields__ if isinstance(value := getattr(said, name), str)}
-    return replace(said, **texts)
-
-
-def _escape(text: str) -> str:
-    return utf8(text).decode("latin-1")
-
-
-def _unescape(text: str) -> str:
-    return text_of(text.encode("latin-1"))
-
-
-def utf8(text: str) -> bytes:
-    return text.encode("utf-8", "surrogatepass")
-
-
-def text_of(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
 
 
 # -- unencrypted fields ---------------------------------------------------------------------------------------------
@@ -115,7 +95,7 @@ def clear(row: msgspec.Struct, fields: tuple[tuple[str, Any], ...]) -> bytes:
 
 def _spelled(value: object) -> object:
     if isinstance(value, str):
-        return utf8(value)
+        return to_utf8(value)
     if isinstance(value, int) and not _MIN <= value <= _MAX:
         return b"%d" % value  # the store will reject it
     if isinstance(value, msgspec.Struct):
@@ -186,7 +166,7 @@ _decode_body = msgspec.msgpack.Decoder(_Body).decode
 def seal_checkpoint(
     row: CheckpointRow, token: str | None, owner: Owner, origins: tuple[tuple[int, bytes], ...], seal: Seal
 ) -> CheckpointRow:
-    said = encode(_Said(row.label, row.meta, utf8(owner.name)))
+    said = encode(_Said(row.label, row.meta, to_utf8(owner.name)))
     made = replace(row, label=token)
     return replace(
         made,
@@ -203,7 +183,7 @@ def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
     try:
         if meta:
             said = _decode_said(seal.open(meta, _checkpoint_place(row)))
-            label, meta, thread = said.label, said.meta, text_of(said.thread)
+            label, meta, thread = said.label, said.meta, from_utf8(said.thread)
         if skeleton:
             body = _decode_body(seal.open(skeleton, _skeleton_place(row)))
             skeleton, origins = body.skeleton, body.origins
@@ -250,7 +230,7 @@ def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Owne
 
 
 def _thread_place(name: str) -> bytes:
-    return b"thread\0" + utf8(name)
+    return b"thread\0" + to_utf8(name)
 
 
 # A sealed piece must fit into the 8 MiB that stores accept.

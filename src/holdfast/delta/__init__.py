@@ -1,5 +1,5 @@
-"""State ⇄ skeleton and cells: what changed since the last save, and how to read it back.
+"""States as skeletons and cells: what changed since the last save, and how to load it.
 
-`change.py` finds what is new, `draft.py` gathers it for one commit, `parts.py` is what a handle remembers of the last
-save, `tables.py` keeps long lists of spans small, `loading.py` reads a checkpoint back.
+`parts` is the stored state in memory, `base` the parts of a thread's head, `change` finds what is new, `draft` collects
+it for one commit, `load` reads a checkpoint, `salvage` reads a damaged one, `hints` lets a caller skip comparisons.
 """

@@ -1,4 +1,4 @@
-"""The base: what a handle holds of a thread's head, to find what a save changes."""
+"""The base: the head's state as parts, which a handle keeps to find what the next save changes."""
 
 from __future__ import annotations
 
@@ -7,107 +7,118 @@ import weakref
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 
-from holdfast.delta.parts import Chunk, Large, Map, Owner, Part, Series, Split, Unit, digest_of, node_digest, refs_of
+from holdfast.delta.parts import (
+    CellHolder,
+    Chunk,
+    Large,
+    Map,
+    Part,
+    Series,
+    Split,
+    Unit,
+    digest_of,
+    node_digest,
+    refs_of,
+)
 
-_ITEM_OVERHEAD = 120  # bytes that an item takes besides its own: a length, a digest, an entry of the index
+_ITEM_OVERHEAD = 120  # bytes of memory per item besides its own bytes: a length, a digest, an entry in the index
 
 
 class Index:
-    """Finds the parts that hold a cell of some digest, among those of this base and of earlier ones.
+    """Finds the parts that hold a cell with a given digest, in this base and in earlier ones.
 
-    Entries are weak, so that parts which left the state can go. One may be kept alive all the same (by a reader, by the
-    traceback of an error), so an entry counts only if the base holds its part. A cell may be in several parts of a
-    state, any of which may leave it: all but the newest are in `_others`.
+    Entries are weak, so that parts which left the state can be freed. A part may stay alive for other reasons (a reader
+    has it, or the traceback of an error), so an entry counts only if the base still holds its part. A state may hold
+    the same cell in several parts, and each may leave the state: `_others` has all parts of a cell but the newest.
     """
 
-    __slots__ = ("_others", "_owners", "_purge_at")
+    __slots__ = ("_others", "_purge_at", "newest")
 
     def __init__(self) -> None:
-        self._owners: dict[bytes, weakref.ref[Owner]] = {}
-        self._others: dict[bytes, list[weakref.ref[Owner]]] = {}
+        self.newest: dict[bytes, weakref.ref[CellHolder]] = {}
+        self._others: dict[bytes, list[weakref.ref[CellHolder]]] = {}
         self._purge_at = 1_024
 
-    def owners(self, digest: bytes) -> Iterator[Owner]:
-        """The newest first."""
-        newest = self._owners.get(digest)
+    def holders(self, digest: bytes) -> Iterator[CellHolder]:
+        """The parts that hold the cell, the newest first."""
+        newest = self.newest.get(digest)
         if newest is None:
             return
         for ref in (newest, *reversed(self._others.get(digest, ()))):
-            owner = ref()
-            if owner is not None:
-                yield owner
+            holder = ref()
+            if holder is not None:
+                yield holder
 
-    def add(self, owner: Owner, digests: Iterable[bytes], held: frozenset[int] | None = None) -> None:
-        """A part that is in the state from now on; `held` are all that are, None if nothing was there before."""
-        ref = weakref.ref(owner)
+    def add(self, holder: CellHolder, digests: Iterable[bytes], held: frozenset[int] | None = None) -> None:
+        """Add a part of the new state. `held` are the ids of all its parts; None while the index is built."""
+        ref = weakref.ref(holder)
         for digest in digests:
-            known = self._owners.get(digest)
-            self._owners[digest] = ref
+            known = self.newest.get(digest)
+            self.newest[digest] = ref
             before = None if known is None else known()
-            if before is not None and before is not owner and (held is None or id(before) in held):
+            if before is not None and before is not holder and (held is None or id(before) in held):
                 others = [other for other in self._others.get(digest, ()) if other() is not None]
                 self._others[digest] = [*others, weakref.ref(before)]
-        if len(self._owners) > self._purge_at:
-            self._owners = {
-                digest: ref for digest, ref in self._owners.items() if any(True for _ in self.owners(digest))
+        if len(self.newest) > self._purge_at:
+            self.newest = {
+                digest: ref for digest, ref in self.newest.items() if any(True for _ in self.holders(digest))
             }
-            self._others = {digest: refs for digest, refs in self._others.items() if digest in self._owners}
-            self._purge_at = 2 * len(self._owners) + 1_024
+            self._others = {digest: refs for digest, refs in self._others.items() if digest in self.newest}
+            self._purge_at = 2 * len(self.newest) + 1_024
 
 
 class Base:
-    """A stored state as parts, with what is needed to append to its logs.
+    """A stored state as parts, and the position of the logs that the next save may append to.
 
-    `branch` is the seq at which the logs it may append to were opened, `ends` where each of them ends.
+    `branch` is the seq of the save that opened those logs, `ends` where each of them ends. `footprint` is about how
+    many bytes of memory the base takes.
     """
 
-    __slots__ = ("_held", "_index", "_large", "branch", "ends", "root", "seq")
+    __slots__ = ("_held", "_index", "_large", "branch", "ends", "footprint", "root", "seq")
 
     def __init__(self, root: Part, seq: int, branch: int, ends: tuple[int, ...], index: Index | None = None) -> None:
         self.root = root
         self.seq = seq
         self.branch = branch
         self.ends = ends
+        self.footprint = root.size + _ITEM_OVERHEAD * root.items
         self._index = index
         self._held: frozenset[int] | None = None
         self._large: dict[bytes | int, Large] | None = None
 
     @property
-    def size(self) -> int:
-        """Encoded bytes of the state."""
-        return self.root.size
-
-    @property
-    def footprint(self) -> int:
-        """About how much memory the base takes."""
-        return self.root.size + _ITEM_OVERHEAD * self.root.items
-
-    @property
     def index(self) -> Index:
-        """Built when first needed: reading a state should not pay for hashing all of it."""
+        """The index of the cells. It is built on first use, so that reading a state does not pay for hashing it."""
         if self._index is None:
             index = Index()
-            for owner in _owners(self.root):
-                index.add(owner, _digests(owner))
+            for holder in _holders(self.root):
+                index.add(holder, _digests(holder))
             self._index = index
         return self._index
 
-    def find(self, digest: bytes) -> Owner | None:
-        """The part of this base that holds a cell of this digest.
+    def find(self, digest: bytes) -> CellHolder | None:
+        """The part of this base that holds the cell with this digest.
 
-        Only cells of the head may be named by a new checkpoint: all others may be swept by a prune in another process.
+        A new checkpoint may name only cells of the head: a prune in another process may sweep all others.
         """
-        return next((owner for owner in self.index.owners(digest) if id(owner) in self.held), None)
+        index = self._index or self.index
+        if digest not in index.newest:
+            return None
+        held = self.held
+        for holder in index.holders(digest):
+            if id(holder) in held:
+                return holder
+        return None
 
     @property
     def held(self) -> frozenset[int]:
-        """The identities of the parts that have cells of their own."""
+        """The ids of the parts that have cells of their own."""
         if self._held is None:
-            self._held = frozenset(map(id, _owners(self.root)))
+            self._held = frozenset(_holder_ids(self.root))
         return self._held
 
     def large(self, key: bytes | int) -> Large | None:
-        """A shared value of this base by its digest, or by the identity of the object last seen."""
+        """A shared value of this base by its digest, or by the id of the object last seen."""
         if self._large is None:
             found: dict[bytes | int, Large] = {}
             for part in _larges(self.root):
@@ -118,8 +129,8 @@ class Base:
         return self._large.get(key)
 
 
-def _owners(part: Part) -> Iterator[Owner]:
-    """The parts below this one, and itself, that have cells of their own."""
+def _holders(part: Part) -> Iterator[CellHolder]:
+    """The parts with cells of their own, from this one down, in the order of the state."""
     match part:
         case Unit() if part.spans:
             yield part
@@ -127,27 +138,47 @@ def _owners(part: Part) -> Iterator[Owner]:
             if part.span is not None:
                 yield part
             for member in part.parts:
-                yield from _owners(member)
+                yield from _holders(member)
         case Series():
             for chunk in part.chunks:
                 yield chunk
                 if isinstance(chunk, Split):
                     for member in chunk.parts:
-                        yield from _owners(member)
+                        yield from _holders(member)
         case _:
             pass
 
 
-def _digests(owner: Owner) -> Iterable[bytes]:
-    match owner:
+def _holder_ids(root: Part) -> set[int]:
+    """The ids of what `_holders` yields. Every save needs them, so there is no call per chunk."""
+    ids: set[int] = set()
+    waiting = [root]
+    while waiting:
+        part = waiting.pop()
+        if isinstance(part, Series):
+            ids.update(map(id, part.chunks))
+            for chunk in part.chunks:
+                if isinstance(chunk, Split):
+                    waiting += chunk.parts
+        elif isinstance(part, Map):
+            waiting += part.parts
+            if part.span is not None:
+                ids.add(id(part))
+        elif isinstance(part, Unit) and part.spans:
+            ids.add(id(part))
+    return ids
+
+
+def _digests(holder: CellHolder) -> Iterable[bytes]:
+    match holder:
         case Unit():
-            return (digest_of(owner.plain),)
+            return (digest_of(holder.plain),)
         case Map():
-            return (node_digest(owner.body, owner.refs),)
+            return (node_digest(holder.body, holder.refs),)
         case Chunk():
-            return owner.digests
+            return holder.digests
         case Split():
-            return (node_digest(b"".join(part.embed for part in owner.parts), refs_of(owner.parts)),)
+            return (node_digest(b"".join(part.embed for part in holder.parts), refs_of(holder.parts)),)
 
 
 def _larges(part: Part) -> Iterator[Large]:
@@ -167,7 +198,7 @@ def _larges(part: Part) -> Iterator[Large]:
 
 
 class Bases:
-    """Bases by thread number, at most `limit` bytes of them: the least recently used go first."""
+    """The bases of a handle by thread number: at most `limit` bytes; the least recently used is dropped first."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -176,7 +207,7 @@ class Bases:
         self._size = 0
 
     def get(self, thread: int, seq: int) -> Base | None:
-        """The base of that thread, if it is of that checkpoint."""
+        """The base of a thread, if it is the one of this checkpoint."""
         with self._lock:
             base = self._bases.get(thread)
             if base is None or base.seq != seq:
@@ -186,7 +217,9 @@ class Bases:
 
     def put(self, thread: int, base: Base) -> None:
         with self._lock:
-            self._forget(thread)
+            old = self._bases.pop(thread, None)
+            if old is not None:
+                self._size -= old.footprint
             if base.footprint > self._limit:
                 return
             self._bases[thread] = base
@@ -197,7 +230,9 @@ class Bases:
 
     def forget(self, thread: int) -> None:
         with self._lock:
-            self._forget(thread)
+            old = self._bases.pop(thread, None)
+            if old is not None:
+                self._size -= old.footprint
 
     def clear(self) -> None:
         with self._lock:
@@ -206,14 +241,9 @@ class Bases:
 
     @property
     def size(self) -> int:
-        """About how many bytes are held now."""
+        """About how many bytes the bases take."""
         return self._size
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock is not here to release it."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = threading.Lock()
-
-    def _forget(self, thread: int) -> None:
-        known = self._bases.pop(thread, None)
-        if known is not None:
-            self._size -= known.footprint

@@ -1,14 +1,15 @@
-"""Finding what changed: the value now, against the part that was stored for its place.
+"""Find what changed: compare the current value with the part that was stored at its place.
 
-Sound first: every byte of the value is encoded anew and compared with the bytes last stored, so a change at any depth,
-of value or only of type, is seen. Cheap because encoding runs in C over chunks of items; Python looks at single items
-only in chunks that differ. `==` would miss `1` → `True`; object identity would miss mutation in place.
+Every byte of the value is encoded again and compared with the bytes last stored, so a change at any depth is found, of
+a value or only of its type. That is fast because chunks of items are encoded in C; Python looks at single items only in
+chunks that differ. `==` would miss `1` → `True`; object identity would miss a change in place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import accumulate
+from operator import is_
 from typing import Any
 
 from holdfast.codec import msgpack
@@ -45,82 +46,37 @@ from holdfast.delta.parts import (
 from holdfast.errors import Unsupported
 from holdfast.stores.contract import Refs, Span
 
-TABLE_MAX = 64  # spans a skeleton names itself; more go into table cells
-_BLOCK_MIN = 8
-_BLOCK_MAX = 128
-
-
-def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple[int, list[Span], dict[bytes, Span]]:
-    """Level, spans to name and the tables in use. `known` are the tables of the last save, reused where equal."""
-    tables: dict[bytes, Span] = {}
-    level = 0
-    named = join_spans(spans)
-    while len(named) > TABLE_MAX:
-        blocks: list[Span] = []
-        for block in _blocks(named):
-            refs = Refs(tuple(block))
-            digest = node_digest(b"", refs)
-            span = known.get(digest)
-            if span is None:
-                span, _ = draft.node(b"", refs)
-            tables[digest] = span
-            blocks.append(span)
-        named = join_spans(blocks)
-        level += 1
-    return level, named, tables
-
-
-def _blocks(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
-    """Cut where the spans themselves say so: an insertion moves no cut but those beside it.
-
-    Blocks of a fixed number of spans would all change when one is inserted before them.
-    """
-    start = 0
-    for at, span in enumerate(spans, 1):
-        length = at - start
-        if length >= _BLOCK_MAX or (length >= _BLOCK_MIN and _is_cut(span)):
-            yield spans[start:at]
-            start = at
-    if start < len(spans):
-        yield spans[start:]
-
-
-def _is_cut(span: Span) -> bool:
-    # `count` and `last` of a span grow with appends; its log and start do not.
-    return ((span.log * 31 + span.start) * 0x9E3779B1 >> 16) & 31 == 0
-
-
 _STRUCTURED = (Map, Series)
-_KNOWN = frozenset((Kept, Extended, Apart))
+_HINTS = frozenset((Kept, Extended, Apart))
 _NUMBERS = (int, float, bool)
 _KINDS: dict[type, Kind] = {list: Kind.LIST, tuple: Kind.TUPLE, dict: Kind.DICT}
+_STR = frozenset((str,))
 
 
 def changed(state: Any, base: Part | None, draft: Draft) -> Part:
-    """The part for a whole state, what is new put into the draft. Raises Unsupported with the path of the culprit."""
+    """The part for a whole state. What is new is added to the draft.
+
+    Raises Unsupported, with its path, for a value that cannot be stored.
+    """
     try:
-        return _root(state, base, draft)
+        # The members of a dict go into the skeleton itself.
+        if type(state) is dict and _stays_map(state, base):
+            return _map(state, base, draft, 0)
+        return _part(state, base, draft, 0)
     except Unsupported:
-        # Paths are not kept on the way down: only a state that is refused pays for finding where.
-        msgpack.check(_unfolded(state))
+        # No path is kept on the way down. Only a state that is refused pays for finding it.
+        msgpack.check(_without_hints(state))
         raise
-
-
-def _root(value: Any, base: Part | None, draft: Draft) -> Part:
-    """A dict's members go into the skeleton itself."""
-    if type(value) is dict and _stays_map(value, base):
-        return _map(value, base, draft, 0)
-    return _part(value, base, draft, 0)
 
 
 def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     """The part for a value: `base` itself if nothing in it changed."""
     kind = type(value)
-    if kind in _KNOWN:
-        return _known(value, base, draft, depth)
+    if kind in _HINTS:
+        return _hinted(value, base, draft, depth)
     container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
     if container:
-        # What was big is big still: without this every level would be encoded once for itself and once per parent.
+        # Large before, large now: otherwise each level would be encoded once for itself and once per parent.
         if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX and depth < STRUCTURE_DEPTH:
             return _structured(value, base, draft, depth)
     elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:
@@ -133,8 +89,15 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     return _unit(value, plain, base, draft, depth)
 
 
-def _known(value: Kept | Extended | Apart, base: Part | None, draft: Draft, depth: int) -> Part:
-    """The part for what the caller knows something of."""
+def _is_fine_grained(value: Any, size: int) -> bool:
+    """Whether the items of a list are so small that cells of their own would cost more than the items."""
+    return type(value) is not dict and size <= SMALL_ITEMS_MAX and size < len(value) * SMALL_ITEM
+
+
+# -- hints of the caller ----------------------------------------------------------------------------------------------
+
+
+def _hinted(value: Kept | Extended | Apart, base: Part | None, draft: Draft, depth: int) -> Part:
     if isinstance(value, Apart):
         inner = value.value
         if isinstance(inner, dict):
@@ -148,22 +111,22 @@ def _known(value: Kept | Extended | Apart, base: Part | None, draft: Draft, dept
     return _series(value.items, value.part, draft, depth, keep=value.keep)
 
 
-def _unfolded(value: Any) -> Any:
-    """A state with what the caller said of it taken away, to look for what cannot be stored: what was kept, can be."""
-    return {key: _plain(member) for key, member in value.items()} if type(value) is dict else _plain(value)
+def _without_hints(value: Any) -> Any:
+    """A state with each hint replaced by its value, to find what cannot be stored. What was kept can be stored."""
+    return (
+        {key: _without_hint(member) for key, member in value.items()} if type(value) is dict else _without_hint(value)
+    )
 
 
-def _plain(value: Any) -> Any:
+def _without_hint(value: Any) -> Any:
     if isinstance(value, Apart):
-        return _unfolded(value.value)
+        return _without_hints(value.value)
     if isinstance(value, Extended):
         return [None] * value.keep + value.items
     return None if isinstance(value, Kept) else value
 
 
-def _is_fine_grained(value: Any, size: int) -> bool:
-    """Whether a list holds so little per item that cells of their own would cost more than the items."""
-    return type(value) is not dict and size <= SMALL_ITEMS_MAX and size < len(value) * SMALL_ITEM
+# -- values stored as a whole -----------------------------------------------------------------------------------------
 
 
 def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int) -> Part:
@@ -183,7 +146,7 @@ def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
         return _shared(Ext.BINARY, value, value, base, draft)
     try:
         return _shared(Ext.TEXT, value.encode(), value, base, draft)
-    except UnicodeEncodeError:  # lone surrogates: the codec knows how
+    except UnicodeEncodeError:  # lone surrogates: the codec has an extension for them
         return _shared(Ext.PACKED, msgpack.encode(value), value, base, draft)
 
 
@@ -197,6 +160,9 @@ def _shared(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None,
     return Large(ext, digest, len(data), value)
 
 
+# -- dicts and series -------------------------------------------------------------------------------------------------
+
+
 def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
     if type(value) is dict and _stays_map(value, base):
         found = _map(value, base, draft, depth)
@@ -207,6 +173,9 @@ def _structured(value: Any, base: Part | None, draft: Draft, depth: int) -> Part
 
 
 def _stays_map(value: dict[Any, Any], base: Part | None) -> bool:
+    if isinstance(base, Map) and base.keys == list(value):
+        # A str subclass equals the str that was stored, and is not one.
+        return 0 < len(value) <= MAP_MAX and _STR.issuperset(map(type, value))
     return is_map(value) and not (isinstance(base, Series) and len(value) > MAP_AGAIN)
 
 
@@ -217,7 +186,7 @@ def _map(value: dict[str, Any], base: Part | None, draft: Draft, depth: int) -> 
         return Map(keys, [_part(member, known.get(key), draft, depth + 1) for key, member in value.items()])
     parts = base.parts
     found = [_part(member, old, draft, depth + 1) for member, old in zip(value.values(), parts, strict=True)]
-    return base if all(map(_same, found, parts)) else base.with_parts(found)
+    return base if all(map(is_, found, parts)) else base.with_parts(found)
 
 
 def _series(
@@ -225,24 +194,23 @@ def _series(
 ) -> Series:
     kind = _KINDS[type(value)]
     known = base if isinstance(base, Series) and base.kind is kind else None
-    change = _SeriesChange(flatten(value), 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
+    flat = value if kind is Kind.LIST else flatten(value)
+    change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
     chunks, log = change.run(keep)
-    if known is not None and len(chunks) == len(known.chunks) and all(map(_same, chunks, known.chunks)):
+    if known is not None and len(chunks) == len(known.chunks) and all(map(is_, chunks, known.chunks)):
         return known
-    spans = [run for chunk in chunks for run in chunk.runs]
+    spans: list[Span] = []
+    for chunk in chunks:
+        spans += chunk.spans
     level, named, tables = fold(spans, known.tables if known is not None else {}, draft)
     return Series(kind, chunks, log, level, named, tables)
-
-
-def _same(a: object, b: object) -> bool:
-    return a is b
 
 
 class _SeriesChange:
     """One pass over the items of a series.
 
-    As long as the chunks of the base lie where they are expected, each costs one encoding. Where one does not, items
-    are looked up by their bytes until one turns up that starts a chunk, or ends one, from where chunks match again.
+    As long as the chunks of the base are where they are expected, each costs one encoding. Where one is not, items are
+    looked up by their bytes until one of them starts or ends a chunk: from there chunks are expected again.
     """
 
     def __init__(
@@ -251,7 +219,7 @@ class _SeriesChange:
         self._flat = flat
         self._stride = stride
         self._base = base.chunks if base is not None else []
-        # A new branch opens logs of its own; the numbers of the old ones would mix them up.
+        # A new branch opens logs of its own, so the log numbers of the base do not apply to it.
         home = beside if isinstance(beside, Series) else base
         self._log = home.log if home is not None and draft.linear else None
         if self._log is None and home is beside and isinstance(home, Series) and draft.linear:
@@ -259,13 +227,14 @@ class _SeriesChange:
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
+        # Items taken one by one, which will make the next chunk.
         self._plains: list[bytes] = []
         self._digests: list[bytes] = []
         self._spans: list[Span] = []
         self._places: dict[int, int] | None = None
 
     def run(self, keep: int = 0) -> tuple[list[Chunk | Split], int | None]:
-        """The chunks of the first `keep` items of the base and of all items given, and the log new ones went to."""
+        """The chunks of the first `keep` items of the base and of all items given, and the log of the new items."""
         count = len(self._flat) // self._stride
         expected = self._keep_first(keep) if keep else 0
         at = 0
@@ -277,7 +246,9 @@ class _SeriesChange:
                 at += 1
                 expected += 1
             elif chunk is not None and self._matches(at, chunk):
-                self._keep(chunk)
+                if self._plains:  # not a call per chunk: most chunks of a long list match
+                    self._flush()
+                self._chunks.append(chunk)
                 at += chunk.count
                 expected += 1
             else:
@@ -286,7 +257,7 @@ class _SeriesChange:
         return self._chunks, self._log
 
     def _keep_first(self, keep: int) -> int:
-        """Take over the first `keep` items of the base; which of its chunks is to be expected next."""
+        """Keep the first `keep` items of the base. Return the place of the chunk that is expected next."""
         for place, chunk in enumerate(self._base):
             if keep < chunk.count:
                 if isinstance(chunk, Chunk) and keep:
@@ -304,44 +275,48 @@ class _SeriesChange:
         end = start + chunk.count * self._stride
         if end > len(self._flat):
             return False
+        plain = chunk.joined or chunk.plain
         whole = msgpack.encode(self._flat[start:end])
-        # Not encode_items: comparing behind the header saves a copy of all that did not change.
-        header = len(msgpack.array_header(end - start))
-        return len(whole) == header + len(chunk.plain) and whole.endswith(chunk.plain)
+        # The header is compared by its length, not cut off: that would copy everything that did not change.
+        header = 1 if end - start < 16 else 3  # a chunk has at most 64 values
+        return len(whole) == header + len(plain) and whole.endswith(plain)
 
     def _keep(self, chunk: Chunk | Split) -> None:
         self._flush()
         self._chunks.append(chunk)
 
     def _look_up(self, at: int, missed: Chunk | None) -> tuple[int, int]:
-        """Take items one by one from `at` until chunks can be expected again; where, and which chunk."""
+        """Take items one by one from `at` until a chunk can be expected again. Return where, and which chunk."""
         count = len(self._flat) // self._stride
+        draft = self._draft
         while at < count:
             start = at * self._stride
             values = self._flat[start : start + self._stride]
             plain = msgpack.encode_items(values)
             digest = digest_of(plain)
-            owner = self._draft.owner(digest)
-            if isinstance(owner, Chunk):
-                place = owner.digests.index(digest)
-                # A small chunk of another series is taken item by item: kept, it would stay as small for ever.
-                worth_keeping = self._place(owner) < len(self._base) or 2 * owner.count > CHUNK_ITEMS
-                if place == 0 and worth_keeping and owner is not missed and self._matches(at, owner):
-                    self._keep(owner)
-                    return at + owner.count, self._place(owner) + 1
-                self._take(plain, digest, owner.item_spans()[place])
-                if place == owner.count - 1 and (found := self._place(owner)) < len(self._base):
+            holder = draft.holder(digest)
+            if isinstance(holder, Chunk):
+                place = holder.digests.index(digest)
+                # A small chunk of another series is taken item by item: if it were kept, it would stay small.
+                worth_keeping = self._place(holder) < len(self._base) or 2 * holder.count > CHUNK_ITEMS
+                if place == 0 and worth_keeping and holder is not missed and self._matches(at, holder):
+                    self._keep(holder)
+                    return at + holder.count, self._place(holder) + 1
+                self._take(plain, digest, holder.item_spans()[place])
+                if place == holder.count - 1 and (found := self._place(holder)) < len(self._base):
                     return at + 1, found + 1
             elif len(plain) > SPLIT_MIN and (len(plain) > SPLIT_ALWAYS or any(map(_worth_splitting, values))):
                 self._flush()
                 self._chunks.append(self._split(at, None))
             else:
-                span = self._draft.find(digest)
+                span = draft.new.get(digest)
+                if span is None and holder is not None:
+                    span = holder.locate(digest)
                 if span is None:
                     for value in values:
                         msgpack.check(value, self._depth)
-                    self._log = self._draft.items_log(self._log)
-                    span = self._draft.append(self._log, plain, digest)
+                    self._log = draft.items_log(self._log)
+                    span = draft.append(self._log, plain, digest)
                 self._take(plain, digest, span)
             at += 1
         return at, len(self._base)
@@ -354,7 +329,7 @@ class _SeriesChange:
         self._spans.append(span)
 
     def _flush(self) -> None:
-        """Make the items taken one by one a chunk, together with the chunk before if both are small."""
+        """Make a chunk of the items taken one by one, together with the chunk before if both are small."""
         if not self._plains:
             return
         before = self._chunks[-1] if self._chunks else None
@@ -373,29 +348,29 @@ class _SeriesChange:
         values = self._flat[start : start + self._stride]
         known = base.parts if base is not None else (None,) * self._stride
         parts = [_part(value, old, self._draft, self._depth) for value, old in zip(values, known, strict=True)]
-        if base is not None and all(map(_same, parts, base.parts)):
+        if base is not None and all(map(is_, parts, base.parts)):
             return base
         found = tuple(parts)
         return self._draft.split(found, b"".join(p.embed for p in found), refs_of(found))
 
     def _place(self, chunk: Chunk) -> int:
-        """Where a chunk lies in the base, or past its end if it belongs to another series."""
+        """The place of a chunk in the base, or past its end if the chunk belongs to another series."""
         if self._places is None:
             self._places = {id(known): i for i, known in enumerate(self._base)}
         return self._places.get(id(chunk), len(self._base))
 
 
 def _last_log(series: Series, branch: int) -> int | None:
-    """The log of the last items, if this branch may append to it: all of them may have come from beside the series."""
-    run = series.chunks[-1].runs[-1] if series.chunks else None
-    if run is None or run.thread or log_branch(run.log) != branch:
+    """The log of the last items, if this branch may append to it. The items may all come from another series."""
+    span = series.chunks[-1].spans[-1] if series.chunks else None
+    if span is None or span.thread or log_branch(span.log) != branch:
         return None
-    kind = log_kind(run.log)
+    kind = log_kind(span.log)
     return kind if kind >= LogKind.ITEMS else None
 
 
 def _worth_splitting(value: Any) -> bool:
-    """Whether a value holds a long list, a large dict or a large string: what may change, or repeat, by itself."""
+    """Whether a value holds a long list, a large dict or a large string, which may change or repeat on its own."""
     kind = type(value)
     if kind is str or kind is bytes:
         return len(value) >= LARGE_MIN
@@ -406,3 +381,53 @@ def _worth_splitting(value: Any) -> bool:
             return False
         return len(value) >= CHUNK_ITEMS // 2 or any(map(_worth_splitting, value))
     return False
+
+
+# -- tables: cells that name the spans of a long list -----------------------------------------------------------------
+
+TABLE_MAX = 64  # spans that a skeleton names itself; more go into table cells
+_BLOCK_MIN = 8
+_BLOCK_MAX = 128
+
+
+def fold(spans: Sequence[Span], known: dict[bytes, Span], draft: Draft) -> tuple[int, list[Span], dict[bytes, Span]]:
+    """The level of the tables, the spans to name, and the tables in use.
+
+    `known` are the tables of the last save. Equal ones are used again.
+    """
+    tables: dict[bytes, Span] = {}
+    level = 0
+    named = join_spans(spans)
+    while len(named) > TABLE_MAX:
+        blocks: list[Span] = []
+        for block in _blocks(named):
+            refs = Refs(tuple(block))
+            digest = node_digest(b"", refs)
+            span = known.get(digest)
+            if span is None:
+                span, _ = draft.node(b"", refs)
+            tables[digest] = span
+            blocks.append(span)
+        named = join_spans(blocks)
+        level += 1
+    return level, named, tables
+
+
+def _blocks(spans: Sequence[Span]) -> Iterator[Sequence[Span]]:
+    """Cut a list of spans where the spans themselves decide, so that an insertion moves only the cuts next to it.
+
+    Blocks of a fixed number of spans would all change when one is inserted before them.
+    """
+    start = 0
+    for at, span in enumerate(spans, 1):
+        length = at - start
+        if length >= _BLOCK_MAX or (length >= _BLOCK_MIN and _is_cut(span)):
+            yield spans[start:at]
+            start = at
+    if start < len(spans):
+        yield spans[start:]
+
+
+def _is_cut(span: Span) -> bool:
+    # `count` and `last` of a span grow with appends; its log and start do not.
+    return ((span.log * 31 + span.start) * 0x9E3779B1 >> 16) & 31 == 0

@@ -1,26 +1,26 @@
-"""A draft: the new cells and values of one save, addressed as they will be stored."""
+"""A draft: the new cells and shared values of one save, with the addresses under which they will be stored."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from enum import IntEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
 from holdfast.delta.base import Base, Index
-from holdfast.delta.parts import Large, Map, Owner, Part, Split, Unit, digest_of, node_digest
+from holdfast.delta.parts import CellHolder, Large, Map, Part, Split, Unit, digest_of, node_digest
 from holdfast.stores.contract import NO_REFS, Refs, Run, SharedValue, Span
 from holdfast.stores.hashing import Hashing
 
-PIECE_MAX = 8 * 1024 * 1024  # bytes of a shared value stored together
+PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a shared value
 
 
 class LogKind(IntEnum):
-    """The low four bits of a log's number; the rest is the seq of the save that opened it.
+    """The low four bits of a log's number. The rest is the seq of the save that opened the log.
 
-    Every branch opens logs of its own, so a save after a rewind or a fork needs no knowledge of what the abandoned
-    branch appended. Long lists get logs of their own, as far as they go: two lists that grow in turns in one log
+    Each branch opens logs of its own, so a save after a rewind or a fork need not know what the abandoned branch
+    appended. Long lists have logs of their own while there are any left: two lists that grow in turns in the same log
     would get a span per save.
     """
 
@@ -42,15 +42,15 @@ def log_branch(log: int) -> int:
     return log >> 4
 
 
-# What is added to a number that was stored must still be one that can be: a forged skeleton is refused when it is read.
+# Numbers that a save adds to must stay in range: a forged skeleton is refused when it is read.
 _Natural = Annotated[int, msgspec.Meta(ge=0, le=1 << 48)]
 _Ends = Annotated[tuple[_Natural, ...], msgspec.Meta(min_length=int(LogKind.ITEMS), max_length=LogKind.LAST + 1)]
 
 
 class Skeleton(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint stores besides its references: enough to read the state, and to go on appending.
+    """The part of a checkpoint that is needed, with its references, to read the state and to append to its logs.
 
-    `wrote` lists (log, start, count) of the cells the save brought, which its digest covers.
+    `wrote` lists (log, start, count) of the cells that the save added. The digest of the checkpoint covers them.
     """
 
     branch: _Natural
@@ -60,8 +60,21 @@ class Skeleton(msgspec.Struct, frozen=True, array_like=True):
     body: bytes
 
 
+class _NewCells(NamedTuple):
+    """Cells that a draft appends to one log."""
+
+    log: int
+    start: int
+    cells: list[bytes]
+    refs: list[Refs]
+
+
+def _nothing(_: bytes) -> None:
+    return None
+
+
 class Draft:
-    """Gathers what one save adds. Nothing the base holds is changed until `Draft.base()` is installed."""
+    """Collects what one save adds. It changes nothing that the base holds until `base()` is called."""
 
     def __init__(self, seq: int, base: Base | None, *, linear: bool, hashing: Hashing) -> None:
         """`linear`: no other save came after the base, so its logs may be appended to."""
@@ -75,38 +88,38 @@ class Draft:
             self.branch = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
-        self._cells: dict[int, tuple[int, list[bytes], list[Refs]]] = {}
-        self._fresh: dict[bytes, Span] = {}
-        self._owners: list[tuple[Owner, Sequence[bytes]]] = []
+        self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None else base.find
+        """Finds the part of the base that holds the cell with this digest."""
+        self._cells: dict[int, _NewCells] = {}
+        self.new: dict[bytes, Span] = {}
+        """The spans of the new cells, by digest."""
+        self._holders: list[tuple[CellHolder, Sequence[bytes]]] = []
         self.values: dict[bytes, SharedValue] = {}
 
-    def owner(self, digest: bytes) -> Owner | None:
-        """The part of the base that holds a cell of this digest."""
-        return None if self._base is None else self._base.find(digest)
-
     def find(self, digest: bytes) -> Span | None:
-        """Where a cell with this digest is, or will be, stored."""
-        fresh = self._fresh.get(digest)
-        if fresh is not None:
-            return fresh
-        owner = self.owner(digest)
-        return None if owner is None else owner.locate(digest)
+        """The span of a cell with this digest, stored or new."""
+        new = self.new.get(digest)
+        if new is not None:
+            return new
+        holder = self.holder(digest)
+        return None if holder is None else holder.locate(digest)
 
     def large(self, key: bytes | int) -> Large | None:
-        """A shared value that the base holds already, by digest or by the identity of its object."""
+        """A shared value that the base holds, by its digest or by the id of its object."""
         return None if self._base is None else self._base.large(key)
 
     def append(self, kind: int, cell: bytes, digest: bytes, refs: Refs | None = None) -> Span:
-        """Address a new cell at the end of a log."""
-        log = log_number(self.branch, kind)
+        """Add a new cell to the end of a log."""
         position = self._ends[kind]
         self._ends[kind] = position + 1
-        _, cells, all_refs = self._cells.setdefault(kind, (position, [], []))
-        cells.append(cell)
+        new = self._cells.get(kind)
+        if new is None:
+            new = self._cells[kind] = _NewCells(log_number(self.branch, kind), position, [], [])
+        new.cells.append(cell)
         if kind == LogKind.NODE:
-            all_refs.append(NO_REFS if refs is None else refs)
-        span = Span(0, log, position, 1, self.seq, self.seq)
-        self._fresh[digest] = span
+            new.refs.append(NO_REFS if refs is None else refs)
+        span = Span(0, new.log, position, 1, self.seq, self.seq)
+        self.new[digest] = span
         return span
 
     def unit(self, plain: bytes) -> Unit:
@@ -132,41 +145,38 @@ class Draft:
         return item
 
     def value(self, digest: bytes, data: bytes) -> None:
+        """Add a shared value."""
         if digest not in self.values:
             view = memoryview(data)
             pieces = tuple(bytes(view[at : at + PIECE_MAX]) for at in range(0, len(data), PIECE_MAX))
             self.values[digest] = SharedValue(digest, pieces)
 
     def items_log(self, wanted: int | None) -> int:
-        """The item log for a series: the one it has, or a new one while there are any."""
+        """The item log of a series: the one it has, or a new one while there are any left."""
         if wanted is not None and wanted < len(self._ends):
             return wanted
         if len(self._ends) <= LogKind.LAST:
             self._ends.append(0)
         return len(self._ends) - 1
 
-    def hold(self, owner: Owner, digests: Sequence[bytes]) -> None:
-        """Remember where the new parts' cells are, for saves to come."""
-        self._owners.append((owner, digests))
+    def hold(self, holder: CellHolder, digests: Sequence[bytes]) -> None:
+        """Remember a new part and its cells for the index of the next base."""
+        self._holders.append((holder, digests))
 
-    def runs(self) -> tuple[Run, ...]:
-        """The new cells, by log."""
-        return tuple(
-            [
-                Run(log_number(self.branch, kind), start, tuple(cells), tuple(refs))
-                for kind, (start, cells, refs) in sorted(self._cells.items())
-            ]
-        )
-
-    def skeleton(self, root: Part, runs: Sequence[Run]) -> Skeleton:
-        wrote = tuple([(run.log, run.start, len(run.cells)) for run in runs])
+    def finish(self, root: Part) -> tuple[Skeleton, tuple[Run, ...]]:
+        """The skeleton of the state, and the new cells by log."""
+        runs: list[Run] = []
+        wrote: list[tuple[int, int, int]] = []
+        for _, (log, start, cells, refs) in sorted(self._cells.items()):
+            runs.append(Run(log, start, tuple(cells), tuple(refs)))
+            wrote.append((log, start, len(cells)))
         body = root.body if isinstance(root, Map) else root.embed
-        return Skeleton(self.branch, tuple(self._ends), wrote, root.size, body)
+        return Skeleton(self.branch, tuple(self._ends), tuple(wrote), root.size, body), tuple(runs)
 
     def base(self, root: Part) -> Base:
-        """The base for the next save. Call it only once the draft is stored: it makes the new cells findable."""
+        """The base of the next save. Call it only when the draft is stored: it makes the new cells findable."""
         index = Index() if self._base is None else self._base.index
         base = Base(root, self.seq, self.branch, tuple(self._ends), index)
-        for owner, digests in self._owners:
-            index.add(owner, digests, base.held)
+        for holder, digests in self._holders:
+            index.add(holder, digests, base.held)
         return base

@@ -1,8 +1,8 @@
-"""What a caller knows of a state, so that it is not found out again: values that stand for parts of the base.
+"""Hints: values in a state that say which parts of the base did not change.
 
-A state is compared byte by byte: sound whatever happened to it, and as costly as it is large. Who holds the
-objects of a state, and has a sound check of its own that they did not change, says so with these. They stand at the
-top of a state or directly inside one another; anywhere else they are refused like any foreign object.
+A save compares a state byte by byte. That is safe, and costs as much as the state is large. A caller that can prove on
+its own that objects did not change passes these instead. They may be the state itself, its members, or directly inside
+one another. Anywhere else they are refused like any unknown object.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from holdfast.delta.parts import Part, Series
 
 
 class Kept:
-    """A value that did not change: the base has `part` for it, at this place."""
+    """A value that did not change: the base has `part` at this place."""
 
     __slots__ = ("part",)
 
@@ -22,7 +22,7 @@ class Kept:
 
 
 class Extended:
-    """A list that begins with the first `keep` items of the series that the base has at this place; `items` follow."""
+    """A list: the first `keep` items of the series that the base has at this place, followed by `items`."""
 
     __slots__ = ("items", "keep", "part")
 
@@ -33,10 +33,10 @@ class Extended:
 
 
 class Apart:
-    """A dict or list whose members are cells or parts of their own, however small it is.
+    """A dict or list whose members are cells or parts of their own, even if it is small.
 
-    So they can be found again where they turn up later. New items of a list go to the end of the log that `beside`
-    appends to, if that is given: items that move to that series later lie there in one span.
+    A later save can then find the members at another place. With `beside`, new items of a list are appended to the log
+    of that part: items that move to that series later are already there in one span.
     """
 
     __slots__ = ("beside", "value")

@@ -1,4 +1,4 @@
-"""Reading a checkpoint back: skeleton and cells → parts → value."""
+"""Load a checkpoint: skeleton and cells → parts → value."""
 
 from __future__ import annotations
 
@@ -29,20 +29,53 @@ from holdfast.delta.parts import (
     node_digest,
 )
 from holdfast.errors import Damaged
-from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
+from holdfast.stores.contract import Block, Cells, CheckpointRow, Refs, Span, Store
 from holdfast.types import UNREADABLE
 
 _WAVES_MAX = 4 * msgpack.MAX_DEPTH  # a level of nesting takes at most a node cell and some levels of tables
+_UNREAD = Cells((), ())
+
+_skeletons = msgspec.msgpack.Decoder(Skeleton)
+_shapes = msgspec.msgpack.Decoder(SeriesShape)
+_sizes = msgspec.msgpack.Decoder(int)
+
+# Errors that a readable record raises if it is not what was written. RuntimeError: what a generator makes of
+# StopIteration, here from references that are too few.
+MISFITS: Final = (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError)
 
 
 class CellReader(Protocol):
-    """What cells are read from: a store, or what was read from one before."""
+    """A source of cells: a store, or cells that were read from one before."""
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]: ...
 
 
+def read_skeleton(row: CheckpointRow) -> Skeleton:
+    """The skeleton that a checkpoint was stored with."""
+    try:
+        return _skeletons.decode(row.skeleton)
+    except UNREADABLE as cause:
+        raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
+
+
+def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
+    """The parts of a stored state. Shared values are read only when the state itself is wanted."""
+    skeleton = read_skeleton(row)
+    cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
+    try:
+        root = _Builder(thread, skeleton, cells).root(row.refs)
+    except MISFITS as cause:
+        raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
+    if root.size != skeleton.size:
+        raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
+    return Base(root, row.seq, skeleton.branch, skeleton.ends)
+
+
+# -- spans and cells --------------------------------------------------------------------------------------------------
+
+
 def rebased(span: Span, owner: int) -> Span:
-    """A span of a record of thread `owner`, as seen from elsewhere."""
+    """A span from a record of thread `owner`, as other threads write it."""
     if span.thread or not owner:
         return span
     return Span(owner, span.log, span.start, span.count, span.first, span.last)
@@ -55,69 +88,44 @@ def holds_refs(span: Span) -> bool:
 def reachable(
     store: CellReader, thread: int, roots: Iterable[Refs], *, nodes_only: bool
 ) -> Iterator[tuple[Span, Cells]]:
-    """All cells reachable from records of a thread, each span once, in waves of one read each.
+    """All cells that records of a thread refer to, directly or through other cells; each span once, one read per wave.
 
-    `nodes_only` leaves the cells without references unread and gives them as empty.
+    With `nodes_only`, cells without references are not read and are returned empty.
     """
     seen: set[Span] = set()
-    wave = {rebased(span, thread): None for refs in roots for span in refs.spans}
+    wave: dict[Span, None] = {}
+    for refs in roots:
+        for span in refs.spans:
+            wave[rebased(span, thread)] = None
     for _ in range(_WAVES_MAX):
         if not wave:
             return
         seen.update(wave)
-        wanted = [span for span in wave if holds_refs(span) or not nodes_only]
+        wanted = [span for span in wave if holds_refs(span)] if nodes_only else list(wave)
         read = dict(zip(wanted, store.cells(wanted), strict=True))
         following: dict[Span, None] = {}
         for span in wave:
             cells = read.get(span, _UNREAD)
             yield span, cells
             for refs in cells.refs:
-                named = (rebased(inner, span.thread) for inner in refs.spans)
-                following.update((inner, None) for inner in named if inner not in seen)
+                for inner in refs.spans:
+                    named = rebased(inner, span.thread)
+                    if named not in seen:
+                        following[named] = None
         wave = following
     raise Damaged("records refer to each other without end")
 
 
-_UNREAD = Cells((), ())
-
-
-_skeletons = msgspec.msgpack.Decoder(Skeleton)
-_shapes = msgspec.msgpack.Decoder(SeriesShape)
-_sizes = msgspec.msgpack.Decoder(int)
-
-# What a record raises that is whole and yet not what was written. RuntimeError: what a generator makes of
-# StopIteration, here from references that are too few.
-MISFITS: Final = (msgspec.DecodeError, StopIteration, RuntimeError, ValueError, KeyError, IndexError)
-
-
-def read_skeleton(row: CheckpointRow) -> Skeleton:
-    """The skeleton a checkpoint was stored with."""
-    try:
-        return _skeletons.decode(row.skeleton)
-    except UNREADABLE as cause:
-        raise Damaged(f"checkpoint {row.seq}: its skeleton cannot be read") from cause
-
-
-def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
-    """The parts of a stored state. Shared values are not read before somebody asks for the state itself."""
-    skeleton = read_skeleton(row)
-    cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
-    try:
-        root = _Builder(thread, skeleton, cells).root(row.refs)
-    except MISFITS as cause:
-        raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
-    if root.size != skeleton.size:
-        raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
-    return Base(root, row.seq, skeleton.branch, skeleton.ends)
+# -- parts → value ----------------------------------------------------------------------------------------------------
 
 
 def state_of(store: Store, base: Base) -> Any:
-    """The state as a value of its own: nothing mutable in it is shared with the base or an earlier result."""
+    """The state as a new value: nothing mutable in it is shared with the base or an earlier result."""
     return value_of(store, base.root)
 
 
 def value_of(store: Store, part: Part) -> Any:
-    """What a part stands for, as a value of its own."""
+    """The value of a part, as a new object."""
     match part:
         case Unit():
             return msgpack.decode(part.plain)
@@ -127,16 +135,17 @@ def value_of(store: Store, part: Part) -> Any:
             return {key: value_of(store, member) for key, member in zip(part.keys, part.parts, strict=True)}
         case Series():
             items: list[Any] = []
+            stride = part.stride
             for chunk in part.chunks:
                 if isinstance(chunk, Chunk):
-                    items += msgpack.decode_items(chunk.buffers, chunk.count * part.stride)
+                    items += msgpack.decode_items(chunk.buffers, chunk.count * stride)
                 else:
                     items += [value_of(store, member) for member in chunk.parts]
             if part.kind is Kind.DICT:
                 try:
                     return dict(zip(items[::2], items[1::2], strict=True))
                 except TypeError as cause:
-                    raise Damaged("a dict has a key that no dict can have") from cause
+                    raise Damaged("a stored dict has a key of a type that cannot be a key") from cause
             return items if part.kind is Kind.LIST else tuple(items)
 
 
@@ -150,10 +159,10 @@ def _large(store: Store, part: Large) -> Any:
 
 
 def large_value(store: Store, ext: Ext, digest: bytes, size: int) -> Any:
-    """A shared value as it was saved."""
+    """A shared value, read from the store."""
     data = b"".join(store.value(digest))
     if len(data) != size:
-        raise Damaged("a shared value has another size than was saved")
+        raise Damaged(f"a shared value has {len(data)} bytes, {size} were saved")
     if ext is Ext.PACKED:
         return msgpack.decode(data)
     try:
@@ -162,8 +171,11 @@ def large_value(store: Store, ext: Ext, digest: bytes, size: int) -> Any:
         raise Damaged("a shared value is not the text that was saved") from cause
 
 
+# -- cells → parts ----------------------------------------------------------------------------------------------------
+
+
 class Reference(msgspec.Struct, frozen=True):
-    """What stands in a decoded body for something stored elsewhere."""
+    """A place in a decoded body whose value is stored elsewhere."""
 
     ext: Ext
     payload: bytes
@@ -172,7 +184,7 @@ class Reference(msgspec.Struct, frozen=True):
 
 
 def read_references(body: bytes, refs: Refs, owner: int) -> Any:
-    """A body with a Reference wherever something stored elsewhere stands, which takes its share of `refs` in order."""
+    """A decoded body with a Reference for each value stored elsewhere. Each takes its share of `refs` in order."""
     spans = iter(refs.spans)
     values = iter(refs.values)
 
@@ -183,7 +195,7 @@ def read_references(body: bytes, refs: Refs, owner: int) -> Any:
                 return Reference(ext, payload, (rebased(next(spans), owner),), b"")
             case Ext.SERIES:
                 count = _shapes.decode(payload).spans
-                return Reference(ext, payload, tuple(rebased(next(spans), owner) for _ in range(count)), b"")
+                return Reference(ext, payload, tuple([rebased(next(spans), owner) for _ in range(count)]), b"")
             case Ext.TEXT | Ext.BINARY | Ext.PACKED:
                 return Reference(ext, payload, (), next(values))
 
@@ -191,10 +203,10 @@ def read_references(body: bytes, refs: Refs, owner: int) -> Any:
 
 
 class _Builder:
-    """Builds parts from cells already read.
+    """Builds parts from cells that were read.
 
-    Bounded against crafted records by the size that the checkpoint says its state has: a body that refers to itself,
-    or to one cell many times over, runs out of it.
+    The size that the checkpoint gives for its state is the limit against crafted records: a body that refers to itself,
+    or many times to the same cell, exceeds it.
     """
 
     def __init__(self, thread: int, skeleton: Skeleton, cells: dict[Span, Cells]) -> None:
@@ -238,56 +250,42 @@ class _Builder:
             below: list[Span] = []
             for span in spans:
                 for i, refs in enumerate(self._read(span).refs):
-                    # As this thread would write it: the same numbers in an origin's table mean other cells.
-                    seen = Refs(tuple(rebased(inner, span.thread) for inner in refs.spans))
+                    # As this thread would write it: in a table of an origin the same numbers mean other cells.
+                    seen = Refs(tuple([rebased(inner, span.thread) for inner in refs.spans]))
                     tables[node_digest(b"", seen)] = cell_of(span, i)
                     below.extend(seen.spans)
-                    if len(below) > self._left:  # no item takes less than a byte
+                    if len(below) > self._left:  # each item takes at least a byte
                         raise Damaged("the tables of a list name more than was saved")
             spans = join_spans(below)
         kind = Kind(shape.kind)
         stride = 2 if kind is Kind.DICT else 1
-        part = Series(kind, list(self._chunks(spans, stride)), self._log(spans), shape.level, named, tables)
+        part = Series(kind, self._chunks(spans, stride), self._log(spans), shape.level, named, tables)
         if part.length != shape.length:
-            raise Damaged(f"a list of {shape.length} items has only {part.length} cells")
+            raise Damaged(f"a list of {shape.length} items has {part.length} cells")
         return part
 
-    def _chunks(self, spans: Sequence[Span], stride: int) -> Iterator[Chunk | Split]:
-        # A list edited at many places comes in many short spans: their items share chunks all the same.
+    def _chunks(self, spans: Sequence[Span], stride: int) -> list[Chunk | Split]:
+        """The items of a series. Those of short spans share chunks: a list edited at many places has many of them."""
         pending = _PendingChunk()
+        chunks = pending.chunks
         for span in spans:
             read = self._read(span)
             if holds_refs(span):
-                yield from pending.finished()
+                pending.finish()
                 for i, (body, refs) in enumerate(zip(read.cells, read.refs, strict=True)):
                     members = read_references(msgpack.array_header(stride) + body, refs, span.thread)
-                    yield Split(tuple(self._part(member) for member in members), cell_of(span, i))
-                continue
-            yield from self._plain_chunks(span, read, pending)
-        yield from pending.finished()
-
-    def _plain_chunks(self, span: Span, read: Cells, pending: _PendingChunk) -> Iterator[Chunk]:
-        position = span.start
-        for block in read.blocks:
-            # A view holds the whole segment in memory, so of one that is hardly wanted a copy is taken.
-            wanted = sum(block.lengths)
-            data = memoryview(block.data) if 2 * wanted > len(block.data) else block.data
-            at = block.start
-            taken = 0
-            while taken < len(block.lengths):
-                lengths = block.lengths[taken : taken + pending.room]
-                end = at + sum(lengths)
-                run = Span(span.thread, span.log, position, len(lengths), span.first, span.last)
-                pending.add(data[at:end], lengths, run)
-                self._spend(end - at)
-                at = end
-                taken += len(lengths)
-                position += len(lengths)
-                if not pending.room:
-                    yield from pending.finished()
+                    chunks.append(Split(tuple([self._part(member) for member in members]), cell_of(span, i)))
+            else:
+                size = 0
+                for block in read.blocks:
+                    size += sum(block.lengths)
+                self._spend(size)
+                pending.add(span, read.blocks)
+        pending.finish()
+        return chunks
 
     def _log(self, spans: Sequence[Span]) -> int | None:
-        """The log a series goes on appending to, if its last items are in a log this branch may append to."""
+        """The log that a series appends to: the one of its last items, if this branch may append to it."""
         if not spans or spans[-1].thread or log_branch(spans[-1].log) != self._skeleton.branch:
             return None
         kind = log_kind(spans[-1].log)
@@ -307,22 +305,39 @@ class _Builder:
 
 
 class _PendingChunk:
-    """A chunk that is still being filled."""
+    """The chunks of a series, of which the last is still being filled."""
 
     def __init__(self) -> None:
-        self.room = CHUNK_ITEMS
+        self.chunks: list[Chunk | Split] = []
+        self._room = CHUNK_ITEMS
         self._data: list[Buffer] = []
         self._lengths: list[int] = []
-        self._runs: list[Span] = []
+        self._spans: list[Span] = []
 
-    def add(self, data: Buffer, lengths: Sequence[int], run: Span) -> None:
-        self._data.append(data)
-        self._lengths += lengths
-        self._runs.append(run)
-        self.room -= len(lengths)
+    def add(self, span: Span, blocks: Iterable[Block]) -> None:
+        """Add the plain cells of a span."""
+        position = span.start
+        for block in blocks:
+            # A view keeps the whole segment in memory. If little of it is wanted, a copy is taken.
+            wanted = sum(block.lengths)
+            data = memoryview(block.data) if 2 * wanted > len(block.data) else block.data
+            at = block.start
+            taken = 0
+            while taken < len(block.lengths):
+                lengths = block.lengths[taken : taken + self._room]
+                end = at + sum(lengths)
+                self._data.append(data[at:end])
+                self._lengths += lengths
+                self._spans.append(Span(span.thread, span.log, position, len(lengths), span.first, span.last))
+                at = end
+                taken += len(lengths)
+                position += len(lengths)
+                self._room -= len(lengths)
+                if not self._room:
+                    self.finish()
 
-    def finished(self) -> Iterator[Chunk]:
-        """The chunk, if it holds anything; then another can be filled."""
-        if self._runs:
-            yield Chunk(self._data, self._lengths, join_spans(self._runs))
-            self.room, self._data, self._lengths, self._runs = CHUNK_ITEMS, [], [], []
+    def finish(self) -> None:
+        """End the chunk, if it holds anything."""
+        if self._spans:
+            self.chunks.append(Chunk(self._data, self._lengths, join_spans(self._spans)))
+            self._room, self._data, self._lengths, self._spans = CHUNK_ITEMS, [], [], []

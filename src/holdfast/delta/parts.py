@@ -1,8 +1,8 @@
-"""What a handle remembers of a stored state: a tree of parts, holding each stored byte once.
+"""Parts: a stored state as a tree that a handle keeps in memory, holding each stored byte once.
 
-A part is compared with the value now at its place to find what changed, and named by its parent's skeleton through
+A part is compared with the current value at its place to find what changed. The skeleton of its parent names it by
 `embed` (bytes), `spans` and `values` (what those bytes refer to, in order). Parts never change once a save is
-acknowledged, so a tree for the next save shares all that stayed the same.
+acknowledged, so the tree of the next save shares every part that stayed the same.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from holdfast.codec import msgpack
 from holdfast.stores.contract import Refs, Span
 
 # Sizes in encoded bytes.
-INLINE_MAX = 96  # a value up to this size is written into its parent's skeleton; a reference costs about 20
-UNIT_MAX = 2_048  # a dict or list up to this size is stored as one cell; above, its members are looked at one by one
-SPLIT_MIN = 4_096  # a list item above this size is split if it holds something worth splitting …
+INLINE_MAX = 96  # a value up to this size is written into the skeleton of its parent; a reference costs about 20
+UNIT_MAX = 2_048  # a dict or list up to this size is one cell; the members of a larger one are parts
+SPLIT_MIN = 4_096  # a list item above this size is split if it holds a long list, a large dict or a large string …
 SPLIT_ALWAYS = 65_536  # … and in any case above this size
 LARGE_MIN = 16_384  # a string above this size is a shared value, stored once per namespace
 
-MAP_MAX = 64  # a dict with more entries is stored like a list of entries
-MAP_AGAIN = 32  # one that was stored so stays so down to this, or it would be rewritten each time it crosses the line
+MAP_MAX = 64  # a dict with more entries is stored like a list of entries …
+MAP_AGAIN = 32  # … and stays one down to this size: it would be rewritten each time it crosses a single limit
 CHUNK_ITEMS = 32  # list items compared at once
-SMALL_ITEM = 32  # a list of items that are smaller on average (an embedding, say) is one unit …
+SMALL_ITEM = 32  # a list whose items are smaller on average (such as an embedding) is one unit …
 SMALL_ITEMS_MAX = 65_536  # … up to this size
-STRUCTURE_DEPTH = 40  # below this depth nothing is split up any more: recursion has to end somewhere
+STRUCTURE_DEPTH = 40  # values nested deeper are not split: it bounds the recursion
 
 
 class Kind(IntEnum):
-    """What the cells of a series make up."""
+    """The type of a series."""
 
     LIST = 0
     TUPLE = 1
@@ -43,7 +43,7 @@ class Kind(IntEnum):
 
 
 class Ext(IntEnum):
-    """Codes by which a skeleton refers to what is stored elsewhere; each consumes its refs in order."""
+    """Codes in a skeleton for what is stored elsewhere. Each takes the next spans or values of the refs."""
 
     UNIT = 64  # one span of one plain cell
     MAP = 65  # one span of one node cell: a dict whose members are parts
@@ -56,12 +56,11 @@ class Ext(IntEnum):
 _UNIT_EMBED = msgpack.extension(Ext.UNIT, b"\0")
 _MAP_EMBED = msgpack.extension(Ext.MAP, b"\0")
 
-
-_LEVELS_MAX = 16  # of tables: each has at most an eighth of the spans of the one below it
+_LEVELS_MAX = 16  # levels of tables: each has at most an eighth of the spans of the level below
 
 
 class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
-    """The payload of Ext.SERIES: `level` tables lie between the `spans` spans and the `length` items."""
+    """The payload of Ext.SERIES: `level` levels of tables lie between the `spans` spans and the `length` items."""
 
     kind: int
     level: Annotated[int, msgspec.Meta(ge=0, le=_LEVELS_MAX)]
@@ -70,20 +69,21 @@ class SeriesShape(msgspec.Struct, frozen=True, array_like=True):
 
 
 def digest_of(data: bytes) -> bytes:
-    """Key of a cell in a handle's index. Half a sha256: collisions cannot be made, so equal keys mean equal bytes."""
+    """The key of a cell in an index: half a SHA-256. No collision can be made, so equal keys mean equal bytes."""
     return hashlib.sha256(data).digest()[:16]
 
 
-_refs_encoder = msgspec.msgpack.Encoder()
+_encode = msgspec.msgpack.Encoder().encode
 _SURROGATES = re.compile("[\ud800-\udfff]")
+_STR = frozenset((str,))
 
 
 def node_digest(body: bytes, refs: Refs) -> bytes:
-    """Key of a node cell: its references count as much as its bytes.
+    """The key of a node cell: its references count as much as its bytes.
 
-    Prefixed, or a message that spells out the bytes of a table would be taken for one.
+    The prefix keeps a message that holds the bytes of a table from being taken for that table.
     """
-    return digest_of(b"node\0" + _refs_encoder.encode(refs) + body)
+    return digest_of(b"node\0" + _encode(refs) + body)
 
 
 def cell_of(span: Span, at: int) -> Span:
@@ -92,7 +92,7 @@ def cell_of(span: Span, at: int) -> Span:
 
 
 def join_spans(spans: Iterable[Span]) -> list[Span]:
-    """Spans with neighbours that continue each other made one."""
+    """Spans in the same order, with neighbours that continue each other joined."""
     joined: list[Span] = []
     last: Span | None = None
     for span in spans:
@@ -120,57 +120,48 @@ Buffer: TypeAlias = bytes | memoryview
 
 
 class Unit:
-    """A value compared and stored whole."""
+    """A value compared and stored as a whole: in a cell, or in the skeleton of its parent if it has no span."""
 
-    __slots__ = ("__weakref__", "embed", "plain", "spans")
+    __slots__ = ("__weakref__", "embed", "plain", "size", "spans")
 
     values: tuple[bytes, ...] = ()
+    items = 1
 
     def __init__(self, plain: bytes, span: Span | None) -> None:
         self.plain = plain
+        self.size = len(plain)
         self.embed = plain if span is None else _UNIT_EMBED
         self.spans: tuple[Span, ...] = () if span is None else (span,)
-
-    @property
-    def size(self) -> int:
-        return len(self.plain)
-
-    @property
-    def items(self) -> int:
-        return 1
 
     def locate(self, digest: bytes) -> Span | None:
         return self.spans[0] if self.spans else None
 
 
 class Large:
-    """A shared value: known by digest; `value` is the object last seen, None until it was seen.
+    """A shared value, named by its digest. `value` is the object last seen at its place, or None.
 
-    Holding the object makes the common case free: str and bytes cannot change, so the same object is the same value.
+    str and bytes cannot change, so the same object is the same value: then nothing is encoded or hashed.
     """
 
     __slots__ = ("__weakref__", "embed", "ext", "size", "value", "values")
 
     spans: tuple[Span, ...] = ()
+    items = 1
 
     def __init__(self, ext: Ext, digest: bytes, size: int, value: str | bytes | None) -> None:
         self.ext = ext
         self.size = size
         self.value = value
         self.values = (digest,)
-        self.embed = msgpack.extension(ext, msgspec.msgpack.encode(size))
+        self.embed = msgpack.extension(ext, _encode(size))
 
     @property
     def digest(self) -> bytes:
         return self.values[0]
 
-    @property
-    def items(self) -> int:
-        return 1
-
 
 class Map:
-    """A dict with string keys whose members are parts. `span` is its node cell; the root has none."""
+    """A dict with string keys whose members are parts. `span` is its node cell; the root of a state has none."""
 
     __slots__ = (
         "__weakref__",
@@ -194,22 +185,28 @@ class Map:
     def __init__(self, keys: list[str], parts: list[Part], encoded_keys: list[bytes] | None = None) -> None:
         self.keys = keys
         self.parts = parts
-        self._encoded_keys = [msgpack.encode(key) for key in keys] if encoded_keys is None else encoded_keys
+        self._encoded_keys = list(map(msgpack.encode, keys)) if encoded_keys is None else encoded_keys
         pieces = [msgpack.map_header(len(keys))]
         size = len(pieces[0])
+        items = 0
+        spans: list[Span] = []
+        values: list[bytes] = []
         for key, part in zip(self._encoded_keys, parts, strict=True):
             pieces += (key, part.embed)
             size += len(key) + part.size
+            items += part.items
+            spans += part.spans
+            values += part.values
         self.body = b"".join(pieces)
-        self.refs = refs_of(parts)
+        self.refs = Refs(tuple(spans), tuple(values))
         self.size = size
-        self.items = items_of(parts)
+        self.items = items
         self.embed = _MAP_EMBED
         self.span: Span | None = None
         self.spans: tuple[Span, ...] = ()
 
     def with_parts(self, parts: list[Part]) -> Map:
-        """The same keys with other members; a Map that stays is often saved with one member changed."""
+        """The same keys with other members. The encoded keys are used again."""
         return Map(self.keys, parts, self._encoded_keys)
 
     def place(self, span: Span) -> None:
@@ -223,54 +220,51 @@ class Map:
 class Chunk:
     """Up to `CHUNK_ITEMS` neighbouring plain items of a series: compared by one encoding, then one by one.
 
-    Made of bytes as they lie elsewhere (new cells, a segment just read), which are joined when first compared: until
-    then a large state is not held twice.
+    It is made of bytes that lie elsewhere (new cells, a segment just read). They are joined when they are first
+    compared, so a large state that is only read is not held twice.
     """
 
-    __slots__ = ("__weakref__", "_buffers", "_digests", "_plain", "count", "lengths", "runs", "size")
+    __slots__ = ("__weakref__", "_buffers", "_digests", "count", "items", "joined", "lengths", "size", "spans")
 
     def __init__(
         self,
         buffers: Sequence[Buffer],
         lengths: Sequence[int],
-        runs: Sequence[Span],
+        spans: Sequence[Span],
         digests: tuple[bytes, ...] | None = None,
     ) -> None:
         self._buffers: Sequence[Buffer] | None = buffers
-        self._plain = b""
+        self.joined = b""  # the bytes in one piece, once `plain` was read
         self.lengths = lengths
         self.size = sum(lengths)
-        self.count = len(lengths)
-        self.runs = tuple(runs)
+        self.count = self.items = len(lengths)
+        self.spans = tuple(spans)
         self._digests = digests
 
-    def extended(self, items: list[bytes], runs: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
-        """This chunk and more items after it; `runs` and `digests` are those of the items."""
+    def extended(self, items: list[bytes], spans: Sequence[Span], digests: Sequence[bytes]) -> Chunk:
+        """This chunk followed by more items, with their spans and digests."""
+        buffers = (self.joined or self.plain, *items)
         lengths = [*self.lengths, *map(len, items)]
-        return Chunk((self.plain, *items), lengths, join_spans((*self.runs, *runs)), (*self.digests, *digests))
-
-    @property
-    def items(self) -> int:
-        return self.count
+        return Chunk(buffers, lengths, join_spans((*self.spans, *spans)), (*self.digests, *digests))
 
     @property
     def buffers(self) -> Sequence[Buffer]:
-        """The items' bytes, one after the other, however they are cut."""
-        return self._buffers or (self._plain,)
+        """The bytes of all items in order, cut anywhere."""
+        return self._buffers or (self.joined,)
 
     @property
     def plain(self) -> bytes:
-        """The items' bytes in one piece."""
+        """The bytes of all items in one piece. Hot loops read `joined` first, which costs no call."""
         buffers = self._buffers
         if buffers is not None:
-            # In this order: another thread that reads the same part sees the buffers or the bytes.
-            self._plain = b"".join(buffers)
+            # In this order: another thread that reads the same part finds the buffers or the bytes.
+            self.joined = b"".join(buffers)
             self._buffers = None
-        return self._plain
+        return self.joined
 
     @property
     def digests(self) -> tuple[bytes, ...]:
-        """One per item; computed when first needed: loading a state should not pay for it."""
+        """One digest per item. They are computed on first use, so that loading a state does not pay for them."""
         if self._digests is None:
             plain = self.plain
             bounds = [0, *accumulate(self.lengths)]
@@ -278,16 +272,16 @@ class Chunk:
         return self._digests
 
     def item_spans(self) -> list[Span]:
-        return [cell_of(run, i) for run in self.runs for i in range(run.count)]
+        return [cell_of(span, i) for span in self.spans for i in range(span.count)]
 
     def locate(self, digest: bytes) -> Span | None:
         return self.item_spans()[self.digests.index(digest)]
 
 
 class Split:
-    """One item of a series that is stored as a node cell, because its own members are parts."""
+    """One item of a series that is stored as a node cell: its members are parts."""
 
-    __slots__ = ("__weakref__", "items", "parts", "runs", "size")
+    __slots__ = ("__weakref__", "items", "parts", "size", "spans")
 
     size: int
     items: int
@@ -295,24 +289,24 @@ class Split:
 
     def __init__(self, parts: tuple[Part, ...], span: Span) -> None:
         self.parts = parts
-        self.runs = (span,)
-        self.size = size_of(parts)
-        self.items = items_of(parts)
+        self.spans = (span,)
+        self.size = sum([part.size for part in parts])
+        self.items = sum([part.items for part in parts])
 
     def locate(self, digest: bytes) -> Span | None:
-        return self.runs[0]
+        return self.spans[0]
 
 
 class Series:
-    """A list, a tuple, or a large dict as its entries, in chunks.
+    """A list, a tuple, or the entries of a large dict, in chunks.
 
-    `log` is the item log it appends to (None: not chosen yet), `tables` the table cells that name its spans.
+    `log` is the item log to append to, None if none is chosen yet. `tables` are the table cells that name its spans.
     """
 
     __slots__ = ("__weakref__", "chunks", "embed", "items", "kind", "length", "log", "size", "spans", "tables")
 
+    size: int
     items: int
-
     values: tuple[bytes, ...] = ()
 
     def __init__(
@@ -328,24 +322,30 @@ class Series:
         self.chunks = chunks
         self.log = log
         self.tables = tables
-        self.length = sum(chunk.count for chunk in chunks)
+        length, size, items = 0, 5, 0
+        for chunk in chunks:
+            length += chunk.count
+            size += chunk.size
+            items += chunk.items
+        self.length = length
+        self.size = size
+        self.items = items
         self.spans = tuple(spans)
-        shape = SeriesShape(kind, level, len(self.spans), self.length)
-        self.embed = msgpack.extension(Ext.SERIES, msgspec.msgpack.encode(shape))
-        self.size = 5 + sum([chunk.size for chunk in chunks])
-        self.items = sum([chunk.items for chunk in chunks])
+        shape = SeriesShape(kind, level, len(self.spans), length)
+        self.embed = msgpack.extension(Ext.SERIES, _encode(shape))
 
     @property
     def stride(self) -> Literal[1, 2]:
+        """Values per item: a key and a value in a dict."""
         return 2 if self.kind is Kind.DICT else 1
 
 
 Part: TypeAlias = Unit | Large | Map | Series
-Owner: TypeAlias = Unit | Map | Chunk | Split
+CellHolder: TypeAlias = Unit | Map | Chunk | Split  # a part that has cells of its own
 
 
 def refs_of(parts: Iterable[Part]) -> Refs:
-    """What a body made of these parts' `embed` bytes refers to, in order."""
+    """The references of a body that consists of these parts, in order."""
     spans: list[Span] = []
     values: list[bytes] = []
     for part in parts:
@@ -354,28 +354,18 @@ def refs_of(parts: Iterable[Part]) -> Refs:
     return Refs(tuple(spans), tuple(values))
 
 
-def size_of(parts: Iterable[Part]) -> int:
-    """Encoded bytes of the values these parts stand for."""
-    return sum(part.size for part in parts)
-
-
-def items_of(parts: Iterable[Part]) -> int:
-    """How many values are held one by one: each costs memory besides its bytes."""
-    return sum(part.items for part in parts)
-
-
 def is_map(value: dict[Any, Any]) -> bool:
-    """Whether a dict may be stored as a Map: few entries, all keys strings that msgpack has a word for."""
-    return 0 < len(value) <= MAP_MAX and all(map(_is_plain_key, value))
+    """Whether a dict may be stored as a Map: it has few entries, and its keys are strings that msgpack can encode.
 
-
-def _is_plain_key(key: Any) -> bool:
-    # Half of a surrogate pair is encoded as an extension, which a decoder does not take for a key.
-    return type(key) is str and (key.isascii() or not _SURROGATES.search(key))
+    Half of a surrogate pair is encoded as an extension, which decoders refuse as a key.
+    """
+    if not 0 < len(value) <= MAP_MAX or not _STR.issuperset(map(type, value)):
+        return False
+    return all(map(str.isascii, value)) or not any(map(_SURROGATES.search, value))
 
 
 def flatten(value: dict[Any, Any] | list[Any] | tuple[Any, ...]) -> list[Any]:
-    """A series' items in one list: a dict gives key, value, key, value …"""
+    """The items of a series in one list; of a dict: key, value, key, value …"""
     if type(value) is dict:
         return [x for entry in value.items() for x in entry]
     return value if type(value) is list else list(value)

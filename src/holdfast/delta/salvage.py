@@ -1,4 +1,4 @@
-"""Reading what is left of a damaged state: what cannot be read is marked in its place."""
+"""Load what is left of a damaged state. A mark takes the place of each value that cannot be read."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from holdfast.errors import Damaged
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
 from holdfast.types import Lost
 
-_MARKS_MAX: Final = 1 << 20  # what a few forged bytes can make a reader allocate is bounded
+_MARKS_MAX: Final = 1 << 20  # bounds what a reader allocates for a few forged bytes
 
 _shapes = msgspec.msgpack.Decoder(SeriesShape)
 _sizes = msgspec.msgpack.Decoder(int)
 
 
 class _Cell(msgspec.Struct, frozen=True, gc=False):
-    """One cell, or why it cannot be read."""
+    """One cell, or the reason why it cannot be read."""
 
     body: bytes
     refs: Refs
@@ -32,20 +32,20 @@ class _Cell(msgspec.Struct, frozen=True, gc=False):
 
 
 class _Gap(msgspec.Struct, frozen=True, gc=False):
-    """Cells of which nobody knows how many they are: the table that names them is lost."""
+    """An unknown number of cells: the table that names them is lost."""
 
     why: str
 
 
 class _Forged(Exception):
-    """There is more of it than was ever saved."""
+    """The records hold more than was ever saved."""
 
 
 def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[Lost, ...]]:
-    """What can be read of a state, and marks in the place of the rest, which are also listed.
+    """The readable part of a state with marks in the places of lost values, and a list of these marks.
 
-    The length of a list is kept. Entries of a large dict whose key is lost leave no place: they are only listed.
-    `Damaged` if the skeleton cannot be read.
+    A list keeps its length. An entry of a large dict whose key is lost has no place, so it is only listed. Raises
+    Damaged if the skeleton cannot be read.
     """
     salvage = _Salvage(store, thread, read_skeleton(row).size)
     try:
@@ -56,13 +56,13 @@ def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[
 
 
 class _Salvage:
-    """One walk through a state. Bounded, as loading is, by the size that the checkpoint says its state has."""
+    """One walk through a state. As in loading, the size that the checkpoint gives for its state is the limit."""
 
     def __init__(self, store: Store, thread: int, size: int) -> None:
         self._store = store
         self._thread = thread
         self._left = size
-        self._tables_left = size  # no table is for less than an item, and no item takes less than a byte
+        self._tables_left = size  # each table names at least an item, and each item takes at least a byte
         self._lost_cells = 0
         self.lost: list[Lost] = []
 
@@ -121,12 +121,12 @@ class _Salvage:
                     self._mark(path, f"an entry: {cell.why}")
                 else:
                     entries[pair[0]] = pair[1]
-            except TypeError as damage:  # no key at all
+            except TypeError as damage:  # not hashable, so not a key
                 self._mark(path, damage)
         return entries
 
     def _members_of(self, cell: _Cell, stride: int, path: str) -> list[Any] | None:
-        """What a cell of a series holds; None if that cannot be told."""
+        """The values in a cell of a series; None if they cannot be read."""
         if cell.why is not None:
             return None
         try:
@@ -141,12 +141,12 @@ class _Salvage:
             return None
 
     def _cells(self, spans: list[Span], level: int) -> Iterator[_Cell | _Gap]:
-        """The cells of a series in order, through its tables."""
+        """The cells of a series in order, read through its tables."""
         if not level:
             for span in join_spans(spans):
                 for cell in self._read(span):
-                    if cell.why is None and not cell.body:  # it would count for nothing of the size
-                        raise Damaged("a table is in the place of a list's items")
+                    if cell.why is None and not cell.body:  # it would not count towards the size
+                        raise Damaged("a list has a table in the place of its items")
                     yield cell
             return
         for span in spans:
@@ -160,14 +160,14 @@ class _Salvage:
                     yield from self._cells([rebased(inner, table.owner) for inner in table.refs.spans], level - 1)
 
     def _placed(self, found: Sequence[_Cell | _Gap], length: int) -> list[_Cell]:
-        """So many cells as were saved: the last gap takes what is missing, those before it one each."""
+        """As many cells as were saved. The last gap becomes all missing cells but one for each gap before it."""
         gaps = sum(isinstance(cell, _Gap) for cell in found)
         missing = length - (len(found) - gaps)
         if missing > _MARKS_MAX:
             raise _Forged
         self._spend(max(missing, 0))
         if missing < gaps or (missing and not gaps):
-            raise Damaged(f"a list of {length} items has other cells than was saved")
+            raise Damaged(f"a list of {length} items has other cells than were saved")
         placed: list[_Cell] = []
         for cell in found:
             if isinstance(cell, _Gap):
@@ -182,7 +182,7 @@ class _Salvage:
     # -- cells ------------------------------------------------------------------------------------------------------
 
     def _read(self, span: Span) -> list[_Cell]:
-        """The cells of a span. Those that fail together are read apart, until each that is there was read."""
+        """The cells of a span. A span that cannot be read as a whole is halved until each readable cell is found."""
         span = rebased(span, self._thread)
         if span.count > self._left:
             raise _Forged
@@ -192,7 +192,7 @@ class _Salvage:
             if span.count <= 1:
                 self._spend(1)
                 self._lost_cells += 1
-                if self._lost_cells > _MARKS_MAX:  # each would be marked
+                if self._lost_cells > _MARKS_MAX:  # there would be a mark for each
                     raise _Forged from damage
                 return [_Cell(b"", NO_REFS, 0, False, str(damage))]
             half = span.count // 2

@@ -21,7 +21,7 @@ from holdfast.runs.journal import open_entries
 from holdfast.runs.recovery import effect_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.metadata import decode, moment
 from holdfast.types import Checkpoint, Effect, Usage
 
@@ -137,7 +137,7 @@ class Gatherer:
         number, store = row.position.thread, self._store
         last = store.last_effect(number)
         checkpoint = None if is_head or not last else store.checkpoint(number, seq)
-        line = Line.of(store, row.position) if checkpoint is None else Line.to(store, number, checkpoint)
+        line = Ancestry.of(store, row.position) if checkpoint is None else Ancestry.to(store, number, checkpoint)
         after = 0
         while after < last:
             page = store.effects(number, after=after, limit=_PAGE)

@@ -24,7 +24,7 @@ from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, 
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow
 from holdfast.stores.walking import walk
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.replica import Gathered, run_of
 from holdfast.threads.soundness import Examiner
 
@@ -63,7 +63,7 @@ def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -
     rows = {name: hf._session.store.thread(name) for name in threads}
     missing = [name for name, row in rows.items() if row is None]
     if missing:
-        raise NotFound(f"there is no thread {shown(missing[0])}; hf.threads() lists the threads")
+        raise NotFound(f"there is no thread {quoted(missing[0])}; hf.threads() lists the threads")
     return {row.position.thread: row.name for row in rows.values() if row is not None}
 
 
@@ -178,7 +178,7 @@ class _Exporting:
                 run = self._store.run(number)
                 entries = self._store.last_effect(number)
                 if thread is None or thread.position.thread != number:
-                    raise NotFound(f"the export was stopped: thread {shown(name)} was dropped meanwhile")
+                    raise NotFound(f"the export was stopped: thread {quoted(name)} was dropped meanwhile")
                 again = self._store.thread(name)
                 if again is not None and again.position == thread.position and _is_same(self._store.run(number), run):
                     return thread, run, entries
@@ -186,7 +186,7 @@ class _Exporting:
             self._leave_out(number, name, str(damage))
             return None
         raise HoldfastError(
-            f"the export was stopped: thread {shown(name)} changed during each of {_LOOKS_MAX} attempts to read it. "
+            f"the export was stopped: thread {quoted(name)} changed during each of {_LOOKS_MAX} attempts to read it. "
             "Try again later"
         )
 

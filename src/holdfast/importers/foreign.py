@@ -213,7 +213,7 @@ class _Arriving:
             self._rehearse(found)
             seq = 0
         else:
-            with placer.line:
+            with placer.lock:
                 under, base = self._under(placer, known, parent)
                 position, row, self._base = placer.place(
                     found.state, found.details, expect=known.position, under=under, base=base
@@ -260,7 +260,7 @@ class _Arriving:
         if position.head == position.last and key_of(known.head, self._kind) != key:
             row = placer.row(position.thread, known.seqs[key])
             if row is not None:
-                with placer.line:
+                with placer.lock:
                     known.position, known.head = placer.point(position, row), row
 
     # -- checking ---------------------------------------------------------------------------------------------------

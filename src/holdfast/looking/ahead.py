@@ -6,7 +6,7 @@ import msgspec
 
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
-from holdfast.threads.effects import Deed, deeds_ahead
+from holdfast.threads.effects import Action, actions_ahead
 from holdfast.threads.refs import find_row
 from holdfast.types import Checkpoint
 
@@ -30,11 +30,11 @@ def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> li
     """Return the effects after a checkpoint, oldest first. Raises NotFound if there is no such checkpoint."""
     row = existing(hf, thread)
     store = hf._session.store
-    deeds = deeds_ahead(store, row, find_row(store, row, checkpoint))
-    return [_ahead(deed) for deed in deeds if isinstance(deed, Deed)]
+    deeds = actions_ahead(store, row, find_row(store, row, checkpoint))
+    return [_ahead(deed) for deed in deeds if isinstance(deed, Action)]
 
 
-def _ahead(deed: Deed) -> Ahead:
+def _ahead(deed: Action) -> Ahead:
     return Ahead(
         thread=deed.thread.name,
         number=deed.entry.number,

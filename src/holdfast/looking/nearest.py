@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.errors import NotFound
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.thread import checked_name
 
 _LOOKED_AT: Final = 1000  # names to compare; more would be slow
@@ -41,10 +41,10 @@ def existing(hf: Holdfast, name: str) -> ThreadRow:
     checked_name(name)
     row = hf._session.store.thread(name)
     if row is None:
-        raise NotFound(f"there is no thread {shown(name)}{_did_you_mean(hf, name)}")
+        raise NotFound(f"there is no thread {quoted(name)}{_did_you_mean(hf, name)}")
     return row
 
 
 def _did_you_mean(hf: Holdfast, name: str) -> str:
     found = nearest_threads(hf, name, most=1)
-    return f"; did you mean {shown(found[0])}?" if found else ""
+    return f"; did you mean {quoted(found[0])}?" if found else ""

@@ -14,7 +14,7 @@ from holdfast.handle import Holdfast
 from holdfast.ids import to_text
 from holdfast.looking.nearest import existing, nearest
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, microseconds
 from holdfast.threads.refs import find_row
@@ -100,7 +100,7 @@ def _row(store: Store, thread: ThreadRow, ref: str) -> CheckpointRow:
     hint = nearest(word, _labels(store, thread))
     if hint:
         raise NotFound(
-            f"thread {shown(thread.name)} has no checkpoint {shown(ref)}; did you mean {shown(f'@{hint[0]}')}?"
+            f"thread {quoted(thread.name)} has no checkpoint {quoted(ref)}; did you mean {quoted(f'@{hint[0]}')}?"
         )
     raise missing
 
@@ -123,7 +123,7 @@ def _at(store: Store, thread: ThreadRow, moment: datetime, word: str) -> Checkpo
             found = store.checkpoint(thread.position.thread, row.seq)
             if found is not None and not found.deleted:
                 return found
-    raise NotFound(f"thread {shown(thread.name)} has no checkpoint from {shown(word)} or earlier")
+    raise NotFound(f"thread {quoted(thread.name)} has no checkpoint from {quoted(word)} or earlier")
 
 
 def _labels(store: Store, thread: ThreadRow) -> list[str]:

@@ -18,7 +18,7 @@ from holdfast.runs.lease import Lease, is_over, local_seconds
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Claim, Clock, RunRow
 from holdfast.text import shown
-from holdfast.threads.ancestry import Line, branch_of
+from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.process import is_dead, this_process
 from holdfast.threads.save import NEW, Saver
 
@@ -134,8 +134,8 @@ def _claim(
             raise NotFound(f"there is no thread {shown(name)} to resume; pass start= to begin one")
         row = RunRow(thread=0, status="running", fence=1, attempt=1, branch=0, began=1, created_at=now())
         row = _held(store, terms, row)
-        plain, details = saver.request(start, {"trigger": "start", "step": 0, "agent": terms.agent})
-        saver.commit(saver.prepare(plain, details, NEW), run=replace(row, start=start_digest(plain)))
+        request = saver.request(start, trigger="start", step=0, agent=terms.agent)
+        saver.commit(saver.prepare(request, NEW), run=replace(row, start=start_digest(request.state)))
         created = store.thread(name)
         known = None if created is None else store.run(created.position.thread)
         if known is None or (known.owner, known.fence) != (row.owner, row.fence):
@@ -243,7 +243,7 @@ def _already_done(store: Store, thread: ThreadRow, known: RunRow | None, turn: s
     rows = store.marked(thread.position.thread, mark)
     if not rows:
         _confirm_none(store, thread.position.thread, mark)
-    line = Line.of(store, thread.position) if rows else None
+    line = Ancestry.of(store, thread.position) if rows else None
     for row in rows:
         if line is not None and line.holds(row.branch, row.step):
             return replace(known, status="completed", turn=turn, result=row.result, reason=None)

@@ -273,7 +273,6 @@ class RunCore:
         if row is None and (lease.row.attempt > 1 or lease.has_uncounted):
             # A checkpoint is progress: what failed before it does not count against what comes after.
             row = replace(lease.counted(), attempt=1, updated_at=now())
-        given = {"step": self.step, "status": status, "trigger": trigger, "agent": self._row.agent}
 
         def write() -> Checkpoint:
             waiting = self._journal.take_waiting()
@@ -300,8 +299,10 @@ class RunCore:
         boundary = self._boundary(calls, write)
         try:
             calls.require_none_in_doubt()
-            plain, details = self._saver.request(self.state, given)
-            save = self._saver.prepare(plain, details, None)
+            request = self._saver.request(
+                self.state, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+            )
+            save = self._saver.prepare(request, None)
         except BaseException:
             calls.keys.reopen_step()
             raise

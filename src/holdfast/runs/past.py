@@ -12,8 +12,8 @@ from holdfast.errors import InvalidArgument
 from holdfast.runs.family import name_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.threads.ancestry import Line, branch_of
-from holdfast.threads.effects import Record, Root, Span, origin_of, outcome_of
+from holdfast.threads.ancestry import Ancestry, branch_of
+from holdfast.threads.effects import ChildEntries, Record, Root, origin_of, outcome_of
 
 Effects = Literal["live", "recorded", "ask"]
 
@@ -110,19 +110,19 @@ class Past:
             at = store.checkpoint(*origin)
             if self._effects != "live" and at is not None:
                 # Live, a fork acts for itself: what its origin did is its origin's.
-                yield _Source(origin[0], None, Line.to(store, origin[0], at))
+                yield _Source(origin[0], None, Ancestry.to(store, origin[0], at))
         for kin in _kin(store, thread):
             if kin.thread != number:
                 yield kin
-        yield _Source(number, None, Line.of(store, thread.position))
+        yield _Source(number, None, Ancestry.of(store, thread.position))
 
 
 class _Source(NamedTuple):
     """A journal in which there may be something that was abandoned."""
 
     thread: int
-    span: Span | None  # which of its entries; None: all
-    line: Line | None  # those on it count and were not abandoned; None: all were
+    span: ChildEntries | None  # which of its entries; None: all
+    line: Ancestry | None  # those on it count and were not abandoned; None: all were
 
 
 def _kin(store: Store, thread: ThreadRow) -> Iterator[_Source]:
@@ -134,9 +134,9 @@ def _kin(store: Store, thread: ThreadRow) -> Iterator[_Source]:
     above = list(_kin(store, parent))
     if not above and not branch_of(parent.position):
         return  # nothing above was rewound
-    for each in (*above, _Source(parent.position.thread, None, Line.of(store, parent.position))):
+    for each in (*above, _Source(parent.position.thread, None, Ancestry.of(store, parent.position))):
         for span in Record(store, each.thread).children:
             child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and name_of(child.name) == name_of(thread.name):
                 is_on_line = each.line is not None and each.line.holds(span.entry.branch, span.entry.step)
-                yield _Source(child.position.thread, span, Line.of(store, child.position) if is_on_line else None)
+                yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_on_line else None)

@@ -108,8 +108,8 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         raise InvalidArgument("a handler is named by a text that is not empty")
     if version is not None and (type(version) is not str or not version):
         raise InvalidArgument("version must be a text that is not empty")
-    plain, details = saver.request(start, {"trigger": "submit", "step": 0, "status": "queued"})
-    digest = start_digest(plain)
+    request = saver.request(start, trigger="submit", step=0, status="queued")
+    digest = start_digest(request.state)
     row = RunRow(
         thread=0,
         status="queued",
@@ -124,7 +124,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         updated_at=now(),
     )
     try:
-        saver.commit(saver.prepare(plain, details, NEW), run=row)
+        saver.commit(saver.prepare(request, NEW), run=row)
     except Conflict:
         thread = store.thread(name)
         known = None if thread is None else store.run(thread.position.thread)

@@ -19,7 +19,7 @@ from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow, EffectStatus, RunRow
 from holdfast.text import shown
-from holdfast.threads.effects import Deed, Ended, deeds_ahead
+from holdfast.threads.effects import Action, Ended, actions_ahead
 from holdfast.types import Effect
 
 _DOUBTFUL = ("begun", "in_doubt", "unstored")
@@ -37,10 +37,10 @@ def undo(
     run = store.run(thread.position.thread)
     if run is None:
         raise NotFound(f"thread {shown(thread.name)} never had a run; there is nothing to undo")
-    ahead = deeds_ahead(store, thread, to)
-    plan: list[tuple[Deed, Tool]] = []
+    ahead = actions_ahead(store, thread, to)
+    plan: list[tuple[Action, Tool]] = []
     for deed in reversed(ahead):
-        if isinstance(deed, Deed) and deed.outcome.status != "given_up":
+        if isinstance(deed, Action) and deed.outcome.status != "given_up":
             tool = _tool_of(tools, deed)
             if tool is not None:
                 _run_to_undo(store, deed.thread)
@@ -53,7 +53,7 @@ def undo(
     return undone
 
 
-def _tool_of(tools: Tools, deed: Deed) -> Tool | None:
+def _tool_of(tools: Tools, deed: Action) -> Tool | None:
     thread, row = deed.thread, deed.outcome
     if row.status in _DOUBTFUL:
         raise Conflict(
@@ -74,7 +74,7 @@ def _tool_of(tools: Tools, deed: Deed) -> Tool | None:
     return None
 
 
-def _undo(store: Store, deed: Deed, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
+def _undo(store: Store, deed: Action, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
     thread, row = deed.thread, deed.outcome
     run, entry = _begin(store, deed)
     identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
@@ -95,7 +95,7 @@ def _undo(store: Store, deed: Deed, tool: Tool, namespace: str, redaction: Redac
     return effect_of(_end(store, thread, ended))
 
 
-def _begin(store: Store, deed: Deed) -> tuple[RunRow, EffectRow]:
+def _begin(store: Store, deed: Action) -> tuple[RunRow, EffectRow]:
     """Write the intent. Conflict if the thread is being run, or is undone by somebody else, or was and nobody knows."""
     thread, row = deed.thread, deed.entry
     number = thread.position.thread

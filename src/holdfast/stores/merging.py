@@ -8,9 +8,10 @@ from itertools import chain
 from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.intervals import Intervals
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import Live, Run
-from holdfast.stores.pieces import NOTHING, Ranges
+from holdfast.stores.pieces import NOTHING
 
 # Size before compression. Segments of this size are left alone, so merged ones are one to two times as large.
 TARGET: Final = 512 << 10
@@ -41,17 +42,17 @@ class Merged(NamedTuple):
     dropped: int
 
 
-def live_ranges(thread: int, live: Live) -> dict[int, Ranges]:
+def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
     """The live cells by log. `InvalidArgument` if a span names another thread: its cells would be swept."""
     logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in live.spans:
         if span.thread != thread:
             raise InvalidArgument(f"a live span names thread number {span.thread}, not {thread}; nothing was changed")
         logs[span.log].append((span.start, span.start + span.count))
-    return {log: Ranges(ranges) for log, ranges in logs.items()}
+    return {log: Intervals(ranges) for log, ranges in logs.items()}
 
 
-def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges]) -> Plan:
+def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
     """Choose the groups of segments to merge.
 
     A damaged segment is left in place and ends the current group, because the commit ranges of merged segments must not
@@ -93,7 +94,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Ranges
     return Plan(groups, damaged)
 
 
-def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Ranges]) -> Merged:
+def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
     """Merge the segments of a group into one, without dead cells. `Damaged` if one of them is damaged."""
     runs: list[Run] = []
     dropped = 0
@@ -114,7 +115,7 @@ def _verified(source: Source, blob: bytes | None) -> segment.Header:
     return opened[0]
 
 
-def is_dead(source: Source, blob: bytes | None, alive: dict[int, Ranges]) -> bool:
+def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> bool:
     """Whether the segment holds no live cells. False for a segment that cannot be verified."""
     try:
         header = _verified(source, blob)
@@ -123,7 +124,7 @@ def is_dead(source: Source, blob: bytes | None, alive: dict[int, Ranges]) -> boo
     return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
 
 
-def _only_live(run: Run, alive: dict[int, Ranges]) -> list[Run]:
+def _only_live(run: Run, alive: dict[int, Intervals]) -> list[Run]:
     end = run.start + len(run.cells)
     parts: list[Run] = []
     for low, high in alive.get(run.log, NOTHING).within(run.start, end):

@@ -8,43 +8,12 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from holdfast.errors import Damaged, InvalidArgument
+from holdfast.intervals import Intervals
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import NO_REFS, Block, Cells, Refs, Span
 from holdfast.stores.rows import MAX_SEQ
 
-
-class Ranges:
-    """A set of integers, stored as sorted, disjoint ranges."""
-
-    def __init__(self, ranges: Iterable[tuple[int, int]]) -> None:
-        """`ranges` are (start, end) pairs in any order; the end is excluded."""
-        self.starts: list[int] = []
-        self.ends: list[int] = []
-        for start, end in sorted(ranges):
-            if start >= end:
-                continue
-            if self.ends and start <= self.ends[-1]:
-                self.ends[-1] = max(self.ends[-1], end)
-            else:
-                self.starts.append(start)
-                self.ends.append(end)
-
-    def touches(self, start: int, end: int) -> bool:
-        """Whether any integer of the range is in the set."""
-        found = bisect_right(self.ends, start)
-        return found < len(self.starts) and self.starts[found] < end
-
-    def within(self, start: int, end: int) -> list[tuple[int, int]]:
-        """The parts of the range that are in the set."""
-        found = bisect_right(self.ends, start)
-        parts: list[tuple[int, int]] = []
-        while found < len(self.starts) and self.starts[found] < end:
-            parts.append((max(start, self.starts[found]), min(end, self.ends[found])))
-            found += 1
-        return parts
-
-
-NOTHING: Final = Ranges(())
+NOTHING: Final = Intervals()
 
 
 # The cells of one log in one segment: index of the first, first and last commit of the segment, the segment's bytes,
@@ -64,14 +33,14 @@ class Wanted:
         for span in spans:
             logs[span.log].append((span.start, span.start + span.count))
             commits.append((span.first, span.last + 1))
-        self._logs = {log: Ranges(ranges) for log, ranges in logs.items()}
-        self._commits = Ranges(commits)
+        self._logs = {log: Intervals(ranges) for log, ranges in logs.items()}
+        self._commits = Intervals(commits)
         self._pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
         self._seen: set[int] = set()
 
     def commits(self) -> list[tuple[int, int]]:
         """The commits to read, as (first, last)."""
-        return [(first, end - 1) for first, end in zip(self._commits.starts, self._commits.ends, strict=True)]
+        return [(first, end - 1) for first, end in self._commits.ranges()]
 
     def add(self, found: Iterable[tuple[int, int, bytes | None]]) -> None:
         """Take the wanted cells from stored segments, given as (row key, first commit, bytes)."""

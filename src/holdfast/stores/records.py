@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable
-from typing import Any, Final, TypeVar
+from typing import Final, TypeVar
 from zlib import crc32
 
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.leases import is_timed
-from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes, to_text
+from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
@@ -134,30 +135,11 @@ def _packed(row: msgspec.Struct) -> bytes:
         return _PLAIN + _encode(row)
     except UnicodeEncodeError:
         # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
-        return _ESCAPED + _encode(_each_text(row, _escape))
+        return _ESCAPED + _encode(escaped(row))
     except OverflowError as error:
         raise _too_large() from error
 
 
 def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
     row = decode(packed[1:])
-    return _each_text(row, _unescape) if packed[:1] == _ESCAPED else row
-
-
-def _each_text(row: S, change: Callable[[str], str]) -> S:
-    changed: dict[str, Any] = {}
-    for name in row.__struct_fields__:
-        value = getattr(row, name)
-        if isinstance(value, str):
-            changed[name] = change(value)
-        elif isinstance(value, msgspec.Struct):
-            changed[name] = _each_text(value, change)
-    return msgspec.structs.replace(row, **changed)
-
-
-def _escape(text: str) -> str:
-    return to_bytes(text).decode("latin-1")
-
-
-def _unescape(text: str) -> str:
-    return to_text(text.encode("latin-1"))
+    return unescaped(row) if packed[:1] == _ESCAPED else row

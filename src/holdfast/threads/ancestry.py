@@ -1,4 +1,4 @@
-"""The ancestors of a checkpoint, found past damaged ones."""
+"""The ancestors of a checkpoint, found also where some of them are damaged."""
 
 from __future__ import annotations
 
@@ -9,69 +9,44 @@ from typing import Final
 from holdfast.errors import Damaged
 from holdfast.stores.contract import CheckpointRow, Position, Store
 
-_MOST: Final = 2_000
-
-
-class Patience:
-    """Counts checkpoints that cannot be read, one behind the other.
-
-    A thread's record that was forged may speak of 4 billion, and each would be looked for.
-    """
-
-    def __init__(self) -> None:
-        self._lost = 0
-
-    def found(self) -> None:
-        self._lost = 0
-
-    def lost(self) -> None:
-        """`Damaged` if there were too many."""
-        self._lost += 1
-        if self._lost > _MOST:
-            raise Damaged(
-                f"more than {_MOST} checkpoints one behind the other cannot be read: the record of their thread is "
-                "wrong, or all of it is lost; what is left can be salvaged by `holdfast repair`"
-            )
-
-
-RACES_MAX = 50  # times a verb tries again because another writer was faster
+_DAMAGED_MAX: Final = 2_000
 
 
 def branch_of(position: Position | CheckpointRow) -> int:
-    """How often a thread was rewound: a save counts as a move and gives out a seq, a rewind is a move only."""
+    """How many times the thread was rewound before. A save is a move and takes a seq; a rewind is only a move."""
     return position.move - (position.last if isinstance(position, Position) else position.seq)
 
 
-class Line:
-    """Which steps of which branches lead to a checkpoint of a thread, or to its head and what is open there."""
+class Ancestry:
+    """The steps and branches that lead to a checkpoint of a thread, or to its head and the open step there."""
 
     def __init__(self, steps: dict[int, int], branch: int = -1) -> None:
-        """`steps` are those after which branches were left; `branch` is the one that was not."""
+        """`steps` maps each branch to the step after which it was left. `branch` is the one that was not left."""
         self._steps = steps
         self._branch = branch
 
     @classmethod
-    def of(cls, store: Store, thread: Position) -> Line:
-        """What leads to the head of a thread."""
+    def of(cls, store: Store, thread: Position) -> Ancestry:
+        """The ancestry of the head of a thread."""
         branch = branch_of(thread)
         head = store.checkpoint(thread.thread, thread.head) if branch else None
-        return cls({} if head is None else dict(_ancestors(store, thread.thread, head)), branch)
+        return cls({} if head is None else dict(_branches(store, thread.thread, head)), branch)
 
     @classmethod
-    def to(cls, store: Store, thread: int, checkpoint: CheckpointRow) -> Line:
-        """What leads to a checkpoint of a thread."""
-        return cls(dict(_ancestors(store, thread, checkpoint)))
+    def to(cls, store: Store, thread: int, checkpoint: CheckpointRow) -> Ancestry:
+        """The ancestry of a checkpoint of a thread."""
+        return cls(dict(_branches(store, thread, checkpoint)))
 
     def holds(self, branch: int, step: int) -> bool:
-        """Whether what was done in a step counts: its branch is the current one, or was left only after it."""
+        """Whether a step is part of the ancestry: its branch is the current one, or was left only after the step."""
         return branch == self._branch or step <= self._steps.get(branch, -1)
 
 
-def _ancestors(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[int, int]]:
+def _branches(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[int, int]]:
     """The branches that lead to a checkpoint, newest first, each with the step after which it was left.
 
-    Within a branch each checkpoint comes from the one before it, so only its first says where the branch came from.
-    Deleted ones leave tombstones, which know that too.
+    Within a branch the parent of each checkpoint is the one before it, so only the first has another parent. Tombstones
+    of deleted checkpoints keep their parent.
     """
     found: CheckpointRow | None = to
     while found is not None:
@@ -84,15 +59,15 @@ def _ancestors(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[i
 
 
 def require_older(row: CheckpointRow) -> None:
-    """`Damaged` if a checkpoint has a parent in its thread that is not older: who follows it might go in circles."""
+    """Raise Damaged if the parent of a checkpoint is in its thread and not older: following it might never end."""
     if row.parent is not None and not row.parent[0] and row.parent[1] >= row.seq:
-        raise Damaged(f"checkpoint {row.seq}: its parent is not older than itself")
+        raise Damaged(f"checkpoint {row.seq}: its parent is not older than the checkpoint itself")
 
 
 def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> CheckpointRow:
-    """Branches only grow along the seqs of a thread: a long one costs a few reads.
+    """The first checkpoint of a branch, found in a few reads: branch numbers only grow with the seqs of a thread.
 
-    `Damaged` if that may be one that cannot be read.
+    Raises Damaged if the first one may be among those that cannot be read.
     """
     stride = 1
     below = 0  # the newest seq that is known to be of an earlier branch
@@ -100,7 +75,7 @@ def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> Checkpoin
         at = max(row.seq - stride, (row.seq + below) // 2)
         found = _readable(store, thread, range(at, below, -1)) or _readable(store, thread, range(at + 1, row.seq))
         if found is None:
-            # None of those in between can be read: to ask for one of them says why.
+            # None in between can be read. Reading one of them raises the reason.
             found = store.checkpoint(thread, at)
         if found is not None and branch_of(found) == branch_of(row):
             row, stride = found, stride * 2
@@ -110,10 +85,11 @@ def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> Checkpoin
 
 
 def ancestor_beyond(store: Store, position: Position, seq: int) -> int | None:
-    """The newest readable ancestor of a checkpoint whose own record is not: 0 if there is none, None if nobody can say.
+    """The newest readable ancestor of a checkpoint that cannot be read: 0 if it has none, None if it is not known.
 
-    Within a branch each checkpoint comes from the one stored before it, and branches only grow: between two checkpoints
-    of one branch all are of it. Where a branch begins in between, a guess might give back what was abandoned.
+    Within a branch the parent of each checkpoint is the one stored before it, and branch numbers only grow. So between
+    two checkpoints of the same branch all are of that branch. If another branch starts in between, a guess might return
+    a checkpoint that was abandoned.
     """
     below = _readable(store, position.thread, range(seq - 1, 0, -1))
     above = _readable(store, position.thread, range(seq + 1, position.last + 1))
@@ -125,12 +101,35 @@ def ancestor_beyond(store: Store, position: Position, seq: int) -> int | None:
 
 
 def _readable(store: Store, thread: int, seqs: Iterable[int]) -> CheckpointRow | None:
-    """The first of these checkpoints that can be read, tombstones among them. `Damaged` if too many cannot."""
-    patience = Patience()
+    """The first of these checkpoints that can be read, also a tombstone. Raises Damaged if too many cannot."""
+    limit = DamageLimit()
     for seq in seqs:
         with suppress(Damaged):
             found = store.checkpoint(thread, seq)
             if found is not None:
                 return found
-        patience.lost()
+        limit.lost()
     return None
+
+
+class DamageLimit:
+    """Stops a scan after 2,000 unreadable checkpoints in a row.
+
+    The stored number of checkpoints may itself be wrong: a forged record may give 4 billion.
+    """
+
+    def __init__(self) -> None:
+        self._lost = 0
+
+    def found(self) -> None:
+        """A checkpoint could be read."""
+        self._lost = 0
+
+    def lost(self) -> None:
+        """A checkpoint could not be read. Raises Damaged if there were too many in a row."""
+        self._lost += 1
+        if self._lost > _DAMAGED_MAX:
+            raise Damaged(
+                f"more than {_DAMAGED_MAX} checkpoints in a row cannot be read: the record of their thread is wrong, "
+                "or all of them are lost. `holdfast repair` copies what is left to a new store"
+            )

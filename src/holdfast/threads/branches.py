@@ -1,4 +1,4 @@
-"""Save under any parent, and label a stored checkpoint."""
+"""New checkpoints from stored ones: forks, labels, and saves under any parent."""
 
 from __future__ import annotations
 
@@ -9,52 +9,94 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.delta.base import Base
-from holdfast.delta.load import load_base, read_skeleton
+from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
-from holdfast.stores.contract import CheckpointRow, Commit, Position, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.pages import PAGE, pages
+from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Store, ThreadRow
+from holdfast.stores.hashing import Hashing
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import Session
-from holdfast.threads.process import unless_dead
+from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
-from holdfast.threads.save import Details, Parent, fork_details, fork_of, save_of, summary_of
-from holdfast.threads.save import _commit as commit_of
+from holdfast.threads.save import Details, Parent, commit_of, save_of, summary_of
 from holdfast.types import Checkpoint
+
+# -- forks ------------------------------------------------------------------------------------------------------------
+
+
+def fork_details(source: CheckpointRow, schema_version: int | None) -> Details:
+    """The details of a fork's first checkpoint: those of its source, with a new time and trigger."""
+    meta = metas.decode(source)
+    if schema_version is None:
+        schema_version = meta.schema_version
+    meta = replace(meta, created_at=time.time_ns() // 1000, trigger="fork", schema_version=schema_version)
+    return Details(source.step, source.label, meta)
+
+
+def fork_of(
+    name: str,
+    source: CheckpointRow,
+    origin: int,
+    details: Details,
+    hashing: Hashing,
+    *,
+    expect: Position | None = None,
+    parent: Parent | None = None,
+) -> tuple[Commit, Meta]:
+    """The commit of a checkpoint that uses the cells of another thread's checkpoint, and its metadata.
+
+    It creates a thread, or with `expect` follows `parent` in a thread that exists.
+    """
+    branch = 1 if expect is None else expect.last + 1
+    skeleton = replace(read_skeleton(source), branch=branch, ends=(0, 0), wrote=())
+    refs = seen_from_fork(source, origin).refs
+    above = parent or Parent.of(source, origin)
+    commit, meta = commit_of(name, details, skeleton, refs, hashing, expect=expect, parent=above)
+    return replace(commit, bases=((origin, source.seq),), origins=(origin,)), meta
+
+
+def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
+    """A checkpoint with its references as another thread writes them."""
+    spans = tuple([rebased(span, origin) for span in source.refs.spans])
+    return replace(source, refs=Refs(spans, source.refs.values))
+
+
+# -- labels -----------------------------------------------------------------------------------------------------------
 
 
 def named(
     session: Session, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
 ) -> Checkpoint:
-    """A checkpoint with the state of another and this label, the one it had if None, and these tags beside its own.
+    """Add a checkpoint with the state of another, a label (the same one if None), and more tags. The head stays.
 
-    NotFound if there is no such checkpoint. Conflict if the thread has a run, unless that is completed and the
-    checkpoint is the head: a run is told by the moves of its thread where it stands, and a rewind begins it anew.
+    NotFound if there is no such checkpoint. Conflict if the thread has a run, unless the run is completed and the
+    checkpoint is the head: a run finds its place by the moves of its thread, and a rewind would restart it.
     """
     session.check_open()
     label = metas.checked_text("label", label, session.redaction, empty=False)
     added = metas.checked_tags(tags, session.redaction)
     if label is None and not added:
-        raise InvalidArgument("give a label, or a tag")
+        raise InvalidArgument("give a label, a tag, or both")
     store = session.store
-    with session.line(thread):
+    with session.lock(thread):
         row = store.thread(thread)
         if row is None:
-            raise NotFound(f"there is no thread {shown(thread)}; hf.threads() lists what there is")
+            raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists all threads")
         source = find_row(store, row, ref)
         _require_no_run(store, row, source)
-        commit = _commit(session, row, source, label, added)
-        at = _stored(store, row.position.thread, commit)
+        commit, meta = _labelled(session, row, source, label, added)
+        at = session.commit(commit)
         if source.seq != row.position.head:
-            head, summary = row.position.head, row.summary
-            unless_dead(store, at.thread, lambda: store.rewind(at, to=head, summary=summary))
+            session.rewind(at, to=row.position.head, summary=row.summary)
     session.saved(thread)
-    return metas.checkpoint_of(thread, commit.row)
+    return metas.checkpoint_from(thread, commit.row, meta)
 
 
-def _commit(
+def _labelled(
     session: Session, thread: ThreadRow, source: CheckpointRow, label: str | None, tags: tuple[str, ...]
-) -> Commit:
+) -> tuple[Commit, Meta]:
     meta = metas.decode(source)
     meta = replace(
         meta,
@@ -64,22 +106,18 @@ def _commit(
         parent_digest=b"",
     )
     position = thread.position
-    # Logs of its own: others may have written behind the ends that its source knew.
+    # It opens logs of its own: later checkpoints may have appended to those of its source.
     skeleton = replace(read_skeleton(source), branch=position.last + 1, ends=(0, 0), wrote=())
-    commit = commit_of(
+    commit, meta = commit_of(
         thread.name,
         Details(source.step, source.label if label is None else label, meta),
         skeleton,
         source.refs,
         session.store.hashing,
         expect=position,
-        parent=Parent(0, source.seq, source.id, source.digest, source.step),
+        parent=Parent.of(source),
     )
-    return replace(commit, bases=((position.thread, source.seq),))
-
-
-def _stored(store: Store, number: int, commit: Commit) -> Position:
-    return unless_dead(store, number, lambda: store.commit(commit))
+    return replace(commit, bases=((position.thread, source.seq),)), meta
 
 
 def _require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
@@ -87,44 +125,45 @@ def _require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> N
     if run is None or (run.status == "completed" and source.seq == thread.position.head):
         return
     raise Conflict(
-        f"thread {shown(thread.name)} has a run, and a new checkpoint would "
-        f"{'begin it anew' if run.status == 'completed' else 'end its open step'}; fork it at that checkpoint, and "
-        "label the fork. Nothing was changed"
+        f"thread {quoted(thread.name)} has a run, and a new checkpoint would "
+        f"{'restart it' if run.status == 'completed' else 'end its open step'}; nothing was changed. "
+        "Fork the thread at that checkpoint and label the fork"
     )
 
 
-_PAGE: Final = 500
+# -- saves under any parent -------------------------------------------------------------------------------------------
 
 
 class Placer:
-    """One thread, seen as a set of checkpoints that each know their parent."""
+    """A thread as a tree: a save may follow any of its checkpoints. Hold `lock` while calling a verb that writes."""
 
     def __init__(self, session: Session, name: str) -> None:
         self.name: Final = name
         self.session: Final = session
-        self.line: Final = session.line(name)
+        self.lock: Final = session.lock(name)
 
     def thread(self) -> ThreadRow | None:
         self.session.check_open()
         return self.session.store.thread(self.name)
 
     def row(self, number: int, seq: int) -> CheckpointRow | None:
-        """A checkpoint, whole; None if there is none any more."""
+        """A checkpoint with its skeleton; None if it was deleted."""
         row = self.session.store.checkpoint(number, seq)
         return None if row is None or row.deleted else row
 
     def rows(self, number: int, above: int) -> Iterator[CheckpointRow]:
-        """The checkpoints with a seq above this, newest first, without skeletons. Holds nothing open."""
-        before: int | None = None
-        while page := self.session.store.checkpoints(number, before=before, limit=_PAGE):
-            for row in page:
-                if row.seq <= above:
-                    return
-                yield row
-            before = page[-1].seq
+        """The checkpoints with a seq above this, newest first, without skeletons."""
+
+        def page(before: int | None) -> list[CheckpointRow]:
+            return self.session.store.checkpoints(number, before=before, limit=PAGE)
+
+        for row in pages(page, None, lambda row: row.seq):
+            if row.seq <= above:
+                return
+            yield row
 
     def base(self, number: int, row: CheckpointRow) -> Base:
-        """What the handle holds of a checkpoint, loading it if need be."""
+        """The base of a checkpoint, loaded if needed."""
         bases = self.session.bases
         base = bases.get(number, row.seq)
         if base is None:
@@ -141,54 +180,53 @@ class Placer:
         under: CheckpointRow | None,
         base: Base | None,
     ) -> tuple[Position, CheckpointRow, Base]:
-        """Save a state under a checkpoint, as the new head; `base` is that of `under`. When it returns, it is durable.
+        """Save a state after the checkpoint `under`, whose base is `base`, as the new head. Then it is durable.
 
-        Conflict if the thread is not at `expect`, or `under` was deleted meanwhile.
+        Conflict if the thread is not at `expect`, or `under` was deleted.
         """
         save = save_of(
             self.name,
             state,
             details,
             expect=expect,
-            parent=None if under is None else Parent(0, under.seq, under.id, under.digest, under.step),
+            parent=None if under is None else Parent.of(under),
             base=base,
             size_limit=self.session.max_state_bytes,
             hashing=self.session.store.hashing,
         )
         commit = save.commit
         if expect is not None and under is not None and under.seq != expect.head:
-            commit = _building_on(commit, expect.thread, under.seq)
+            # It uses cells of a checkpoint that is not the head, which must still be there.
+            commit = replace(commit, bases=(*commit.bases, (expect.thread, under.seq)))
         observer = self.session.observer
         if observer is None:
-            position = self._stored(commit)
+            position = self._stored(commit, save.meta)
         else:
             with observer.saving(self.name, commit.row.step):
-                position = self._stored(commit)
-        held = save.base()
+                position = self._stored(commit, save.meta)
+        held = save.draft.base(save.root)
         self.session.bases.put(position.thread, held)
         self.session.saved(self.name)
         return position, commit.row, held
 
     def point(self, expect: Position, to: CheckpointRow) -> Position:
         """Make a checkpoint the head again."""
-        store, summary = self.session.store, summary_of(to, metas.decode(to))
-        return unless_dead(store, expect.thread, lambda: store.rewind(expect, to=to.seq, summary=summary))
+        return self.session.rewind(expect, to=to.seq, summary=summary_of(to, metas.decode(to)))
 
     def copy(
         self, source: CheckpointRow, origin: int, *, expect: Position | None, under: CheckpointRow | None
     ) -> tuple[Position, CheckpointRow]:
-        """Save what a checkpoint of another thread holds, naming its cells: nothing of the state is stored again."""
-        parent = None if under is None else Parent(0, under.seq, under.id, under.digest, under.step)
-        commit = fork_of(
+        """Save the state of another thread's checkpoint by naming its cells. Nothing of the state is stored again."""
+        commit, meta = fork_of(
             self.name,
             source,
             origin,
             fork_details(source, None),
             self.session.store.hashing,
             expect=expect,
-            parent=parent,
+            parent=None if under is None else Parent.of(under),
         )
-        return self._stored(commit), commit.row
+        return self._stored(commit, meta), commit.row
 
     def remove(self, number: int, seqs: list[int]) -> None:
         """Delete checkpoints, none of which is the head, and the cells that only they used."""
@@ -197,21 +235,11 @@ class Placer:
 
     def drop(self, number: int) -> None:
         """Delete the whole thread."""
-        store = self.session.store
-        unless_dead(store, number, lambda: store.drop(number))
-        self.session.bases.forget(number)
+        self.session.drop(number)
 
-    def _stored(self, commit: Commit) -> Position:
-        store = self.session.store
+    def _stored(self, commit: Commit, meta: Meta) -> Position:
         try:
-            if commit.expect is None:
-                return store.commit(commit)
-            return unless_dead(store, commit.expect.thread, lambda: store.commit(commit))
+            return self.session.commit(commit)
         except OutcomeUnknown as error:
-            error.checkpoint = metas.checkpoint_of(self.name, commit.row)
+            error.checkpoint = metas.checkpoint_from(self.name, commit.row, meta)
             raise
-
-
-def _building_on(commit: Commit, thread: int, seq: int) -> Commit:
-    """A commit that names cells of a checkpoint which is not the head: it has to be there still."""
-    return replace(commit, bases=(*commit.bases, (thread, seq)))

@@ -2,46 +2,30 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import weakref
 from collections.abc import Callable
 from types import TracebackType
-from typing import Any, Protocol
+from typing import Final
 
-from holdfast.codec.typed import StateType
+from holdfast import forksafe
 from holdfast.delta.base import Bases
-from holdfast.errors import Closed
+from holdfast.errors import Closed, LeaseHeld
 from holdfast.observer import Observer
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import Store
+from holdfast.stores.contract import Commit, Position, Store, Summary
 from holdfast.threads.migration import Migrations
+from holdfast.threads.process import free_if_dead
+
+MAX_RETRIES: Final = 50  # times a verb tries again after another writer was faster
 
 
-class Conversion(Protocol):
-    """How the states of a thread become plain values and come back."""
-
-    def to_plain(self, state: Any) -> Any: ...
-
-    def from_plain(self, plain: Any) -> Any: ...
-
-
-class _AsIs:
-    """States that are plain values already; the codec refuses what is not."""
-
-    def to_plain(self, state: Any) -> Any:
-        return state
-
-    def from_plain(self, plain: Any) -> Any:
-        return plain
-
-
-class Line:
-    """Lets one save at a time of a thread through, however many handles on it a process has."""
+class ThreadLock:
+    """Lets one writer of this process at a time change a thread. Its owner may enter it again."""
 
     def __init__(self) -> None:
         self._lock = threading.RLock()
-        _lines.add(self)
+        forksafe.renew_in_child(self)
 
     def __enter__(self) -> None:
         self._lock.acquire()
@@ -52,11 +36,8 @@ class Line:
         self._lock.release()
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock is not here to release it."""
+        """Replace the lock in a forked child: a thread of the parent may have held it."""
         self._lock = threading.RLock()
-
-
-_lines: weakref.WeakSet[Line] = weakref.WeakSet()
 
 
 class Session:
@@ -72,6 +53,7 @@ class Session:
         saved: Callable[[str], None],
         redaction: Redaction,
     ) -> None:
+        """`saved` is called with the name of a thread after each save."""
         self.store = store
         self.namespace = namespace
         self.bases = Bases(base_bytes)
@@ -80,11 +62,12 @@ class Session:
         self.saved = saved
         self.redaction = redaction
         self.observer: Observer | None = None
-        self._lines: weakref.WeakValueDictionary[str, Line] = weakref.WeakValueDictionary()
+        self._locks: weakref.WeakValueDictionary[str, ThreadLock] = weakref.WeakValueDictionary()
         self._closed = False
-        _sessions.add(self)
+        forksafe.renew_in_child(self.bases)
 
     def check_open(self) -> None:
+        """Raise Closed if the handle was closed."""
         if self._closed:
             raise Closed("this handle was closed; open the store again")
 
@@ -93,23 +76,38 @@ class Session:
         self.bases.clear()
         self.store.close()
 
-    def line(self, name: str) -> Line:
-        line = self._lines.get(name)
-        # Two threads that ask at once may get two: the store's compare-and-set then decides between their saves.
-        return self._lines.setdefault(name, Line()) if line is None else line
+    def lock(self, name: str) -> ThreadLock:
+        """The lock of a thread."""
+        lock = self._locks.get(name)
+        # Two callers at the same moment may get two locks. Then the store's compare-and-set decides between them.
+        return self._locks.setdefault(name, ThreadLock()) if lock is None else lock
 
-    def conversion(self, type: Any) -> Conversion:
-        return _AsIs() if type is None else StateType(type)
+    # -- writes: they also succeed on a thread whose worker died before its lease ended --------------------------------
 
+    def commit(self, commit: Commit) -> Position:
+        """Store a commit."""
+        try:
+            return self.store.commit(commit)
+        except LeaseHeld as held:
+            if commit.expect is None:
+                raise
+            free_if_dead(self.store, commit.expect.thread, held)
+            return self.store.commit(commit)
 
-_sessions: weakref.WeakSet[Session] = weakref.WeakSet()
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        """Make a checkpoint of a thread its head."""
+        try:
+            return self.store.rewind(expect, to=to, summary=summary)
+        except LeaseHeld as held:
+            free_if_dead(self.store, expect.thread, held)
+            return self.store.rewind(expect, to=to, summary=summary)
 
-
-def _renew_locks() -> None:
-    for line in list(_lines):
-        line.renew()
-    for session in list(_sessions):
-        session.bases.renew()
-
-
-os.register_at_fork(after_in_child=_renew_locks)
+    def drop(self, number: int) -> None:
+        """Delete a thread with all its checkpoints."""
+        try:
+            self.store.drop(number)
+        except LeaseHeld as held:
+            free_if_dead(self.store, number, held)
+            self.store.drop(number)
+        finally:
+            self.bases.forget(number)

@@ -9,8 +9,8 @@ import msgspec
 from holdfast.errors import EffectsAhead
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.text import shown
-from holdfast.threads.ancestry import Line
+from holdfast.text import quoted
+from holdfast.threads.ancestry import Ancestry
 
 _PAGE = 200
 _ACTING = ("idempotent", "irreversible")
@@ -20,7 +20,7 @@ _END = 1 << 62
 Root = tuple[int, int]
 
 
-class Span(msgspec.Struct, frozen=True):
+class ChildEntries(msgspec.Struct, frozen=True):
     """What a child did for one entry of its parent: its entries above `since`, up to `until`."""
 
     entry: EffectRow
@@ -53,10 +53,10 @@ class Record:
         for row in self.rows.values():
             if row.of and any(known.status == "done" for known in store.marked(row.of, undo_mark(row.matches))):
                 self.undone.add(row.number)
-        self.children: list[Span] = []
+        self.children: list[ChildEntries] = []
         ends: dict[str, int] = {}
         for row in reversed(children):
-            self.children.insert(0, Span(row, row.since, ends.get(row.name, _END)))
+            self.children.insert(0, ChildEntries(row, row.since, ends.get(row.name, _END)))
             ends[row.name] = row.since
 
     def root_of(self, row: EffectRow) -> Root:
@@ -73,7 +73,7 @@ class Record:
         return roots
 
 
-class Deed(msgspec.Struct, frozen=True):
+class Action(msgspec.Struct, frozen=True):
     """One thing that was done, or may have been."""
 
     thread: ThreadRow
@@ -88,7 +88,7 @@ class Ended(msgspec.Struct, frozen=True):
     thread: ThreadRow
     mark: str
     entry: EffectRow
-    below: tuple[Deed, ...]
+    below: tuple[Action, ...]
     is_undone_in_part: bool
 
 
@@ -109,31 +109,31 @@ def origin_of(store: Store, thread: int) -> tuple[int, int] | None:
     return None if first is None or first.parent is None or not first.parent[0] else first.parent
 
 
-def deeds_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Deed | Ended]:
+def actions_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Action | Ended]:
     """What was done on the way to the head of a thread and not to a checkpoint, and was not undone, oldest first.
 
     What children did lies where they were begun.
     """
-    target = Line.to(store, thread.position.thread, to)
-    return _deeds(store, thread, lambda row: not target.holds(row.branch, row.step))
+    target = Ancestry.to(store, thread.position.thread, to)
+    return _actions(store, thread, lambda row: not target.holds(row.branch, row.step))
 
 
 def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> None:
     """`EffectsAhead` if something irreversible was done on the way to the head of a thread and not to a checkpoint."""
-    deeds = [deed for deed in deeds_ahead(store, thread, to) if isinstance(deed, Deed)]
+    deeds = [deed for deed in actions_ahead(store, thread, to) if isinstance(deed, Action)]
     ahead = sorted({deed.entry.name for deed in deeds if deed.entry.kind == "irreversible"})
     if ahead:
         raise EffectsAhead(
-            f"thread {shown(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
+            f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
             "rewinding; hf.undo what can be undone, or pass past_effects=True (--past-effects)"
         )
 
 
-def _deeds(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool]) -> list[Deed | Ended]:
+def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool]) -> list[Action | Ended]:
     number = thread.position.thread
     record = Record(store, number)
-    line = Line.of(store, thread.position)
-    found: list[tuple[int, list[Deed | Ended]]] = []
+    line = Ancestry.of(store, thread.position)
+    found: list[tuple[int, list[Action | Ended]]] = []
     origin = origin_of(store, number) if any(row.of for row in record.rows.values()) else None
     for root, rows in record.by_root().items():
         here = [row for row in rows if line.holds(row.branch, row.step)]
@@ -141,7 +141,7 @@ def _deeds(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool
         if outcome is None or not here or not all(map(is_ahead, here)) or any(r.number in record.undone for r in rows):
             continue
         if origin is None or root[0] != origin[0]:  # what its origin did is its origin's
-            found.append((here[-1].number, [Deed(thread, undo_mark(rows[0].number), here[-1], outcome)]))
+            found.append((here[-1].number, [Action(thread, undo_mark(rows[0].number), here[-1], outcome)]))
     for span in record.children:
         if line.holds(span.entry.branch, span.entry.step) and is_ahead(span.entry):
             found.append((span.entry.number, list(_of_child(store, thread, span))))
@@ -150,25 +150,25 @@ def _deeds(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool
     return [deed for _, deeds in sorted(found, key=lambda each: each[0]) for deed in deeds]
 
 
-def _ended(store: Store, thread: ThreadRow, record: Record, span: Span) -> Ended:
+def _ended(store: Store, thread: ThreadRow, record: Record, span: ChildEntries) -> Ended:
     """A child that failed and was run again did its work for several entries."""
     place = (span.entry.branch, span.entry.step, span.entry.key)
     spans = [each for each in record.children if (each.entry.branch, each.entry.step, each.entry.key) == place]
     begun = max((each.entry.number for each in spans if each.entry.number in record.undone), default=0)
     spans = [each for each in spans if begun < each.entry.number <= span.entry.number]
-    below = [deed for each in spans for deed in _of_child(store, thread, each) if isinstance(deed, Deed)]
+    below = [deed for each in spans for deed in _of_child(store, thread, each) if isinstance(deed, Action)]
     is_undone = any(_is_undone_in_part(store, each) for each in spans)
     return Ended(thread, undo_mark(span.entry.number), span.entry, tuple(below), is_undone)
 
 
-def _of_child(store: Store, parent: ThreadRow, span: Span) -> Iterator[Deed | Ended]:
+def _of_child(store: Store, parent: ThreadRow, span: ChildEntries) -> Iterator[Action | Ended]:
     child = store.thread(span.entry.name)
     run = None if child is None else store.run(child.position.thread)
     if child is not None and run is not None and run.parent == parent.name:
-        yield from _deeds(store, child, span.holds)
+        yield from _actions(store, child, span.holds)
 
 
-def _is_undone_in_part(store: Store, span: Span) -> bool:
+def _is_undone_in_part(store: Store, span: ChildEntries) -> bool:
     child = store.thread(span.entry.name)
     record = None if child is None else Record(store, child.position.thread)
     return record is not None and (

@@ -15,12 +15,11 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import process
 from holdfast.threads.context import Session
 from holdfast.threads.gc import live_cells, live_values, values_of
-from holdfast.threads.process import unless_dead
 from holdfast.types import Erased
 
 _PAGE = 200
@@ -127,7 +126,7 @@ class _Erasing:
                 return True
         if unread:
             self._beyond.append(
-                f"thread {shown(row.name)}: {unread} checkpoints cannot be read, so nobody knows what their metadata is"
+                f"thread {quoted(row.name)}: {unread} checkpoints cannot be read, so their metadata is unknown"
             )
         return False
 
@@ -161,7 +160,7 @@ class _Erasing:
                 yield entry.name
         if unread:
             self._beyond.append(
-                f"thread {shown(row.name)}: {unread} entries of its journal cannot be read, so nobody knows whether "
+                f"thread {quoted(row.name)}: {unread} entries of its journal cannot be read, so nobody knows whether "
                 "they began children"
             )
 
@@ -172,7 +171,7 @@ class _Erasing:
             parent = _parent(self._store, known[number])
             if parent is not None and parent not in names and self._store.thread(parent) is not None:
                 self._beyond.append(
-                    f"the journal of thread {shown(parent)}, which ran {shown(known[number].name)} as its child and "
+                    f"the journal of thread {quoted(parent)}, which ran {quoted(known[number].name)} as its child and "
                     "has its result"
                 )
 
@@ -183,7 +182,7 @@ class _Erasing:
         clock = self._store.clock()
         if run.clock == clock.id and run.lease_until > clock.now and not process.is_dead(run.owner):
             raise LeaseHeld(
-                f"thread {shown(row.name)} is being run, and nothing was erased; hf.cancel it, or wait until it ends"
+                f"thread {quoted(row.name)} is being run, and nothing was erased; hf.cancel it, or wait until it ends"
             )
 
     # -- what goes with them ------------------------------------------------------------------------------------------
@@ -195,7 +194,7 @@ class _Erasing:
                 values |= values_of(self._store, number)
             except Damaged:
                 self._beyond.append(
-                    f"thread {shown(known[number].name)} was damaged, so nobody knows which shared values it had"
+                    f"thread {quoted(known[number].name)} was damaged, so nobody knows which shared values it had"
                 )
         return values
 
@@ -206,13 +205,11 @@ class _Erasing:
 
     def _drop(self, row: ThreadRow) -> None:
         number = row.position.thread
-        with self._session.line(row.name):
+        with self._session.lock(row.name):
             try:
-                unless_dead(self._store, number, lambda: self._store.drop(number))
+                self._session.drop(number)
             except NotFound:
-                return  # somebody else has just dropped it
-            finally:
-                self._session.bases.forget(number)
+                return  # another process has just dropped it
 
     def _sweep(self, touched: set[int]) -> set[bytes]:
         """Remove cells and values that nothing names any more; the values that are left."""

@@ -1,44 +1,52 @@
-"""Find dead cells and blobs, remove them, and apply retention in the background."""
+"""Find dead cells and shared values, remove them, and apply retention in the background."""
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
+from collections import defaultdict
 from collections.abc import Callable, Iterator
 
 import msgspec
 
+from holdfast import forksafe
 from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
+from holdfast.intervals import Intervals
+from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import Live, Refs, Span, Store
 
-_PAGE = 500
+# -- what is in use ---------------------------------------------------------------------------------------------------
 
 
 def live_cells(store: Store, thread: int) -> Live:
-    """The cells of a thread that must stay: those its own checkpoints name, and those its forks' checkpoints name.
+    """The cells of a thread that checkpoints of the thread or of its forks use.
 
-    Safe beside writers. The horizon is read first. A later commit builds on a checkpoint that is there at the time: it
-    was marked when its thread was read, or it is a fork's that was made since, and forks are asked for until there are
-    no new ones, the thread itself having been read before.
+    Safe with concurrent writers. The horizon is read first. A later commit builds on a checkpoint that exists at that
+    time: its cells were found when its thread was read, or it is in a fork made since. So forks are asked for until
+    there are no new ones, after the thread itself was read.
     """
     horizon = store.last(thread)
-    spans: set[Span] = set()
+    used: defaultdict[int, Intervals] = defaultdict(Intervals)
     read: set[int] = set()
     waiting = [thread]
     while waiting:
         for number in waiting:
             for span, _ in reachable(store, number, _roots(store, number), nodes_only=True):
                 if span.thread == thread:
-                    spans.add(span)
+                    used[span.log].add(span.start, span.start + span.count)
         read.update(waiting)
         waiting = [number for number in store.forks(thread) if number not in read]
-    return Live(tuple(_merged(spans)), horizon)
+    last = max(horizon, 1)
+    spans = (
+        Span(thread, log, start, end - start, 1, last)
+        for log, intervals in sorted(used.items())
+        for start, end in intervals.ranges()
+    )
+    return Live(tuple(spans), horizon)
 
 
 def live_values(store: Store) -> set[bytes]:
-    """The digests of all shared values of the namespace that some checkpoint names. Safe beside forks, as above."""
+    """The digests of all shared values of the namespace that checkpoints use. Safe with concurrent forks, as above."""
     values: set[bytes] = set()
     read: set[int] = set()
     while waiting := [number for number in store.thread_numbers() if number not in read]:
@@ -49,7 +57,7 @@ def live_values(store: Store) -> set[bytes]:
 
 
 def values_of(store: Store, thread: int) -> set[bytes]:
-    """The digests of the shared values that the checkpoints of a thread name."""
+    """The digests of the shared values that the checkpoints of a thread use."""
     roots = list(_roots(store, thread))
     values = {digest for refs in roots for digest in refs.values}
     for _, cells in reachable(store, thread, roots, nodes_only=True):
@@ -59,47 +67,29 @@ def values_of(store: Store, thread: int) -> set[bytes]:
 
 
 def _roots(store: Store, thread: int) -> Iterator[Refs]:
-    after = 0
-    while page := store.refs(thread, after=after, limit=_PAGE):
-        yield from (row.refs for row in page)
-        after = page[-1].seq
+    rows = pages(lambda after: store.refs(thread, after=after, limit=PAGE), 0, lambda row: row.seq)
+    return (row.refs for row in rows)
 
 
-def _merged(spans: set[Span]) -> Iterator[Span]:
-    """Overlapping and touching spans as one."""
-    current: Span | None = None
-    for span in sorted(spans, key=lambda span: (span.log, span.start)):
-        if current is None or span.log != current.log or span.start > current.start + current.count:
-            if current is not None:
-                yield current
-            current = span
-        else:
-            end = max(current.start + current.count, span.start + span.count)
-            first, last = min(current.first, span.first), max(current.last, span.last)
-            current = Span(current.thread, current.log, current.start, end - current.start, first, last)
-    if current is not None:
-        yield current
-
-
-QUIET_SECONDS = 1.0  # how long after a save its thread is pruned; saves in between share one pruning
+# -- hf.optimize() ----------------------------------------------------------------------------------------------------
 
 
 class Optimized(msgspec.Struct, frozen=True):
-    """What `hf.optimize()` did. `damaged` segments were left as they are; `hf.verify()` says what they hurt."""
+    """The result of `hf.optimize()`. `damaged` segments were left unchanged; `hf.verify()` lists what they affect."""
 
     merged: int
     damaged: int
 
 
 def optimize(store: Store) -> Optimized:
-    """Merge small segments, drop what nothing names, give space back. Readers and writers go on meanwhile."""
+    """Merge small segments, remove what nothing uses, and free the space. Readers and writers continue meanwhile."""
     merged = damaged = 0
     epoch = store.mark_values()
     for number in store.thread_numbers():
         try:
             live = live_cells(store, number)
         except Damaged:
-            damaged += 1  # what it or a fork needs cannot be known: its cells stay
+            damaged += 1  # it is not known which cells the thread or a fork needs: all stay
             continue
         store.sweep(number, live)
         done = store.compact(number, live)
@@ -115,11 +105,15 @@ def optimize(store: Store) -> Optimized:
     return Optimized(merged, damaged)
 
 
-class Maintenance:
-    """Applies a retention to the threads that were saved to, on a thread of its own that ends when there is no work.
+# -- retention in the background --------------------------------------------------------------------------------------
 
-    A failure is kept and raised by the next `run_now()`, which `hf.close()` calls: nothing is swallowed, and no save
-    fails because tidying up did.
+QUIET_SECONDS = 1.0  # a thread is pruned this long after a save; saves in between share one pruning
+
+
+class Maintenance:
+    """Applies a retention to the threads that were saved, in a background thread that ends when there is no work.
+
+    `run_now()`, which `hf.close()` calls, raises a failure of the background thread. No save fails because of it.
     """
 
     def __init__(self, prune: Callable[[str], None], quiet_seconds: float = QUIET_SECONDS) -> None:
@@ -130,15 +124,15 @@ class Maintenance:
         self._worker: threading.Thread | None = None
         self._stop = threading.Event()
         self._failure: Exception | None = None
-        _all.add(self)
+        forksafe.renew_in_child(self)
 
     def renew(self) -> None:
-        """After fork(), in the child: the background thread is not here, nor is whoever held the lock."""
+        """Replace the lock and the background thread in a forked child: both are the parent's."""
         self._lock = threading.Lock()
         self._worker = None
 
     def note(self, name: str) -> None:
-        """A thread was saved to: it is due."""
+        """Record that a thread was saved, so it is due."""
         with self._lock:
             self._due.add(name)
             if self._stop.is_set() or self._worker is not None:
@@ -147,7 +141,7 @@ class Maintenance:
             self._worker.start()
 
     def run_now(self) -> None:
-        """Prune what is due, here and now. Raises what went wrong, here or earlier in the background."""
+        """Prune what is due, in the calling thread. Raises an error of its own or of the background thread."""
         while (name := self._next()) is not None:
             self._prune(name)
         with self._lock:
@@ -156,7 +150,7 @@ class Maintenance:
             raise failure
 
     def stop(self) -> None:
-        """Let the background thread end, then do what is left."""
+        """Let the background thread end, then prune what is left."""
         self._stop.set()
         with self._lock:
             worker = self._worker
@@ -169,7 +163,7 @@ class Maintenance:
             while not self._stop.is_set() and (name := self._next()) is not None:
                 try:
                     self._prune(name)
-                except Exception as failure:  # noqa: BLE001 - kept for the next run_now(), whatever it is
+                except Exception as failure:  # noqa: BLE001 - run_now() raises it
                     self._failure = failure
             with self._lock:
                 if not self._due:
@@ -179,14 +173,3 @@ class Maintenance:
     def _next(self) -> str | None:
         with self._lock:
             return self._due.pop() if self._due else None
-
-
-_all: weakref.WeakSet[Maintenance] = weakref.WeakSet()
-
-
-def _renew_all() -> None:
-    for maintenance in list(_all):
-        maintenance.renew()
-
-
-os.register_at_fork(after_in_child=_renew_all)

@@ -1,4 +1,4 @@
-"""List checkpoints, past damaged ones too."""
+"""List the checkpoints of a thread, also where some of them are damaged."""
 
 from __future__ import annotations
 
@@ -9,67 +9,70 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.ids import to_text
+from holdfast.pages import PAGE
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Store, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.ancestry import Patience, ancestor_beyond, require_older
+from holdfast.threads.ancestry import DamageLimit, ancestor_beyond, require_older
 from holdfast.types import Checkpoint, Skipped
+
+# -- rows -------------------------------------------------------------------------------------------------------------
 
 
 def listed(
-    store: Store, thread: ThreadRow, *, before: int | None = None, label: str | None = None, page: int
+    store: Store, thread: ThreadRow, *, before: int | None = None, label: str | None = None, page: int = PAGE
 ) -> Iterator[CheckpointRow | Damaged]:
-    """The checkpoints below `before`, newest first, without refs and skeletons; page by page.
+    """The checkpoints below `before`, newest first, without refs and skeletons. It reads `page` rows at a time.
 
-    An error stands in the place of what cannot be read: of one checkpoint, or of several where a store cannot tell them
-    apart. It stands before everything that is older.
+    An error takes the place of a checkpoint that cannot be read, or of several if the store cannot tell them apart.
+    It comes before everything older.
     """
     number = thread.position.thread
     above = thread.position.last + 1 if before is None else before
-    is_told = False  # whether a store that passes over what is lost was asked for it
+    has_asked = False  # whether a store that leaves out lost rows was asked for them
     at = before
-    patience = Patience()
+    limit = DamageLimit()
     while at is None or at > 1:
         try:
             rows = store.checkpoints(number, before=at, limit=page, label=label)
         except Damaged:
             top = above - 1 if at is None else at - 1
             at = max(top - page, 0) + 1
-            yield from _one_by_one(store, number, range(top, at - 1, -1), label, patience)
+            yield from _one_by_one(store, number, range(top, at - 1, -1), label, limit)
             above = at
             continue
         for row in rows:
-            if label is None and row.seq != above - 1 and not is_told:
-                is_told = True
-                yield from _passed_over(store, number)
+            if label is None and row.seq != above - 1 and not has_asked:
+                has_asked = True
+                yield from _left_out(store, number)
             above = row.seq
             yield row
         if len(rows) < page:
             break
         at = rows[-1].seq
-    if label is None and above != 1 and not is_told:
-        yield from _passed_over(store, number)
+    if label is None and above != 1 and not has_asked:
+        yield from _left_out(store, number)
 
 
 def _one_by_one(
-    store: Store, number: int, seqs: range, label: str | None, patience: Patience
+    store: Store, number: int, seqs: range, label: str | None, limit: DamageLimit
 ) -> Iterator[CheckpointRow | Damaged]:
-    """A page holds one that cannot be read. With a label, each such may have it."""
-    store.last(number)  # damage of the thread's own record is not that of a checkpoint
+    """The checkpoints of a page that cannot be read as a whole. Each unreadable one may have the label."""
+    store.last(number)  # raises if the record of the thread is damaged, not a checkpoint
     for seq in seqs:
         try:
             row = _listed_alone(store, number, seq) or store.checkpoint(number, seq)
         except Damaged as damage:
             yield damage
-            patience.lost()
+            limit.lost()
             continue
-        patience.found()
+        limit.found()
         if row is not None and not row.deleted and label in (None, row.label):
             yield replace(row, refs=NO_REFS, skeleton=b"")
 
 
 def _listed_alone(store: Store, number: int, seq: int) -> CheckpointRow | None:
-    """The checkpoint, though its skeleton may be lost. None where another or an error comes instead of it."""
+    """A checkpoint without its skeleton, which may be lost. None if the listing returns another one or fails."""
     with suppress(Damaged):
         for row in store.checkpoints(number, before=seq + 1, limit=1):
             if row.seq == seq:
@@ -77,15 +80,18 @@ def _listed_alone(store: Store, number: int, seq: int) -> CheckpointRow | None:
     return None
 
 
-def _passed_over(store: Store, number: int) -> Iterator[Damaged]:
-    """Where checkpoints are missing they were deleted, or lost: a store that passes over those says so at the end."""
+def _left_out(store: Store, number: int) -> Iterator[Damaged]:
+    """The damage behind a gap between seqs: a store that leaves out lost rows reports them at the end of a listing.
+
+    Other gaps are deleted checkpoints.
+    """
     try:
         store.checkpoints(number, before=1, limit=1)
     except Damaged as damage:
         yield damage
 
 
-_PAGE = 200
+# -- checkpoints as callers get them ----------------------------------------------------------------------------------
 
 
 def checkpoints(
@@ -98,23 +104,23 @@ def checkpoints(
     tag: str | None,
     status: str | None,
 ) -> Iterator[Checkpoint | Damaged]:
-    """At most `limit` checkpoints as users see them that match all that is given, and what could not be read."""
+    """At most `limit` checkpoints that match all arguments, and an error in each place that cannot be read."""
     if limit == 0:
         return
-    page = _PAGE if limit is None or tag is not None or status is not None else min(limit, _PAGE)
-    given = 0
+    page = PAGE if limit is None or tag is not None or status is not None else min(limit, PAGE)
+    count = 0
     for row in listed(store, thread, before=before, label=label, page=page):
-        found = row if isinstance(row, Damaged) else _shown(thread.name, row)
+        found = row if isinstance(row, Damaged) else _checkpoint(thread.name, row)
         if isinstance(found, Damaged):
             yield found
         elif (tag is None or tag in found.tags) and (status is None or status == found.status):
             yield found
-            given += 1
-            if given == limit:
+            count += 1
+            if count == limit:
                 return
 
 
-def _shown(name: str, row: CheckpointRow) -> Checkpoint | Damaged:
+def _checkpoint(name: str, row: CheckpointRow) -> Checkpoint | Damaged:
     try:
         return metas.checkpoint_of(name, row)
     except Damaged as damage:
@@ -124,7 +130,7 @@ def _shown(name: str, row: CheckpointRow) -> Checkpoint | Damaged:
 def passing_over(
     name: str, found: Iterator[Checkpoint | Damaged], *, skip_damaged: bool = False
 ) -> Iterator[Checkpoint]:
-    """What could be read; then Damaged, unless all was, or `skip_damaged`."""
+    """The checkpoints that can be read. At the end, Damaged is raised if some cannot, unless `skip_damaged`."""
     damages: list[Damaged] = []
     for one in found:
         if isinstance(one, Damaged):
@@ -134,22 +140,25 @@ def passing_over(
     if damages and not skip_damaged:
         more = "" if len(damages) == 1 else f" (and {len(damages) - 1} more)"
         raise Damaged(
-            f"thread {shown(name)}: what can be read of its history was listed, but {damages[0]}{more}"
+            f"thread {quoted(name)}: all readable checkpoints were listed, but {damages[0]}{more}"
         ) from damages[0]
 
 
 def whole(found: Iterator[Checkpoint | Damaged]) -> Iterator[Checkpoint]:
-    """What was found; Damaged before anything that is older than what could not be read."""
+    """The checkpoints. Raises Damaged before everything older than one that cannot be read."""
     for one in found:
         if isinstance(one, Damaged):
             raise one
         yield one
 
 
+# -- past a damaged head ----------------------------------------------------------------------------------------------
+
+
 def newest_undamaged(
     store: Store, thread: ThreadRow, load: Callable[[CheckpointRow], Checkpoint], *lost: Skipped
 ) -> Checkpoint:
-    """The newest of the head and its ancestors that can be loaded; `lost` are records behind it."""
+    """The newest of the head and its ancestors that can be loaded. `lost` are records newer than the head."""
     number = thread.position.thread
     seq: int | None = thread.position.head
     skipped = list(lost)
@@ -169,7 +178,10 @@ def newest_undamaged(
         else:
             require_older(row)
             seq = row.parent[1] if row.parent is not None and not row.parent[0] else 0
-    raise Damaged(f"thread {shown(thread.name)}: no ancestor of its head can be read; load() others by history()")
+    raise Damaged(
+        f"thread {quoted(thread.name)}: neither its head nor an ancestor of it can be read. "
+        "history() lists the others, and load() loads them"
+    )
 
 
 def _unreadable(store: Store, number: int, seq: int) -> Skipped:

@@ -1,4 +1,4 @@
-"""A checkpoint's metadata: as the caller gives it, as it is stored, as it is shown."""
+"""A checkpoint's metadata: arguments checked, stored form, digest, and the Checkpoint that callers get."""
 
 from __future__ import annotations
 
@@ -15,19 +15,21 @@ from holdfast.ids import to_text
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import Cells, CheckpointRow, Run
 from holdfast.stores.hashing import Hasher, Hashing
+from holdfast.text import to_utf8
 from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _SHORT = {"created_at": "at", "parent_took": "took"}
+_TOO_LARGE = "a checkpoint holds an integer that does not fit 64 bits"
 
 
 class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename=_SHORT):
-    """What a save says about itself. Stored as a map: a field added later reads as its default from older records.
+    """The metadata of a checkpoint. It is stored as a map: a field added later has its default in older records.
 
-    `parent_digest` is kept where it cannot be looked up later: the parent is in another thread, which may be dropped,
-    or its record was damaged. `parent_took` is how many microseconds the parent took to be durable, where the same
-    handle wrote both: a checkpoint cannot say that of itself. 0 says nothing.
+    `parent_digest` is stored if it cannot be looked up later: the parent is in another thread, which may be dropped, or
+    its record was damaged. `parent_took` is how many microseconds the parent took to become durable, if the same handle
+    wrote both; 0 if it is not known. A checkpoint cannot hold this about itself.
     """
 
     created_at: int
@@ -47,17 +49,14 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     codec: str = msgpack.CODEC
 
 
-_encoder = msgspec.msgpack.Encoder()
-_decoder = msgspec.msgpack.Decoder(Meta)
-
-
-def encode(meta: Meta) -> bytes:
-    return _encoder.encode(meta)
+encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Meta).decode
 
 
 def decode(row: CheckpointRow) -> Meta:
+    """The metadata of a stored checkpoint. Raises Damaged if it cannot be read."""
     try:
-        return _decoder.decode(row.meta)
+        return _decode(row.meta)
     except UNREADABLE as cause:
         raise Damaged(f"checkpoint {row.seq}: its metadata cannot be read") from cause
 
@@ -67,16 +66,20 @@ def microseconds(moment: datetime) -> int:
 
 
 def moment(microseconds: int) -> datetime:
-    """A time that is stored. `Damaged` if there is no such time."""
+    """A stored time. Raises Damaged if it is out of range."""
     try:
         return _EPOCH + timedelta(microseconds=microseconds)
     except OverflowError as cause:
-        raise Damaged("a stored time is none") from cause
+        raise Damaged("a stored timestamp is out of range") from cause
 
 
 def checkpoint_of(thread: str, row: CheckpointRow, state: Any = NOT_LOADED) -> Checkpoint:
-    """A stored checkpoint as users see it."""
-    meta = decode(row)
+    """A stored checkpoint as callers get it. Raises Damaged if its metadata cannot be read."""
+    return checkpoint_from(thread, row, decode(row), state)
+
+
+def checkpoint_from(thread: str, row: CheckpointRow, meta: Meta, state: Any = NOT_LOADED) -> Checkpoint:
+    """A checkpoint with this metadata as callers get it."""
     return Checkpoint(
         id=to_text(row.id),
         thread=thread,
@@ -100,44 +103,53 @@ def checkpoint_of(thread: str, row: CheckpointRow, state: Any = NOT_LOADED) -> C
     )
 
 
+# -- digests ----------------------------------------------------------------------------------------------------------
+
+
 def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
-    """The digest of a checkpoint: over its metadata, skeleton, references and new cells, chained to its parent's."""
-    hasher = _signing(hashing, row, parent)
-    for run in runs:
-        hasher.update(_encoded((run.log, run.start, list(map(len, run.cells)), run.refs)))
-        for cell in run.cells:
-            hasher.update(cell)
+    """The digest of a checkpoint. It covers metadata, skeleton, references, new cells and the digest of the parent.
+
+    Raises Damaged if a number does not fit 64 bits.
+    """
+    try:
+        hasher = _signing(hashing, row, parent)
+        for run in runs:
+            hasher.update(encode((run.log, run.start, list(map(len, run.cells)), run.refs)))
+            for cell in run.cells:
+                hasher.update(cell)
+    except OverflowError as cause:
+        raise Damaged(_TOO_LARGE) from cause
     return hasher.digest()
 
 
 def digest_of_read(
     hashing: Hashing, row: CheckpointRow, wrote: Iterable[tuple[int, int, Cells]], parent: bytes
 ) -> bytes:
-    """As `digest_of`, of cells that were read back, as (log, start, cells): they are not cut apart again."""
-    hasher = _signing(hashing, row, parent)
-    for log, start, read in wrote:
-        blocks = read.blocks
-        lengths = list(blocks[0].lengths) if len(blocks) == 1 else list(chain(*(block.lengths for block in blocks)))
-        hasher.update(_encoded((log, start, lengths, read.refs)))
-        for block in blocks:
-            hasher.update(memoryview(block.data)[block.start : block.start + sum(block.lengths)])
+    """As `digest_of`, for cells that were read, as (log, start, cells). They are not cut apart for it."""
+    try:
+        hasher = _signing(hashing, row, parent)
+        for log, start, read in wrote:
+            blocks = read.blocks
+            lengths = list(blocks[0].lengths) if len(blocks) == 1 else list(chain(*(block.lengths for block in blocks)))
+            hasher.update(encode((log, start, lengths, read.refs)))
+            for block in blocks:
+                hasher.update(memoryview(block.data)[block.start : block.start + sum(block.lengths)])
+    except OverflowError as cause:
+        raise Damaged(_TOO_LARGE) from cause
     return hasher.digest()
 
 
 def _signing(hashing: Hashing, row: CheckpointRow, parent: bytes) -> Hasher:
     hasher = hashing.signature()
     hasher.update(b"holdfast checkpoint 1\0")
-    label = "" if row.label is None else row.label
-    head = (parent, row.id, row.seq, row.step, row.label is None, label.encode("utf-8", "surrogatepass"))
-    hasher.update(_encoded((*head, row.meta, row.refs, row.skeleton)))
+    label = b"" if row.label is None else to_utf8(row.label)
+    head = (parent, row.id, row.seq, row.step, row.label is None, label)
+    hasher.update(encode((*head, row.meta, row.refs, row.skeleton)))
     return hasher
 
 
-def _encoded(record: tuple[Any, ...]) -> bytes:
-    try:
-        return _encoder.encode(record)
-    except OverflowError as cause:
-        raise Damaged("a checkpoint holds a number that is none of ours") from cause
+# -- arguments --------------------------------------------------------------------------------------------------------
+# Each function returns an argument as it is recorded, or raises InvalidArgument.
 
 
 def checked_status(status: object) -> Status:
@@ -147,16 +159,16 @@ def checked_status(status: object) -> Status:
 
 
 def checked_text(name: str, value: object, redaction: Redaction = AS_IS, *, empty: bool = True) -> str | None:
-    """An optional text argument, as it is recorded."""
     if value is None:
         return None
     if type(value) is not str:
         raise InvalidArgument(f"{name} must be a str, not {type(value).__name__}")
-    value = redaction.text(value)
+    if redaction is not AS_IS:
+        value = redaction.text(value)
     if not value and not empty:
         raise InvalidArgument(f"{name} must not be empty")
-    if not _is_unicode(value):
-        raise InvalidArgument(f"{name} holds half of a surrogate pair, which is not text")
+    if not (value.isascii() or _is_unicode(value)):
+        raise InvalidArgument(f"{name} holds half of a surrogate pair, which is not valid Unicode")
     return value
 
 
@@ -172,11 +184,13 @@ def checked_tags(tags: object, redaction: Redaction = AS_IS) -> tuple[str, ...]:
     if isinstance(tags, str) or not isinstance(tags, Iterable):
         raise InvalidArgument("tags must be a list or tuple of str")
     given = tuple(tags)
+    if not given:
+        return ()
     if not all(type(tag) is str for tag in given):
         raise InvalidArgument("tags must be a list or tuple of str")
     checked = redaction.texts(given)
     if not all(map(_is_unicode, checked)):
-        raise InvalidArgument("tags must be a list or tuple of str")
+        raise InvalidArgument("a tag holds half of a surrogate pair, which is not valid Unicode")
     return checked
 
 
@@ -192,6 +206,7 @@ def checked_usage(usage: object) -> Usage | None:
 
 
 def checked_metadata(metadata: object, redaction: Redaction = AS_IS) -> bytes:
+    """The metadata, encoded. Raises Unsupported for a value that cannot be stored."""
     if metadata is None or metadata == {}:
         return b""
     if type(metadata) is not dict or not all(type(key) is str for key in metadata):

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias, TypeVar
 
 from holdfast.errors import Incompatible, InvalidArgument
-from holdfast.text import shown
+from holdfast.text import quoted
 
 Migration: TypeAlias = Callable[[Any], Any]
 M = TypeVar("M", bound=Migration)
@@ -54,7 +54,7 @@ class Migrations:
                 plain = known[between](plain)
             except Exception as error:
                 raise Incompatible(
-                    f"thread {shown(thread)}: the migration of its state from schema version {between[0]} to "
+                    f"thread {quoted(thread)}: the migration of its state from schema version {between[0]} to "
                     f"{between[1]} raised {type(error).__name__}; correct it, or leave schema_version= away to load "
                     "the state as it is stored"
                 ) from error
@@ -93,6 +93,6 @@ def _refusal(thread: str, stored: int | None, wanted: int) -> str:
         what = f"is of schema version {stored}"
         do = f"register migrations that lead from {stored} there"
     return (
-        f"thread {shown(thread)}: its state {what}, and version {wanted} is wanted; {do}, "
+        f"thread {quoted(thread)}: its state {what}, and version {wanted} is wanted; {do}, "
         "or leave schema_version= away to load the state as it is stored"
     )

@@ -1,12 +1,10 @@
-"""The process that holds a run: its identity, whether it is dead, and freeing its thread."""
+"""The process that holds a run: its identity, whether it is dead, and releasing the lease of a dead one."""
 
 from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
 
 from msgspec.structs import replace
 
@@ -14,11 +12,11 @@ from holdfast.errors import Conflict, LeaseHeld
 from holdfast.stores.contract import Store
 from holdfast.stores.running import Owner
 
-_START_TIME_FIELD = 19  # of /proc/PID/stat, counted from behind the command's closing parenthesis
+_START_TIME_FIELD = 19  # of /proc/PID/stat, counted from the closing parenthesis of the command
 
 
 def this_process() -> Owner:
-    """The process that asks. Not cached over fork(): a child is another owner."""
+    """The identity of the calling process. A forked child has another one."""
     return _process(os.getpid())
 
 
@@ -29,7 +27,7 @@ def _process(pid: int) -> Owner:
 
 
 def is_dead(owner: Owner) -> bool:
-    """Whether the process is proven to be gone. False if that cannot be known from here: then its lease decides."""
+    """Whether a process is proven to be dead. False if this machine cannot tell: then the lease decides."""
     here = this_process()
     if (owner.host, owner.boot, owner.pid_namespace) != (here.host, here.boot, here.pid_namespace):
         return False
@@ -38,13 +36,27 @@ def is_dead(owner: Owner) -> bool:
     except ProcessLookupError:
         return True
     except OSError:
-        pass  # it is there, and not ours
+        pass  # the process exists and belongs to another user
     found = _stat(owner.pid)
     if found is None:
         return False
     state, started = found
-    # Dead and only waiting to be noticed by its parent; or a number in use again, by a process that started later.
+    # A zombie that its parent has not collected yet, or a number in use again by a process that started later.
     return state in ("Z", "X") or owner.started not in (0, started)
+
+
+def free_if_dead(store: Store, thread: int, held: LeaseHeld) -> None:
+    """Release the lease of a thread's run if its process is proven dead. Raise `held` otherwise.
+
+    The run stays interrupted. LeaseHeld if another worker takes it at the same moment.
+    """
+    run = store.run(thread)
+    if run is None or run.owner is None or not is_dead(run.owner):
+        raise held
+    try:
+        store.claim(run, replace(run, owner=None, lease_until=0, fence=run.fence + 1))
+    except Conflict:
+        raise LeaseHeld("another worker has just taken the thread; nothing was changed") from None
 
 
 def _boot() -> str:
@@ -62,31 +74,10 @@ def _pid_namespace() -> int:
 
 
 def _stat(pid: int) -> tuple[str, int] | None:
-    """A process's state, and when it started, in ticks since boot; None if there is no /proc that says so."""
+    """The state of a process and its start time in ticks since boot; None if there is no /proc."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
     except OSError:
         return None
     fields = stat.rpartition(")")[2].split()
     return fields[0], int(fields[_START_TIME_FIELD])
-
-
-T = TypeVar("T")
-
-
-def unless_dead(store: Store, thread: int, verb: Callable[[], T]) -> T:
-    """Do something to a thread; once more if it is held by a process that is proven dead. `LeaseHeld` if not proven.
-
-    The run stays as it is, interrupted; only its lease is taken away.
-    """
-    try:
-        return verb()
-    except LeaseHeld:
-        run = store.run(thread)
-        if run is None or run.owner is None or not is_dead(run.owner):
-            raise
-        try:
-            store.claim(run, replace(run, owner=None, lease_until=0, fence=run.fence + 1))
-        except Conflict:
-            raise LeaseHeld("another worker has just taken the thread; nothing was changed") from None
-        return verb()

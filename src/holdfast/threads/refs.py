@@ -1,4 +1,4 @@
-"""References: how a caller names a checkpoint of a thread."""
+"""References: the ways in which a caller names a checkpoint of a thread."""
 
 from __future__ import annotations
 
@@ -7,43 +7,42 @@ from contextlib import suppress
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.ids import from_text, seq_of, to_text
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.text import shown
-from holdfast.threads.ancestry import RACES_MAX, ancestor_beyond, require_older
+from holdfast.text import quoted
+from holdfast.threads.ancestry import ancestor_beyond, require_older
+from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.history import listed
 from holdfast.types import Checkpoint
 
-_PAGE = 500
 _SHORT_MIN = 4
-_ENDING = 8  # characters at the end of an id that no other of its thread has
-_DIGITS_MAX = 19  # more do not fit a step
+_ENDING = 8  # characters at the end of an id that are unique in its thread
+_DIGITS_MAX = 19  # a longer number does not fit a step
 
 
 def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> CheckpointRow:
-    """The checkpoint that a reference names, whole.
+    """The checkpoint that a reference names, with its skeleton. Raises NotFound if there is none.
 
     `@12` is the newest with step 12, `@-1` the head, `@-2` the one before it on its branch, `@label` the newest with
-    that label (also where the label is a number that is no step). Anything else is an id: in full, or enough of its
-    beginning or of its end to be the only one.
+    that label (also a number, if no checkpoint has that step). Anything else is an id, or a unique start or end of one.
     """
     text = ref.id if isinstance(ref, Checkpoint) else ref
     if type(text) is not str or not text:
-        raise InvalidArgument('a reference is an id, "@12" for a step, "@-2" counted back from the head, or "@label"')
+        raise InvalidArgument('a reference must be an id, "@12" (a step), "@-2" (counted from the head) or "@label"')
     seen: tuple[Position, int | None] | None = None
-    for _ in range(RACES_MAX):
+    for _ in range(MAX_RETRIES):
         seq = _seq_of(store, thread, text)
         row = None if seq is None else store.checkpoint(thread.position.thread, seq)
         if row is not None and not row.deleted:
             return row
-        # What is counted from a head that is one no more, or was deleted once it was found, may be another now.
+        # The head may have moved, or the checkpoint may have been deleted, after it was found.
         now = _as_it_is(store, thread)
         if (now.position, seq) == seen or (now.position, seq) == (thread.position, None):
             break
         thread, seen = now, (now.position, seq)
-    raise NotFound(f"thread {shown(thread.name)} has no checkpoint {shown(text)}; history() lists what there is")
+    raise NotFound(f"thread {quoted(thread.name)} has no checkpoint {quoted(text)}; history() lists all checkpoints")
 
 
 def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
-    """The seq that a page of history ends before. A checkpoint deleted since the last page was read still has one."""
+    """The seq of the checkpoint before which a page of history starts. It may have been deleted since."""
     text = ref.id if isinstance(ref, Checkpoint) else ref
     id = from_text(text) if type(text) is str else None
     row = None if id is None else store.checkpoint(thread.position.thread, seq_of(id))
@@ -53,15 +52,15 @@ def seq_before(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> int:
 
 
 def split_reference(text: str) -> tuple[str, str]:
-    """`thread@ref` as thread and reference; a thread alone means its head."""
+    """Split `thread@ref` into the name of a thread and a reference. A name alone means the head."""
     if type(text) is not str:
-        raise InvalidArgument('a reference to a thread\'s checkpoint is a text like "thread@-1"')
+        raise InvalidArgument('a reference to a checkpoint of a thread must be a string like "thread@-1"')
     name, at, ref = text.rpartition("@")
     return (name, f"@{ref}") if at and name else (text, "@-1")
 
 
 def _as_it_is(store: Store, thread: ThreadRow) -> ThreadRow:
-    """A thread as it is now; as it was if it is gone, or its record cannot be read."""
+    """The thread, read again; the row given if the thread was dropped or its record cannot be read."""
     with suppress(Damaged):
         now = store.thread(thread.name)
         if now is not None and now.position.thread == thread.position.thread:
@@ -95,9 +94,9 @@ def _first(store: Store, thread: ThreadRow, *, step: int | None = None, label: s
 
 
 def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
-    """The checkpoint `back` - 1 steps before the head on its branch; a deleted one does not count.
+    """The checkpoint `back` - 1 places before the head among its ancestors. Deleted ones do not count.
 
-    `Damaged` if one that cannot be read is that, or keeps it from being told.
+    Raises Damaged if it cannot be read, or if an unreadable one hides which it is.
     """
     if back < 1:
         return None
@@ -106,7 +105,7 @@ def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
         try:
             row = store.checkpoint(thread.position.thread, seq)
         except Damaged:
-            # One that was deleted may be among those that cannot be read, and would not count.
+            # A deleted checkpoint, which does not count, may be among those that cannot be read.
             beyond = ancestor_beyond(store, thread.position, seq) if thread.count == thread.position.last else None
             if beyond is None or back <= seq - beyond:
                 raise
@@ -132,19 +131,19 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
         return seq_of(id) if row is not None and row.id == id else None
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
-        raise NotFound(f"{shown(text)} is too short for an id: give {_SHORT_MIN} characters or more")
+        raise NotFound(f"{quoted(text)} is too short for an id; give at least {_SHORT_MIN} characters")
     matches: list[tuple[int, str]] = []
     lost: Damaged | None = None
-    for found in listed(store, thread, page=_PAGE):
+    for found in listed(store, thread):
         if isinstance(found, Damaged):
             lost = found
         elif (spelled := to_text(found.id)).startswith(wanted) or spelled.endswith(wanted):
             matches.append((found.seq, spelled))
     if len(matches) > 1:
         raise Ambiguous(
-            f"{shown(text)} is the beginning or end of {len(matches)} ids of thread {shown(thread.name)}; "
-            "give more of it (the last 8 characters are unique within a thread)"
+            f"{quoted(text)} matches {len(matches)} ids of thread {quoted(thread.name)}; "
+            "give more characters (the last 8 are unique within a thread)"
         )
     if lost is not None and not (matches and len(wanted) >= _ENDING and matches[0][1].endswith(wanted)):
-        raise lost  # whose id may be the one
+        raise lost  # its id may be the one
     return matches[0][0] if matches else None

@@ -16,6 +16,7 @@ from holdfast.delta.draft import Skeleton
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import Damaged
 from holdfast.ids import new_id
+from holdfast.intervals import Intervals
 from holdfast.stores.contract import (
     CheckpointRow,
     Commit,
@@ -31,7 +32,6 @@ from holdfast.stores.contract import (
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.stores.walking import walk
 from holdfast.threads import metadata as metas
-from holdfast.threads.intervals import Covered
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of
 
@@ -50,7 +50,7 @@ class Gathered:
     """The cells of all threads that were named, and those that the commits which are left have written."""
 
     def __init__(self) -> None:
-        self._written: dict[tuple[int, int], Covered] = {}
+        self._written: dict[tuple[int, int], Intervals] = {}
         self._commits: dict[tuple[int, int], list[tuple[int, int, int]]] = {}
         self._named: dict[tuple[int, int], dict[tuple[int, int], tuple[int, int]]] = {}
 
@@ -58,7 +58,7 @@ class Gathered:
         """A commit is left, which wrote these (log, start, count)."""
         for log, start, count in ranges:
             if count:
-                self._written.setdefault((thread, log), Covered()).add(start, start + count)
+                self._written.setdefault((thread, log), Intervals()).add(start, start + count)
                 self._commits.setdefault((thread, log), []).append((start, start + count, seq))
 
     def names(self, span: Span) -> None:

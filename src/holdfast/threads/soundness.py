@@ -12,13 +12,13 @@ import msgspec
 from holdfast.delta.draft import Skeleton
 from holdfast.delta.load import read_skeleton, rebased
 from holdfast.errors import Damaged
+from holdfast.intervals import Intervals
 from holdfast.stores.contract import Cells, CheckpointRow, Problem, Refs, Span, Store
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.stores.walking import told, walk
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.ancestry import Patience
-from holdfast.threads.intervals import Covered
+from holdfast.threads.ancestry import DamageLimit
 
 if TYPE_CHECKING:
     from concurrent.futures import ThreadPoolExecutor
@@ -221,7 +221,7 @@ def _is_there(store: Store, name: str, number: int) -> bool:
 
 def _named(number: int, threads: Listed) -> str:
     name = threads.names.get(number)
-    return f"dropped thread number {number}" if name is None else f"thread {shown(name)}"
+    return f"dropped thread number {number}" if name is None else f"thread {quoted(name)}"
 
 
 _ROWS: Final = 256  # checkpoints read at once
@@ -264,7 +264,7 @@ class Examiner:
         """
         self._store = store
         self._names = names
-        self._sound: dict[tuple[int, int], Covered] = {}
+        self._sound: dict[tuple[int, int], Intervals] = {}
         self._values: dict[bytes, str | None] = {}
         self._read = read
         self._together = 1
@@ -290,7 +290,7 @@ class Examiner:
     def thread(self, number: int) -> Iterator[Examined]:
         """Every checkpoint of a thread, oldest first. `Damaged` if the thread itself cannot be read."""
         digests: dict[int, bytes] = {}
-        patience = Patience()
+        patience = DamageLimit()
         after = 0
         tie = self._tie = Ties()
         while page := walk(self._store, number, after=after, limit=_ROWS):
@@ -464,10 +464,10 @@ class Examiner:
             self._read(sum(map(len, pieces)))
         return None
 
-    def _part(self, thread: int, log: int) -> Covered:
+    def _part(self, thread: int, log: int) -> Intervals:
         found = self._sound.get((thread, log))
         if found is None:
-            found = self._sound[thread, log] = Covered()
+            found = self._sound[thread, log] = Intervals()
         return found
 
 

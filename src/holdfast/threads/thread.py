@@ -1,4 +1,4 @@
-"""A thread: a named line of work of one agent, and every verb on its checkpoints."""
+"""A thread: the named line of work of one agent, and every verb on its checkpoints."""
 
 from __future__ import annotations
 
@@ -10,32 +10,23 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from holdfast.codec.typed import StateType
 from holdfast.delta.load import load_base, state_of
 from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.ids import to_text
 from holdfast.stores.contract import CheckpointRow, ThreadRow
-from holdfast.text import shown
+from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.ancestry import RACES_MAX
-from holdfast.threads.context import Session
+from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
+from holdfast.threads.context import MAX_RETRIES, Session
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
-from holdfast.threads.process import unless_dead
+from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Pruned, Retention, removable, remove
-from holdfast.threads.save import (
-    Expect,
-    Head,
-    Parent,
-    Saver,
-    fork_details,
-    fork_of,
-    save_of,
-    seen_from_fork,
-    summary_of,
-)
+from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
 from holdfast.types import Checkpoint, Lost, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
@@ -44,8 +35,8 @@ Ref: TypeAlias = str | Checkpoint
 class Thread:
     """A handle on one thread. Get it from `hf.thread(name)`.
 
-    It remembers the head it last saw. A save expects the thread to be there still, and raises Conflict if somebody
-    else has saved or rewound it since. `latest()` looks anew.
+    It remembers the head it last saw. A save or a rewind raises Conflict if another writer has changed the thread
+    since. `latest()` reads the head again.
     """
 
     def __init__(self, session: Session, name: str, type: Any = None, schema_version: int | None = None) -> None:
@@ -55,12 +46,12 @@ class Thread:
         self.name: Final = name
         self._session = session
         self._type = type
-        self._conversion = session.conversion(type)
+        self._state_type = None if type is None else StateType(type)
         self._schema_version = schema_version
-        self._saver = Saver(session, name, self._conversion, schema_version)
+        self._saver = Saver(session, name, self._state_type, schema_version)
 
     def __repr__(self) -> str:
-        return f"Thread({shown(self.name)})"
+        return f"Thread({quoted(self.name)})"
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
@@ -82,32 +73,33 @@ class Thread:
     ) -> Checkpoint:
         """Store `state` as the thread's new head and return its checkpoint, without the state.
 
-        When it returns, the checkpoint is durable. `step` goes on from the head if not given. Raises Unsupported or
-        TooLarge for a state that cannot be stored, Conflict if the thread is not where it is expected to be: nothing
-        is stored then, and the head stays what it was. OutcomeUnknown if the store failed in the middle.
+        When the call returns, the checkpoint is durable. Without `step` it gets the step of the head plus one. Raises
+        Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a worker runs the thread, and Conflict
+        if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
+        it was writing.
         """
-        given = {
-            "step": step,
-            "label": label,
-            "tags": tags,
-            "metadata": metadata,
-            "status": status,
-            "reason": reason,
-            "trigger": trigger,
-            "agent": agent,
-            "usage": usage,
-            "resume_hint": resume_hint,
-        }
-        plain, details = self._saver.request(state, given)
-        return self._saver.save(plain, details, expect)
+        request = self._saver.request(
+            state,
+            step=step,
+            label=label,
+            tags=tags,
+            metadata=metadata,
+            status=status,
+            reason=reason,
+            trigger=trigger,
+            agent=agent,
+            usage=usage,
+            resume_hint=resume_hint,
+        )
+        return self._saver.save(request, expect)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
     def latest(self, *, fallback: bool = False) -> Checkpoint | None:
-        """The head with its state, or None if the thread was never saved.
+        """Load the head with its state. Returns None if the thread was never saved.
 
-        Damaged if its bytes are not what was saved. With `fallback` the newest undamaged ancestor is returned instead;
-        its `skipped` says what was passed over and why.
+        Raises Damaged if the stored bytes are not those that were saved. With `fallback` it returns the newest
+        undamaged ancestor instead; its `skipped` lists the checkpoints passed over, with the reasons.
         """
         observer = self._session.observer
         if observer is None:
@@ -118,10 +110,11 @@ class Thread:
             return found
 
     def _latest(self, fallback: bool) -> Checkpoint | None:
-        with self._saver.line:
-            for _ in range(RACES_MAX):
+        store = self._session.store
+        with self._saver.lock:
+            for _ in range(MAX_RETRIES):
                 try:
-                    thread = self._session.store.thread(self.name)
+                    thread = store.thread(self.name)
                 except Damaged as damage:
                     if not fallback or damage.known is None:
                         raise
@@ -132,33 +125,35 @@ class Thread:
                 try:
                     return self._load_head(thread)
                 except Damaged:
-                    now = self._session.store.thread(self.name)
+                    now = store.thread(self.name)
                     if now is not None and now.position == thread.position:
                         if not fallback:
                             raise
                         return self._newest_undamaged(thread)
-        raise Conflict(f"thread {shown(self.name)}: it moved {RACES_MAX} times while it was being read")
+        raise self._saver.moved()
 
     def _load_head(self, thread: ThreadRow) -> Checkpoint:
-        number, seq = thread.position.thread, thread.position.head
+        session, number = self._session, thread.position.thread
         row = self._saver.head_row(thread)
-        base = self._session.bases.get(number, seq)
+        base = session.bases.get(number, row.seq)
         if base is None:
-            base = load_base(self._session.store, number, row)
-            self._session.bases.put(number, base)
-        self._saver.see(Head.of(thread.position, row))
-        return metas.checkpoint_of(self.name, row, self._state(row, state_of(self._session.store, base)))
+            base = load_base(session.store, number, row)
+            session.bases.put(number, base)
+        meta = metas.decode(row)
+        self._saver.see(SeenHead.of(thread.position, row, meta))
+        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(session.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
         number = thread.position.thread
         return newest_undamaged(self._session.store, thread, lambda row: self._checkpoint(number, row), *lost)
 
     def load(self, ref: Ref, *, partial: bool = False) -> Checkpoint:
-        """The checkpoint that `ref` names, with its state. NotFound if there is none.
+        """Load a checkpoint with its state. Raises NotFound if there is none.
 
-        A reference is an id or enough of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one before
-        it), "@label", or a Checkpoint. Damaged if its bytes are not what was saved. With `partial` a state of which
-        only something is lost is given all the same, plain: a Lost stands in each such place, `lost` lists them.
+        A reference is an id or a unique part of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one
+        before it), "@label", or a Checkpoint. Raises Damaged if the stored bytes are not those that were saved. With
+        `partial` it returns what can be read of a damaged state, as plain values: a Lost takes the place of each value
+        that is lost, and `lost` lists them.
         """
         observer = self._session.observer
         if observer is None:
@@ -180,17 +175,17 @@ class Thread:
             return replace(metas.checkpoint_of(self.name, row, state), lost=lost)
 
     def head(self) -> Checkpoint | None:
-        """The head without its state, or None."""
+        """Return the head without its state, or None if the thread was never saved."""
         row = self._saver.current_row()
         return None if row is None else metas.checkpoint_of(self.name, row)
 
     def step(self) -> int:
-        """The head's step; 0 if the thread was never saved."""
+        """Return the step of the head; 0 if the thread was never saved."""
         thread = self._session.store.thread(self.name)
         return 0 if thread is None else thread.summary.step
 
     def count(self) -> int:
-        """How many checkpoints the thread has."""
+        """Return the number of the thread's checkpoints."""
         thread = self._session.store.thread(self.name)
         return 0 if thread is None else thread.count
 
@@ -204,10 +199,10 @@ class Thread:
         *,
         skip_damaged: bool = False,
     ) -> Iterator[Checkpoint]:
-        """The thread's checkpoints, newest first, without states; `before` a checkpoint to get the next page.
+        """List the thread's checkpoints, newest first, without states. Pass `before` a checkpoint to get the next page.
 
-        Reads page by page and holds nothing open in between. A thread never saved has an empty history. Those that
-        cannot be read are passed over; once all others were given, Damaged is raised, unless `skip_damaged`.
+        It reads page by page and holds nothing open in between. The history of a thread that was never saved is empty.
+        Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
         """
         return passing_over(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
 
@@ -223,7 +218,7 @@ class Thread:
         try:
             thread = self._session.store.thread(self.name)
         except Damaged as damage:
-            # Its newest record is lost: what is there can be listed, but nothing is known to be the newest.
+            # The newest record of the thread is lost: its checkpoints can be listed, but a newer one may be missing.
             if damage.known is None:
                 raise
             thread = damage.known
@@ -237,13 +232,13 @@ class Thread:
         return chain(damages if at is None else (), found)
 
     def find(self, label: str | None = None, tag: str | None = None, status: str | None = None) -> Checkpoint | None:
-        """The newest checkpoint that matches all that is given, without its state, or None."""
+        """Return the newest checkpoint that matches all arguments, without its state, or None."""
         if label is None and tag is None and status is None:
             raise InvalidArgument("find needs a label, a tag or a status")
         return next(whole(self._listed(1, None, label, tag, status)), None)
 
     def diff(self, a: Ref, b: Ref) -> Diff:
-        """What changed from checkpoint `a` to `b`: paths added, removed, changed."""
+        """Compare the states of two checkpoints: the paths added, removed and changed from `a` to `b`."""
         return diff(self._plain_state(a), self._plain_state(b))
 
     def _plain_state(self, ref: Ref) -> Any:
@@ -257,69 +252,73 @@ class Thread:
     def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
 
-        Conflict if the thread is not where this handle last saw it. EffectsAhead if its runs did what cannot be undone
-        after that checkpoint, unless `past_effects`: the world does not rewind with the thread.
+        Raises Conflict if another writer has changed the thread since this handle last saw it. Raises EffectsAhead if
+        the thread's runs did something irreversible after that checkpoint, unless `past_effects`: a rewind does not
+        undo effects.
         """
-        with self._saver.line:
+        with self._saver.lock:
             thread = self._thread()
             row = find_row(self._session.store, thread, ref)
             head = self._saver.head
             if head is None:
                 raise Conflict(
-                    f"thread {shown(self.name)} was created by somebody else; latest() shows where it is now"
+                    f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
+                    "Call latest() and try again"
                 )
             meta = metas.decode(row)
             if not past_effects:
                 require_none_ahead(self._session.store, thread, row)
-            store, summary = self._session.store, summary_of(row, meta)
-            position = unless_dead(
-                store, head.position.thread, lambda: store.rewind(head.position, to=row.seq, summary=summary)
-            )
-            self._saver.see(Head.of(position, row))
-            return metas.checkpoint_of(self.name, row)
+            position = self._session.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
+            self._saver.see(SeenHead.of(position, row, meta))
+            return metas.checkpoint_from(self.name, row, meta)
 
     def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> Thread:
-        """Begin a thread at a checkpoint of this one; nothing is copied. `state` begins it at an edited state instead.
+        """Create a thread that starts at a checkpoint of this one, and return it. Nothing is copied.
 
-        AlreadyExists if there is a thread of that name.
+        With `state` the new thread starts at that edited state instead. Raises AlreadyExists if there is a thread of
+        that name.
         """
-        forked = Thread(self._session, name, self._type, self._schema_version)
+        session = self._session
+        forked = Thread(session, name, self._type, self._schema_version)
         thread = self._thread()
-        row = find_row(self._session.store, thread, at)
+        row = find_row(session.store, thread, at)
         origin = thread.position.thread
-        # Nothing is migrated where nothing is copied: then the fork begins with a state of the version it had.
+        # A state that is not copied is not migrated either: the fork has the schema version of its source.
         details = fork_details(row, None if state is None else self._schema_version)
         if state is None:
-            commit = fork_of(name, row, origin, details, self._session.store.hashing)
+            commit, meta = fork_of(name, row, origin, details, session.store.hashing)
         else:
-            commit = save_of(
+            save = save_of(
                 name,
-                self._session.redaction.restorable(self._conversion.to_plain(state), self._conversion.from_plain),
+                self._saver.plain(state),
                 details,
                 expect=None,
-                parent=Parent(origin, row.seq, row.id, row.digest, row.step),
-                base=load_base(self._session.store, 0, seen_from_fork(row, origin)),
-                size_limit=self._session.max_state_bytes,
-                hashing=self._session.store.hashing,
-            ).commit
+                parent=Parent.of(row, origin),
+                base=load_base(session.store, 0, seen_from_fork(row, origin)),
+                size_limit=session.max_state_bytes,
+                hashing=session.store.hashing,
+            )
+            commit, meta = save.commit, save.meta
         try:
-            position = self._session.store.commit(commit)
+            position = session.store.commit(commit)
         except OutcomeUnknown as error:
-            error.checkpoint = metas.checkpoint_of(name, commit.row)
+            error.checkpoint = metas.checkpoint_from(name, commit.row, meta)
             raise
         except Conflict as conflict:
-            if self._session.store.thread(name) is not None:
-                raise AlreadyExists(f"there is a thread {shown(name)}; fork under another name") from conflict
+            if session.store.thread(name) is not None:
+                raise AlreadyExists(
+                    f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
+                ) from conflict
             raise
-        forked._saver.see(Head.of(position, commit.row))
+        forked._saver.see(SeenHead.of(position, commit.row, meta))
         return forked
 
     # -- removing ---------------------------------------------------------------------------------------------------
 
     def delete(self, ref: Ref) -> None:
-        """Delete one checkpoint; others keep everything they need. Protected if it is the head.
+        """Delete one checkpoint. The others keep all they need. Raises Protected if it is the head.
 
-        Its space is given back by the next `prune` or `hf.optimize()`.
+        The next `prune` or `hf.optimize()` frees its space.
         """
         thread = self._thread()
         row = find_row(self._session.store, thread, ref)
@@ -327,17 +326,14 @@ class Thread:
 
     def drop(self) -> None:
         """Delete the whole thread. Its forks keep what they share with it."""
-        with self._saver.line:
-            thread = self._thread()
-            store, number = self._session.store, thread.position.thread
-            unless_dead(store, number, lambda: store.drop(number))
-            self._session.bases.forget(thread.position.thread)
+        with self._saver.lock:
+            self._session.drop(self._thread().position.thread)
             self._saver.see(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
-        """Delete the checkpoints that `retention` does not keep, and the cells that only they used; says which.
+        """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
 
-        Shared values that nobody names any more go with the next `hf.optimize()`, which looks at all threads.
+        The next `hf.optimize()`, which reads all threads, frees shared values that are no longer used.
         """
         if not isinstance(retention, Retention):
             raise InvalidArgument("prune takes a holdfast.Retention")
@@ -355,6 +351,7 @@ class Thread:
         return Pruned(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _fork_origins(self, number: int) -> set[int]:
+        """The seqs of the checkpoints at which forks of this thread start."""
         firsts = (self._session.store.checkpoint(fork, 1) for fork in self._session.store.forks(number))
         return {
             row.parent[1] for row in firsts if row is not None and row.parent is not None and row.parent[0] == number
@@ -369,7 +366,7 @@ class Thread:
         return thread
 
     def _thread_of(self, ref: Ref) -> ThreadRow:
-        """The thread, for who looks for a checkpoint of it: an id names one whatever became of the newest record."""
+        """The thread in which to look for a checkpoint. An id can be found even if the thread's record is damaged."""
         try:
             return self._thread()
         except Damaged as damage:
@@ -380,7 +377,9 @@ class Thread:
             return known
 
     def _checkpoint(self, number: int, row: CheckpointRow) -> Checkpoint:
-        return metas.checkpoint_of(self.name, row, self._state(row, self._plain(number, row)))
+        plain = self._plain(number, row)
+        meta = metas.decode(row)
+        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, plain))
 
     def _plain(self, number: int, row: CheckpointRow) -> Any:
         store = self._session.store
@@ -393,23 +392,25 @@ class Thread:
                 raise NotFound(f"checkpoint {to_text(row.id)} was deleted while it was being read") from None
             raise
 
-    def _state(self, row: CheckpointRow, plain: Any) -> Any:
-        """A stored state as this thread's user expects it: of the schema version, then in the type, they named."""
-        return self._conversion.from_plain(self._migrated(row, plain))
+    def _restored(self, meta: Meta, plain: Any) -> Any:
+        """A stored state in the schema version and the type of this thread."""
+        if self._schema_version is not None:
+            plain = self._migrated(meta, plain)
+        return plain if self._state_type is None else self._state_type.from_plain(plain)
 
-    def _migrated(self, row: CheckpointRow, plain: Any) -> Any:
-        stored = metas.decode(row).schema_version
-        return self._session.migrations.migrated(self.name, plain, stored, self._schema_version)
+    def _migrated(self, meta: Meta, plain: Any) -> Any:
+        return self._session.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
 
     def _require_compatible(self) -> None:
         row = None if self._schema_version is None else self._saver.current_row()
-        if row is not None and metas.decode(row).schema_version != self._schema_version:
-            self._migrated(row, self._plain(self._thread().position.thread, row))
+        if row is not None and (meta := metas.decode(row)).schema_version != self._schema_version:
+            self._migrated(meta, self._plain(self._thread().position.thread, row))
 
 
 def checked_name(name: object) -> None:
+    """Raise InvalidArgument unless `name` can be the name of a thread."""
     if type(name) is not str or not name:
-        raise InvalidArgument("a thread's name is a text that is not empty")
+        raise InvalidArgument("the name of a thread must be a non-empty string")
 
 
 def checked_limit(limit: int | None) -> None:
@@ -418,14 +419,14 @@ def checked_limit(limit: int | None) -> None:
 
 
 def _no_thread(name: str) -> NotFound:
-    return NotFound(f"there is no thread {shown(name)}; hf.threads() lists what there is")
+    return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
 
 
 def saver_of(thread: Thread) -> Saver:
-    """For the async view, which saves in two halves."""
+    """The saver of a thread, for async views and runs, which save in two steps."""
     return thread._saver
 
 
 def require_compatible(thread: Thread) -> None:
-    """Incompatible if the head's state cannot be had in the thread's schema version. For runs, before they claim."""
+    """Raise Incompatible if the head cannot be loaded in the thread's schema version. Runs check it before a claim."""
     thread._require_compatible()

@@ -16,7 +16,7 @@ from holdfast.adapters.langgraph.track import Track, View
 from holdfast.adapters.langgraph.written import in_order
 from holdfast.delta.load import load_base
 from holdfast.errors import Damaged, NotFound
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 def plain_history(track: Track, view: View, id: str | None, channels: Sequence[str]) -> dict[str, dict[str, Any]]:
@@ -31,7 +31,7 @@ def plain_history(track: Track, view: View, id: str | None, channels: Sequence[s
     held = None if row is None else track.hold(view, row)
     line = _Line(track, view)
     if id is not None and held is None and view.position is not None and line.is_cut:
-        raise NotFound(f"checkpoint {id} of thread {shown(track.name)} does not exist; it may have been deleted")
+        raise NotFound(f"checkpoint {id} of thread {quoted(track.name)} does not exist; it may have been deleted")
     seen: set[str] = set()
     is_target = True
     while held is not None and left:

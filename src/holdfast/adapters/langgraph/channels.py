@@ -154,11 +154,11 @@ class Templates:
 
     def of(self, serde: SerializerProtocol, thread: int, chunk: Chunk) -> list[Snapshot | None]:
         """The snapshots of the messages of a chunk; None for a message without one."""
-        run = chunk.runs[0]
-        key = (run.thread or thread, run.log, run.start, chunk.count) if len(chunk.runs) == 1 else None
+        run = chunk.spans[0]
+        key = (run.thread or thread, run.log, run.start, chunk.count) if len(chunk.spans) == 1 else None
         if key is not None and (known := self._chunks.get(key)) is not None:
             return known
-        places = [(r.thread or thread, r.log, r.start + i) for r in chunk.runs for i in range(r.count)]
+        places = [(r.thread or thread, r.log, r.start + i) for r in chunk.spans for i in range(r.count)]
         found: list[Snapshot | None] = [self._cells.get(place) for place in places]
         missing = [at for at, snapshot in enumerate(found) if snapshot is None]
         if missing:

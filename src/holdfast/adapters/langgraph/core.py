@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import threading
-import weakref
 from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
@@ -13,6 +11,7 @@ import msgspec
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.serde.base import SerializerProtocol
 
+from holdfast import forksafe
 from holdfast.adapters.langgraph.channels import Memory, Templates
 from holdfast.adapters.langgraph.naming import of_track, track_name, tracks_prefix
 from holdfast.adapters.langgraph.notes import note_of
@@ -97,7 +96,7 @@ class Core:
         self._lock = threading.Lock()
         self._tracks: OrderedDict[str, Track] = OrderedDict()
         self._templates: list[tuple[SerializerProtocol, Templates]] = []
-        _cores.add(self)
+        forksafe.renew_in_child(self)
 
     @property
     def session(self) -> Session:
@@ -154,15 +153,3 @@ class Core:
         self.memory.renew()
         self.runs.renew()
         self.arrivals.renew()
-
-
-_cores: weakref.WeakSet[Core] = weakref.WeakSet()
-
-
-def _renew() -> None:
-    for core in list(_cores):
-        core.renew()
-
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_renew)

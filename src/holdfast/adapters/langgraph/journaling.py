@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import os
 import threading
 import time
 import weakref
 from typing import Any, Final
 
+from holdfast import forksafe
 from holdfast.adapters.langgraph.naming import journal_name
 from holdfast.adapters.shared_run import Asked, Making, SharedRun
 from holdfast.aio.executor import to_the_end
@@ -173,6 +173,4 @@ class Desks:
 
 
 desks: Final = Desks()
-
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=desks.renew)
+forksafe.register(in_child=desks.renew)

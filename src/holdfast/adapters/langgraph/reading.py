@@ -23,8 +23,8 @@ from holdfast.adapters.langgraph.values import from_plain
 from holdfast.adapters.langgraph.written import in_order
 from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract import CheckpointRow
-from holdfast.text import shown
-from holdfast.threads.ancestry import RACES_MAX
+from holdfast.text import quoted
+from holdfast.threads.context import MAX_RETRIES
 
 Found: TypeAlias = tuple[str, Track, Note]
 
@@ -33,7 +33,7 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
     """The checkpoint that a config names, or the latest."""
     track = core.track(thread_id_of(config), namespace_of(config))
     asked = checkpoint_id_of(config)
-    for _ in range(RACES_MAX):
+    for _ in range(MAX_RETRIES):
         with track.line:
             view = track.look()
             wanted = view.tip if asked is None else asked
@@ -49,7 +49,9 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
         except Damaged:
             if not _is_gone(track, view, row):
                 raise
-    raise Conflict(f"thread {shown(track.name)} was changed during each of {RACES_MAX} attempts to read it. Try again")
+    raise Conflict(
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+    )
 
 
 def _is_gone(track: Track, view: View, row: CheckpointRow) -> bool:
@@ -120,7 +122,7 @@ def _matches(note: Note, wanted: dict[str, Any]) -> bool:
 def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store: Recent) -> CheckpointTuple | None:
     with track.line:
         view = track.view()
-    for _ in range(RACES_MAX):
+    for _ in range(MAX_RETRIES):
         damage: Damaged | None = None
         try:
             with track.line:
@@ -137,7 +139,9 @@ def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store:
         if now is None:
             return None
         view = now
-    raise Conflict(f"thread {shown(track.name)} was changed during each of {RACES_MAX} attempts to read it. Try again")
+    raise Conflict(
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+    )
 
 
 def _tuple(

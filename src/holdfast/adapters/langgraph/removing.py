@@ -23,8 +23,8 @@ from holdfast.adapters.langgraph.written import channels_of
 from holdfast.delta.hints import Kept
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, Protected
 from holdfast.stores.contract import CheckpointRow, Position
-from holdfast.text import shown
-from holdfast.threads.ancestry import RACES_MAX
+from holdfast.text import quoted
+from holdfast.threads.context import MAX_RETRIES
 from holdfast.types import Erased
 
 T = TypeVar("T")
@@ -79,7 +79,7 @@ def _run_of(note: Note) -> str | None:
 
 def _racing(track: Track, attempt: Callable[[View], T]) -> T:
     """Call `attempt` with the current view, and again if another writer moved the track meanwhile."""
-    for _ in range(RACES_MAX):
+    for _ in range(MAX_RETRIES):
         view = track.look()
         try:
             return attempt(view)
@@ -88,13 +88,13 @@ def _racing(track: Track, attempt: Callable[[View], T]) -> T:
         except Damaged:
             if track.moved_from(view) is None:
                 raise
-    raise Conflict(f"thread {shown(track.name)} was changed by other writers during each of {RACES_MAX} attempts")
+    raise Conflict(f"thread {quoted(track.name)} was changed by other writers during each of {MAX_RETRIES} attempts")
 
 
 def prune(core: Core, thread_ids: Sequence[object], strategy: str) -> None:
     """Keep only the latest checkpoint of each namespace, or delete the threads."""
     if strategy not in _STRATEGIES:
-        raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {shown(str(strategy))}")
+        raise InvalidArgument(f"strategy must be one of {', '.join(_STRATEGIES)}, not {quoted(str(strategy))}")
     for thread_id in _checked(thread_ids, "thread_ids"):
         if strategy == "delete":
             delete_thread(core, thread_id)
@@ -236,7 +236,7 @@ def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) 
         raise InvalidArgument("a thread cannot be copied onto itself")
     if core.tracks_of(target):
         raise AlreadyExists(
-            f"thread {shown(target)} already exists; nothing was copied. Use another name, or delete it first"
+            f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first"
         )
     # The root namespace is last, so that an interrupted copy has no latest checkpoint.
     for track in reversed(core.tracks_of(source)):

@@ -23,9 +23,8 @@ from holdfast.delta.load import CellReader, load_base
 from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, InvalidArgument
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.threads.ancestry import RACES_MAX
 from holdfast.threads.branches import Placer
-from holdfast.threads.context import Session
+from holdfast.threads.context import MAX_RETRIES, Session
 from holdfast.threads.save import Details
 
 T = TypeVar("T")
@@ -59,7 +58,7 @@ class Track:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(session, track_name(thread_id, namespace))
-        self.line: Final = self.placer.line
+        self.line: Final = self.placer.lock
         self._view: View | None = None
         self._index: dict[str, list[Note]] = {}
         self._indexed = (0, 0)
@@ -206,7 +205,7 @@ class Track:
         Rows that were deleted while they were read look damaged.
         """
         view = self.view()
-        for _ in range(RACES_MAX):
+        for _ in range(MAX_RETRIES):
             try:
                 return attempt(view)
             except Overtaken as overtaken:
@@ -219,7 +218,7 @@ class Track:
                     raise
                 view = now
         raise Conflict(
-            f"thread {self.name} was changed by other writers during each of {RACES_MAX} attempts; nothing was done. "
+            f"thread {self.name} was changed by other writers during each of {MAX_RETRIES} attempts; nothing was done. "
             "Try again"
         )
 

@@ -48,7 +48,7 @@ from holdfast.codec import msgpack
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.parts import Series
 from holdfast.errors import Conflict, Damaged, InvalidArgument
-from holdfast.text import shown
+from holdfast.text import quoted
 
 
 class Carried(msgspec.Struct, frozen=True):
@@ -220,7 +220,7 @@ def _at_tip(core: Core, track: Track, view: View, given: Put, config: RunnableCo
     """Return the view. Overtaken if another run has continued from the same parent; a deliberate fork is allowed."""
     if core.runs.is_overtaken(config, track.name, given.parent, view.tip):
         raise Overtaken(
-            f"thread {shown(track.name)}: another run has continued from the same checkpoint; nothing was stored. "
+            f"thread {quoted(track.name)}: another run has continued from the same checkpoint; nothing was stored. "
             "Invoke the graph again to start from the latest checkpoint"
         )
     return view
@@ -320,7 +320,7 @@ def _put_writes(track: Track, view: View, given: Writes) -> None:
 def _require_still(track: Track, view: View) -> None:
     """Raise Conflict if the track was changed meanwhile: its writes may be different now."""
     if track.moved_from(view) is not None:
-        raise Conflict(f"thread {shown(track.name)} was changed by another writer")
+        raise Conflict(f"thread {quoted(track.name)} was changed by another writer")
 
 
 def _added(held: Held, part: Series, new: list[Write], hoisted: list[Any]) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from contextlib import contextmanager, suppress
 from typing import Final
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError, StoreFull
+from holdfast.stores.files import opened_folder
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -104,15 +105,12 @@ def renaming_in(folder: str, *, sync: bool) -> Generator[None]:
     if not sync:
         yield
         return
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
+    with opened_folder(folder) as sync_names:
         yield
         try:
-            os.fsync(descriptor)
+            sync_names()
         except OSError as error:
             raise SyncFailed from error
-    finally:
-        os.close(descriptor)
 
 
 def write_all(descriptor: int, data: bytes) -> None:

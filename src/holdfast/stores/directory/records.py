@@ -17,6 +17,7 @@ from holdfast.stores import contract as c
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
 from holdfast.stores.running import EffectRow, RunRow
+from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -290,7 +291,7 @@ def shown_name(name: str) -> dict[str, Any]:
     try:
         name.encode()
     except UnicodeEncodeError:
-        return {"name": _escaped(name), "is_escaped": True}
+        return {"name": escaped(name), "is_escaped": True}
     return {"name": name}
 
 
@@ -352,7 +353,7 @@ def show_effect(row: EffectRow, form: Form) -> EffectLine:
     return EffectLine(
         number=row.number,
         status=row.status,
-        mark=None if row.mark is None else _escaped(row.mark) if is_escaped else row.mark,
+        mark=None if row.mark is None else escaped(row.mark) if is_escaped else row.mark,
         is_escaped=is_escaped,
         entry=entry,
         call=_show(row.call, form),
@@ -405,7 +406,7 @@ def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]
         if isinstance(row_mark, str):
             row_mark.encode()
     except UnicodeEncodeError:
-        return _each_text(msgspec.to_builtins(fields, builtin_types=(bytes,)), _escaped), True
+        return escaped(msgspec.to_builtins(fields, builtin_types=(bytes,))), True
     return fields, False
 
 
@@ -414,29 +415,13 @@ def _converted(fields: dict[str, Any], kind: type[S], is_escaped: bool) -> S:
         row = msgspec.convert(fields, kind)
         if not is_escaped:
             return row
-        return msgspec.convert(_each_text(msgspec.to_builtins(row, builtin_types=(bytes,)), _unescaped), kind)
+        return msgspec.convert(unescaped(msgspec.to_builtins(row, builtin_types=(bytes,))), kind)
     except UNREADABLE as error:
         raise _not_ours() from error
 
 
-def _each_text(value: Any, change: Callable[[str], str]) -> Any:
-    match value:
-        case str():
-            return change(value)
-        case dict():
-            return {key: _each_text(item, change) for key, item in value.items()}
-        case list() | tuple():
-            return [_each_text(item, change) for item in value]
-        case _:
-            return value
-
-
-def _escaped(text: str) -> str:
-    return text.encode("utf-8", "surrogatepass").decode("latin-1")
-
-
 def _unescaped(text: str) -> str:
     try:
-        return text.encode("latin-1").decode("utf-8", "surrogatepass")
+        return unescaped(text)
     except UnicodeError as error:
         raise _not_ours() from error

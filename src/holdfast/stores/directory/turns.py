@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Generator
 from contextlib import contextmanager
 
+from holdfast import forksafe
 from holdfast.errors import Busy, Closed
 from holdfast.stores.directory import files
 from holdfast.stores.directory.log import Log
@@ -149,4 +150,4 @@ def _after_fork_in_child() -> None:
     _fork.release()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+forksafe.register(before=_before_fork, in_parent=_after_fork_in_parent, in_child=_after_fork_in_child)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import weakref
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
@@ -10,6 +9,7 @@ from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
 import psycopg
 
+from holdfast import forksafe
 from holdfast.errors import Damaged, InvalidArgument, StoreError
 from holdfast.stores import leases, preparing, rows
 from holdfast.stores.contract import (
@@ -403,4 +403,4 @@ def _after_fork_in_child() -> None:
         store.restart()
 
 
-os.register_at_fork(after_in_child=_after_fork_in_child)
+forksafe.register(in_child=_after_fork_in_child)

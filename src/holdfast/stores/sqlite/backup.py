@@ -10,7 +10,7 @@ from typing import Final
 from urllib.parse import quote
 
 from holdfast.errors import AlreadyExists, StoreError
-from holdfast.stores.sqlite.connection import sync_folder
+from holdfast.stores.files import sync_folder
 from holdfast.stores.sqlite.errors import FAILURES, translate
 
 _PAGES: Final = 2048  # copied between two calls of `progress`
@@ -32,7 +32,7 @@ def copy(
             _fill(connection, part, progress)
             size = os.stat(part).st_size
             os.rename(part, path)
-            sync_folder(path)
+            sync_folder(os.path.dirname(path))
         finally:
             for name in (part, f"{part}-journal"):
                 with suppress(FileNotFoundError):

@@ -11,6 +11,7 @@ from typing import Final, Literal
 from urllib.parse import quote
 
 from holdfast.errors import Closed, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.errors import FAILURES, primary, translate
@@ -84,15 +85,6 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
         connection.close()
         raise
     return connection
-
-
-def sync_folder(path: str) -> None:
-    """Make the name of a new file durable."""
-    descriptor = os.open(os.path.dirname(path), os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 class Readers:
@@ -281,7 +273,7 @@ def _prepare(path: str, gate: Gate, timeout: float) -> None:
             connection.execute("PRAGMA journal_mode = WAL")
         finally:
             connection.close()
-        sync_folder(path)
+        sync_folder(os.path.dirname(path))
     except OSError as error:
         raise StoreError(f"{path}: cannot create the store") from error
     finally:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import suppress
 from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
+from holdfast import forksafe
 from holdfast.errors import Busy, Damaged, InvalidArgument, ReadOnly, StoreError, StoreFull
 from holdfast.stores import clock as clocks
 from holdfast.stores import leases, merging, preparing, rows
@@ -397,4 +398,4 @@ def _after_fork_in_child() -> None:
         _forking.pop().restart()
 
 
-os.register_at_fork(before=_before_fork, after_in_parent=_after_fork_in_parent, after_in_child=_after_fork_in_child)
+forksafe.register(before=_before_fork, in_parent=_after_fork_in_parent, in_child=_after_fork_in_child)
