@@ -83,6 +83,7 @@ NAMES = [
     "Thread",
     "ThreadInfo",
     "TooLarge",
+    "ToolNotDone",
     "Unfinished",
     "Unsupported",
     "Usage",

@@ -80,6 +80,10 @@ class LeaseLost(HoldfastError):
     """This worker no longer holds the thread: its lease ended and another worker has it. Nothing was changed."""
 
 
+class ToolNotDone(HoldfastError):
+    """Raise it in a tool to report that nothing was done. The tool may then be called again."""
+
+
 class CallFailed(HoldfastError):
     """A call failed before the process died, and the run went on from there. The class of its error is not loaded."""
 

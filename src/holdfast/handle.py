@@ -19,10 +19,9 @@ from holdfast.runs.drivers import is_async
 from holdfast.runs.entering import Claiming
 from holdfast.runs.family import wake_parents
 from holdfast.runs.guards.limits import Guard
-from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run, RunBlock
-from holdfast.runs.tools import Tools
+from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import shown

@@ -10,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Budget, Halted, Holdfast, LoopGuard, NotDone, Run, tool
+from holdfast import Budget, Halted, Holdfast, LoopGuard, Run, ToolNotDone, tool
 from holdfast.states import Conversation, Message
 from tests.parity.covering import covers
 from tests.runs.conftest import World
@@ -122,12 +122,12 @@ def test_iterations_that_fail_count(hf: Holdfast) -> None:
     @tool(effect="idempotent")
     def fetch(page: int) -> None:
         tried.append(page)
-        raise NotDone("no network")
+        raise ToolNotDone("no network")
 
     def agent() -> None:
         with hf.run("fetching", start={}, tools=[fetch], guards=[Budget(steps=2)]) as run:
             for step in run.steps():
-                with contextlib.suppress(NotDone):
+                with contextlib.suppress(ToolNotDone):
                     run.tool(fetch, {"page": step})
 
     with pytest.raises(Halted):

@@ -11,7 +11,19 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Budget, Checkpoint, Conflict, EveryN, GiveUp, Halted, Holdfast, InvalidArgument, NotDone, Run
+from holdfast import (
+    Budget,
+    Checkpoint,
+    Conflict,
+    EveryN,
+    GiveUp,
+    Halted,
+    Holdfast,
+    InvalidArgument,
+    NotDone,
+    Run,
+    ToolNotDone,
+)
 from tests.crash.nursery import Nursery
 from tests.parity.defects_scene import (
     child_of,
@@ -123,7 +135,7 @@ def test_e3_no_checkpoint_holds_a_call_without_its_result(hf: Holdfast, dies_at:
 @in_every_world
 def test_e4_pending_failed_and_done_are_different_things(world: World) -> None:
     def refuse() -> None:
-        raise NotDone
+        raise ToolNotDone
 
     @holdfast.tool(effect="read")
     def fail() -> None:
@@ -132,7 +144,7 @@ def test_e4_pending_failed_and_done_are_different_things(world: World) -> None:
     with world.dying("t", start={}) as run:
         run.model(lambda: "fine", key="one")
         for tool, key in ((refuse, "two"), (fail, "three")):
-            with pytest.raises((NotDone, Boom)):
+            with pytest.raises((ToolNotDone, Boom)):
                 run.tool(tool, {}, key=key)
 
         def begin() -> None:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
+from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone, ToolNotDone
 from holdfast.runs.journal import again
 from holdfast.stores.contract import Store
 from tests.runs.conftest import Crash, World
@@ -59,14 +59,14 @@ def test_a_tool_that_was_not_done_and_then_was_is_one_call(world: World) -> None
     def charge() -> str:
         tries.append(1)
         if len(tries) == 1:
-            raise NotDone("the bank was closed")
+            raise ToolNotDone("the bank was closed")
         charged.append(1)
         return "paid"
 
     def step(run: holdfast.Run) -> str:
         try:
             return str(run.tool(charge, {}))
-        except NotDone:
+        except ToolNotDone:
             return str(run.tool(charge, {}))
 
     with world.dying("t", start={}) as run:
@@ -83,7 +83,7 @@ def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: Wo
     def charge(card: str) -> str:
         if card == "first" and not charged and not closed:
             closed.append(True)
-            raise NotDone("refused")
+            raise ToolNotDone("refused")
         charged.append(card)
         return "paid"
 
@@ -94,7 +94,7 @@ def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: Wo
             card = "first" if step == 1 else "second"
             try:
                 run.tool(charge, {"card": card}, key=card)
-            except NotDone:
+            except ToolNotDone:
                 continue
             return
 

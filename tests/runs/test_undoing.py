@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotDone, NotFound
+from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotFound, ToolNotDone
 from tests.runs.conftest import Crash, World
 
 
@@ -185,8 +185,8 @@ def test_an_undoing_in_doubt_is_not_repeated_silently(hf: Holdfast, shop: Shop, 
 
 
 def test_an_undoing_that_was_not_done_can_be_tried_again(hf: Holdfast, shop: Shop) -> None:
-    shop.fault = NotDone("closed")
-    with pytest.raises(NotDone):
+    shop.fault = ToolNotDone("closed")
+    with pytest.raises(ToolNotDone):
         hf.undo("t", to="@1")
     shop.fault = None
     hf.undo("t", to="@1")

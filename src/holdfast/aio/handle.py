@@ -20,8 +20,8 @@ from holdfast.maintenance import BackedUp
 from holdfast.policy import Policy
 from holdfast.runs.claiming import Terms
 from holdfast.runs.guards.limits import Guard
-from holdfast.runs.outcome import Outcome
 from holdfast.runs.past import Effects
+from holdfast.runs.tools import Outcome
 from holdfast.threads.diff import Diff
 from holdfast.threads.gc import Optimized
 from holdfast.threads.migration import M

@@ -12,8 +12,7 @@ from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free, start_digest
 from holdfast.runs.journal import RESULT_REDACTED, now, open_entries
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome, unknown_outcome
-from holdfast.runs.tools import Tools
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, unknown_outcome
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
 from holdfast.text import shown

@@ -11,14 +11,13 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, Unsupported
+from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
 from holdfast.runs.drivers import Call, Invocation, Uncalled
 from holdfast.runs.guards.watch import Watch
 from holdfast.runs.journal import CALL_REDACTED, Journal, Recorder, now, text_of
 from holdfast.runs.lease import Lease
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, unknown_outcome
 from holdfast.runs.past import Past
-from holdfast.runs.tools import Tool, takes_key
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Tool, takes_key, unknown_outcome
 from holdfast.stores.running import EffectRow
 
 _POLL_SECONDS = 0.05
@@ -182,7 +181,7 @@ class Acting:
         except LeaseLost:
             self._recorder.end(replace(row, status="not_done"))
             raise
-        nothing_happened: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        nothing_happened: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
         try:
             result = yield self._invocation(tool, given, row)
         except Uncalled:

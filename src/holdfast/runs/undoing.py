@@ -9,11 +9,10 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Conflict, NotFound
+from holdfast.errors import Conflict, NotFound, ToolNotDone
 from holdfast.redaction import Redaction
 from holdfast.runs.claiming import is_free
 from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED, now, text_of
-from holdfast.runs.outcome import NotDone
 from holdfast.runs.recovery import effect_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
@@ -89,7 +88,7 @@ def _undo(store: Store, deed: Deed, tool: Tool, namespace: str, redaction: Redac
         msgpack.check(result)
         ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
     except BaseException as error:
-        is_undone: EffectStatus = "not_done" if isinstance(error, (NotDone, *tool.not_done)) else "in_doubt"
+        is_undone: EffectStatus = "not_done" if isinstance(error, (ToolNotDone, *tool.not_done)) else "in_doubt"
         _end(store, thread, replace(entry, status=is_undone, error=text_of(error, redaction)))
         raise
     return effect_of(_end(store, thread, ended))

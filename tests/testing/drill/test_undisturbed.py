@@ -210,7 +210,7 @@ def test_a_tool_that_leaves_its_call_in_doubt_each_time() -> None:
         crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
     assert str(raised.value).startswith(
         "the call of order in step 1 is in doubt, and was made 4 times: each time it raised ConnectionResetError, "
-        "which does not say whether it happened. Let what is called in the drill return, or raise holdfast.NotDone"
+        "which does not say whether it happened. Let what is called in the drill return, or raise holdfast.ToolNotDone"
     )
     assert "secret" not in str(raised.value)
 

@@ -18,13 +18,12 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
 from holdfast.runs.calls import Calls, Stream, _digest, _name
 from holdfast.runs.drivers import Call, is_async
 from holdfast.runs.journal import again, text_of
-from holdfast.runs.outcome import NotDone
 from holdfast.runs.tool_calls import Acting
 from holdfast.runs.tools import Tool, takes_key, tool_of
 from holdfast.testing.drill.points import Countdown
@@ -33,7 +32,7 @@ from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 Signature = tuple[int, int, str, str, str]
 
 
-class Unplayable(NotDone):
+class Unplayable(ToolNotDone):
     """The recorded run has nothing to give for a call. It was not made, so no run is left in doubt of it."""
 
 
@@ -108,7 +107,7 @@ class Stage:
             entry=entry,
             may_give_up=tool.in_doubt == "give_up",
         )
-        nothing_done: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
         changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
