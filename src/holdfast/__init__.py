@@ -44,7 +44,7 @@ from holdfast.errors import (
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
 from holdfast.maintenance import BackedUp
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.runs.guards.limits import Budget, LoopGuard
+from holdfast.runs.guards import Budget, LoopGuard
 from holdfast.runs.run import Run
 from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
 from holdfast.runs.worker import Worker, handler

@@ -13,12 +13,10 @@ from holdfast.ids import to_text
 from holdfast.maintenance import Keeping
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import answers, progress, recovery, stuck, undoing
-from holdfast.runs.claiming import Terms
+from holdfast.runs import past, status, waits
+from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.entering import Claiming
-from holdfast.runs.family import wake_parents
-from holdfast.runs.guards.limits import Guard
+from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Outcome, Tools
@@ -203,36 +201,36 @@ class Holdfast(Keeping):
 
     def effects(self, thread: str) -> list[Effect]:
         """The journal of a thread: every call that was recorded, oldest first. NotFound if there is no thread."""
-        return recovery.effects_of(self._session.store, self._row(thread))
+        return status.effects_of(self._session.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
         """What the run of a thread is doing, or how it ended and why; None if the thread has none."""
-        return recovery.info_of(self._session.store, self._row(thread))
+        return status.info_of(self._session.store, self._row(thread))
 
     def interrupted(self) -> Iterator[Interrupted]:
         """The runs whose owner is gone, and what a resume would do with each."""
         self._session.check_open()
-        return recovery.interrupted(self._session.store, self._tools)
+        return status.interrupted(self._session.store, self._tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Say what became of an effect in doubt: Happened(result), NotDone() or GiveUp(). Its run can then go on."""
         row = self._row(thread)
-        recovery.settle(self._session.store, row, effect, outcome, self._session.redaction)
-        wake_parents(self._session.store, self._session.store.run(row.position.thread))
+        status.settle(self._session.store, row, effect, outcome, self._session.redaction)
+        waits.wake_parents(self._session.store, self._session.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[Question]:
         """What runs wait for: questions of `run.wait`, of one name or all, and calls in doubt; longest first."""
         self._session.check_open()
-        return answers.waiting(self._session.store, name)
+        return waits.waiting(self._session.store, name)
 
     def progress(self, thread: str) -> Progress | None:
         """How far the run of a thread last said it is; None if it said nothing since it was last claimed."""
-        return progress.progress_of(self._session.store, self._row(thread))
+        return status.progress_of(self._session.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[Stuck]:
         """The runs that have got nowhere for so many seconds, and why: see `Stuck`."""
         self._session.check_open()
-        return stuck.stuck(self._session.store, older_than)
+        return status.stuck(self._session.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
         """Answer a question of `run.wait`, also before it is asked. The first answer holds; another is a Conflict.
@@ -240,11 +238,11 @@ class Holdfast(Keeping):
         AskedByChild, which says whom to answer, if it is a child of the thread's run that asks that.
         """
         redact = self._session.redaction.value
-        answers.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
+        waits.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run: at once if nobody holds it, else its next call raises Cancelled. Conflict if it is completed."""
-        answers.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
+        waits.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
         """Take back, newest first, what a thread did after a checkpoint, by the `undo=` of its tools; what was undone.
@@ -255,13 +253,13 @@ class Holdfast(Keeping):
         row = self._row(thread)
         store = self._session.store
         at, namespace = find_row(store, row, to), self._session.namespace
-        return undoing.undo(store, self._tools, row, at, namespace, self._session.redaction)
+        return past.undo(store, self._tools, row, at, namespace, self._session.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Again with the same start it changes nothing."""
         self._session.check_open()
         saver = saver_of(Thread(self._session, thread))
-        recovery.submit(self._session.store, saver, thread, handler, start, version)
+        status.submit(self._session.store, saver, thread, handler, start, version)
 
     def worker(
         self,

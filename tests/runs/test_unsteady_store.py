@@ -95,7 +95,7 @@ def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: 
     acted: list[int] = []
     with world.running("t", start={}) as run:
         assert run._core._lease is not None
-        run._core._lease._until = 0.0
+        run._core._lease._stop_at = 0.0
         run.tool(lambda: acted.append(1), {}, key="k")
     assert acted == [1]
 
@@ -104,7 +104,7 @@ def test_who_slept_through_his_lease_is_refused_if_somebody_has(world: World) ->
     acted: list[int] = []
     with world.failing("t", holdfast.LeaseLost, start={}) as run:
         assert run._core._lease is not None
-        run._core._lease._until = 0.0
+        run._core._lease._stop_at = 0.0
         world.pass_time(31)
         with world.open().run("t") as other:
             other.finish()

@@ -18,7 +18,7 @@ from openai.types.responses import (
 
 from holdfast import Usage
 from holdfast.adapters.generic import plain
-from holdfast.runs.guards.usage import cache_written, counted, model_named
+from holdfast.runs.guards import cache_written, counted, model_named
 
 Json = dict[str, Any]
 SPENT = Usage(input=100, output=5, cached=70, total=105)

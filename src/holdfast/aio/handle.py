@@ -18,8 +18,8 @@ from holdfast.crypto.cipher import Cipher
 from holdfast.errors import HoldfastError
 from holdfast.maintenance import BackedUp
 from holdfast.policy import Policy
-from holdfast.runs.claiming import Terms
-from holdfast.runs.guards.limits import Guard
+from holdfast.runs.claim import Terms
+from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.runs.tools import Outcome
 from holdfast.threads.diff import Diff

@@ -19,12 +19,11 @@ from holdfast.aio.executor import Done, begin, begin_theirs, done, to_the_end
 from holdfast.errors import CallTimedOut, HoldfastError, InvalidArgument, LeaseHeld
 from holdfast.observer import Observed
 from holdfast.policy import Policy
-from holdfast.runs.calls import BESIDE, OnChange, watched_stream
+from holdfast.runs.calls import NEED_KEYS, OnChange, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.claim import Claiming
+from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import Call, Ended, Invocation, Uncalled, advance, is_async, watched
-from holdfast.runs.entering import Claiming
-from holdfast.runs.leaving import decisive
 from holdfast.runs.run import RunFace
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -131,7 +130,7 @@ class Tasks:
             else:
                 is_ordered = last.line.has(task) or task not in last.beside
             if not is_ordered:
-                raise InvalidArgument(BESIDE)
+                raise InvalidArgument(NEED_KEYS)
         # While the block is open its own task is never done: nobody asks who was beside it.
         beside = weakref.WeakSet[_Task]() if line is self._home else weakref.WeakSet(asyncio.all_tasks())
         self._called = _Called(step, line, beside)
@@ -326,14 +325,12 @@ class AsyncRun(RunFace):
         **kwargs: Any,
     ) -> Any:
         """As `Run.model`. The function may be async or not; one that is not is called in a thread."""
-        call = self._core.calling(
-            lambda calls: calls.model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
-        )
+        call = self._core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
         return await self._made(call, self._core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """As `Run.tool`. The tool may be async or not; one that is not is called in a thread, and not cancelled."""
-        call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=None))
+        call = self._core.calls().tool(named, args, key, caller=None)
         return await self._made(call, self._core.observed("tool", named), key)
 
     async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
@@ -359,12 +356,12 @@ class AsyncRun(RunFace):
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - not of this process: the run waits without one
         """As `Run.wait`."""
         with self._tasks.inside():
-            return await to_the_end(functools.partial(self._core.wait, name, payload, timeout))
+            return await to_the_end(functools.partial(self._core.calls().wait, name, payload, timeout))
 
     async def sleep(self, seconds: float) -> None:
         """As `Run.sleep`."""
         with self._tasks.inside():
-            await to_the_end(functools.partial(self._core.sleep, seconds))
+            await to_the_end(functools.partial(self._core.calls().sleep, seconds))
 
     async def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
@@ -373,7 +370,8 @@ class AsyncRun(RunFace):
         with self._tasks.inside():
             if key is None:
                 self._tasks.require_order(self._core.step)
-            calls = await to_the_end(self._core.calls)
+            calls = self._core.calls()
+            await to_the_end(calls.context.require_active)
         streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
         with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:

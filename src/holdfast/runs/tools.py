@@ -37,6 +37,11 @@ class GiveUp(msgspec.Struct, frozen=True):
 Outcome: TypeAlias = Happened | NotDone | GiveUp
 
 
+def is_outcome(value: object, kind: type[NotDone | GiveUp]) -> bool:
+    """Whether a value is an outcome of this kind. The class itself is accepted instead of an instance."""
+    return isinstance(value, kind) or value is kind
+
+
 def unknown_outcome(tool: str) -> dict[str, str]:
     """The result of a call whose outcome was given up."""
     return {"outcome": "unknown", "tool": tool, "note": "It may or may not have happened. Do not assume either."}
@@ -233,9 +238,7 @@ def _declared(
     if retry is not None and (type(retry) is not int or retry < 0):
         raise InvalidArgument("retry must be a whole number, 0 or more")
     if retry and effect == "irreversible" and probe is None:
-        raise InvalidArgument(
-            "retry= of an irreversible tool needs probe=, to find out whether a call happened"
-        )
+        raise InvalidArgument("retry= of an irreversible tool needs probe=, to find out whether a call happened")
     if type(not_done) is not tuple or not all(
         isinstance(error, type) and issubclass(error, BaseException) for error in not_done
     ):
