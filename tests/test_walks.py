@@ -45,10 +45,10 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
-    "thread.save": Budget(139, 24, 110, 14),
+    "thread.save": Budget(139, 23, 110, 14),
     "thread.latest, cold": Budget(188, 19, 130, 13),
-    "run.tool, irreversible, new": Budget(200, 23, 110, 14),
-    "resume after a kill": Budget(337, 37, 170, 22),
+    "run.tool, irreversible, new": Budget(161, 25, 110, 14),
+    "resume after a kill": Budget(262, 35, 170, 22),
     "langgraph put": Budget(532, 47, 250),
     "langgraph put_writes": Budget(355, 45, 120),
     "langgraph get_tuple": Budget(234, 27, 120),

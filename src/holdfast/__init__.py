@@ -35,6 +35,7 @@ from holdfast.errors import (
     StoreError,
     StoreFull,
     TooLarge,
+    ToolNotDone,
     Unfinished,
     Unsupported,
     WaitTimedOut,
@@ -43,10 +44,9 @@ from holdfast.errors import (
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
 from holdfast.maintenance import BackedUp
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.runs.guards.limits import Budget, LoopGuard
-from holdfast.runs.outcome import GiveUp, Happened, NotDone
+from holdfast.runs.guards import Budget, LoopGuard
 from holdfast.runs.run import Run
-from holdfast.runs.tools import tool
+from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
 from holdfast.runs.worker import Worker, handler
 from holdfast.threads.diff import Change, Diff
 from holdfast.threads.gc import Optimized
@@ -149,6 +149,7 @@ __all__ = [
     "Thread",
     "ThreadInfo",
     "TooLarge",
+    "ToolNotDone",
     "Unfinished",
     "Unsupported",
     "Usage",

@@ -80,6 +80,10 @@ class LeaseLost(HoldfastError):
     """This worker's lease ended and another worker holds the thread. This write was not made."""
 
 
+class ToolNotDone(HoldfastError):
+    """Raise it in a tool to report that nothing was done. The tool may then be called again."""
+
+
 class CallFailed(HoldfastError):
     """A call that failed before the process died fails again on replay. The original error's class is not loaded."""
 

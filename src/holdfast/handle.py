@@ -14,16 +14,13 @@ from holdfast.ids import to_text
 from holdfast.maintenance import BackedUp
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import answers, progress, recovery, stuck, undoing
-from holdfast.runs.claiming import Terms
+from holdfast.runs import past, status, waits
+from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.entering import Claiming
-from holdfast.runs.family import wake_parents
-from holdfast.runs.guards.limits import Guard
-from holdfast.runs.outcome import Outcome
+from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run, RunBlock
-from holdfast.runs.tools import Tools
+from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
@@ -211,36 +208,36 @@ class Holdfast:
 
     def effects(self, thread: str) -> list[Effect]:
         """Return the journal of a thread: every recorded call, oldest first. `NotFound` if there is no such thread."""
-        return recovery.effects_of(self._session.store, self._row(thread))
+        return status.effects_of(self._session.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
         """Return the status of a thread's run, and why it ended; None if the thread has no run."""
-        return recovery.info_of(self._session.store, self._row(thread))
+        return status.info_of(self._session.store, self._row(thread))
 
     def interrupted(self) -> Iterator[Interrupted]:
         """List the runs whose process died, and what a resume would do with each."""
         self._session.check_open()
-        return recovery.interrupted(self._session.store, self._tools)
+        return status.interrupted(self._session.store, self._tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Decide an effect in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
         row = self._row(thread)
-        recovery.settle(self._session.store, row, effect, outcome, self._session.redaction)
-        wake_parents(self._session.store, self._session.store.run(row.position.thread))
+        status.settle(self._session.store, row, effect, outcome, self._session.redaction)
+        waits.wake_parents(self._session.store, self._session.store.run(row.position.thread))
 
     def waiting(self, name: str | None = None) -> Iterator[Question]:
         """List what runs wait for: questions of `run.wait`, all or of one name, and calls in doubt; oldest first."""
         self._session.check_open()
-        return answers.waiting(self._session.store, name)
+        return waits.waiting(self._session.store, name)
 
     def progress(self, thread: str) -> Progress | None:
-        """Return the progress that the run of a thread last reported; None if it reported none since its last claim."""
-        return progress.progress_of(self._session.store, self._row(thread))
+        """Return the status that the run of a thread last reported; None if it reported none since its last claim."""
+        return status.progress_of(self._session.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[Stuck]:
         """List the runs that made no progress for `older_than` seconds, and why: see `Stuck`."""
         self._session.check_open()
-        return stuck.stuck(self._session.store, older_than)
+        return status.stuck(self._session.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
         """Answer a question of `run.wait`, also before the run asks it.
@@ -249,11 +246,11 @@ class Holdfast:
         thread's run: the error names the child's thread.
         """
         redact = self._session.redaction.value
-        answers.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
+        waits.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
-        answers.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
+        waits.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
         """Undo what a thread did after a checkpoint, newest first, by the `undo=` of its tools. Return what was undone.
@@ -264,13 +261,13 @@ class Holdfast:
         row = self._row(thread)
         store = self._session.store
         at, namespace = find_row(store, row, to), self._session.namespace
-        return undoing.undo(store, self._tools, row, at, namespace, self._session.redaction)
+        return past.undo(store, self._tools, row, at, namespace, self._session.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
         self._session.check_open()
         saver = saver_of(Thread(self._session, thread))
-        recovery.submit(self._session.store, saver, thread, handler, start, version)
+        status.submit(self._session.store, saver, thread, handler, start, version)
 
     def worker(
         self,

@@ -44,7 +44,7 @@ class Noting:
 
 @covers("D6")
 def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runs.journal._LOOK_SECONDS", 0.0)  # so that it looks before every call
+    monkeypatch.setattr("holdfast.runs.journal._POLL_SECONDS", 0.0)  # so that it looks before every call
     with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
         noting: Any = Noting(opened._session.store)
         hf = Holdfast(noting)

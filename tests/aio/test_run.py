@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
+from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, ToolNotDone
 from holdfast.aio import executor, run
 from tests.covers import covers
 from tests.waiting import DEADLINE, until
@@ -159,7 +159,7 @@ def test_a_sync_run_refuses_async_functions(hf: Holdfast) -> None:
             run.model(world.model, prompt="x")
         with pytest.raises(InvalidArgument, match=r"hf\.aio\.run"):
             run.tool(holdfast.tool(effect="read", name="charge")(world.charge), {"item": "x"})
-        with pytest.raises(NotDone, match=r"hf\.aio\.run"):
+        with pytest.raises(ToolNotDone, match=r"hf\.aio\.run"):
             run.model(lambda: world.model(prompt="x"))
     assert world.asked == 0
 

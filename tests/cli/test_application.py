@@ -208,7 +208,7 @@ def test_tools_are_an_iterable_of_functions() -> None:
         ("hf_app:look_up", "hf_app:look_up is of type function; it must be a list of functions"),
         ("hf_app:handlers", "hf_app:handlers is of type dict; it must be a list of functions"),
         ("hf_app:words", "tools must be functions"),
-        ("hf_app:twins", "two tools are called 'look_up'"),
+        ("hf_app:twins", "two tools are named 'look_up'"),
         ("hf_app:tool", "module 'hf_app' has no attribute 'tool'; did you mean 'tools'?"),
     ],
 )

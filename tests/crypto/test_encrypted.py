@@ -64,7 +64,7 @@ def act(word: str) -> str:
 
 @holdfast.tool(effect="idempotent")
 def fail(idempotency_key: str) -> str:
-    raise holdfast.NotDone(SECRETS["failure"])
+    raise holdfast.ToolNotDone(SECRETS["failure"])
 
 
 def use_everything(hf: holdfast.Holdfast) -> None:
@@ -106,7 +106,7 @@ def steps(run: Run) -> None:
     run.progress(1, 2, said["note"])
     run.model(answered, said["model-argument"])
     run.tool(said["tool-name"], {"word": said["tool-argument"]}, key=said["tool-key"])
-    with pytest.raises(holdfast.NotDone):
+    with pytest.raises(holdfast.ToolNotDone):
         run.tool("fail", {}, key="f")
     run.wait(said["question"], {"payload": said["payload"]})
     run.state["m"].append(said["result"])

@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
-from holdfast.runs.entering import Claiming
+from holdfast.runs.claim import Claiming
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.waiting import DEADLINE
@@ -94,7 +94,7 @@ def test_a_child_is_claimed_only_through_its_parent(world: World) -> None:
         hf.submit("h", "p/a", start={"n": 1})
     with world.running("q/a", hf, start={}):
         pass
-    with world.running("q", hf, start={}) as run, pytest.raises(InvalidArgument, match="another name"):
+    with world.running("q", hf, start={}) as run, pytest.raises(InvalidArgument, match="cannot be a child"):
         run.child("a", start={}).__enter__()
 
 
@@ -253,7 +253,7 @@ def test_the_children_of_a_parent_that_was_dropped_are_not_another_s(world: Worl
         child.finish("old")
     hf.thread("p").drop()
     with world.running("p", hf, start={}) as run:
-        with pytest.raises(holdfast.Conflict, match="drop the child too"):
+        with pytest.raises(holdfast.Conflict, match="Drop the child too"):
             run.child("a", start={"who": "new"}).__enter__()
         hf.thread("p/a").drop()
         with run.child("a", start={"who": "new"}) as child:
@@ -361,7 +361,7 @@ def test_who_answers_a_child_and_dies_does_not_leave_its_parent_waiting(
 
     hf.worker({"h": handler}).run(until_idle=True)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runs.answers.wake_parents", lambda *_: None)
+        patch.setattr("holdfast.runs.waits.wake_parents", lambda *_: None)
         hf.answer("p/a", "approve", "yes")
     assert status_of(hf, "p") == "waiting"
     hf.worker({"h": handler}).run(until_idle=True)

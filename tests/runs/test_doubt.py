@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run
+from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run, ToolNotDone
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
 from tests.waiting import DEADLINE
@@ -344,11 +344,11 @@ def test_not_done_says_that_nothing_happened(world: World, ledger: Ledger) -> No
     def act() -> str:
         if not ledger.entries:
             ledger.entries.append("refused")
-            raise NotDone("no money on the account")
+            raise ToolNotDone("no money on the account")
         return "paid"
 
     with world.running("t", start={}) as run:
-        with pytest.raises(NotDone, match="no money"):
+        with pytest.raises(ToolNotDone, match="no money"):
             run.tool(act, {}, key="k")
         assert run.tool(act, {}, key="k") == "paid"
     assert statuses(world) == ["not_done", "done"]

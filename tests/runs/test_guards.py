@@ -12,8 +12,8 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
-from holdfast.runs import claiming, lease
-from holdfast.runs.guards import watch
+from holdfast.runs import claim, lease
+from holdfast.runs.guards import budget
 from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import LEASE, World, stop_renewing
@@ -70,7 +70,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def later(more: float) -> None:
         time[0] += more
 
-    for module in (claiming, lease, watch):
+    for module in (claim, lease, budget):
         monkeypatch.setattr(module, "local_seconds", lambda: time[0])
     return later
 
@@ -164,7 +164,7 @@ def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: An
     assert reason.startswith(f"the budget of {limit} cost is spent: {round(cost * 2 / 1e6, 9)}, ")
 
 
-REMEDY = "give prices= for it, or a usage= that gives the cost"
+REMEDY = "add it to prices=, or let usage= return a cost"
 
 
 def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> None:
@@ -172,7 +172,7 @@ def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> Non
     reason = halted(world, model, Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
     assert (model.calls, reason) == (
         1,
-        f"the budget cannot be kept: there is no price for model 'other' that Model replied with; {REMEDY}",
+        f"the budget cannot be checked: there is no price for model 'other' of Model; {REMEDY}",
     )
 
 
@@ -209,7 +209,10 @@ def test_a_total_alone_has_no_price() -> None:
 
 def test_a_reply_that_names_no_model_cannot_be_priced_by_model(world: World) -> None:
     reason = halted(world, Model(), Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
-    assert reason == f"the budget cannot be kept: there is no price for what Model replied, no model is named; {REMEDY}"
+    assert (
+        reason
+        == f"the budget cannot be checked: there is no price for the reply of Model, which names no model; {REMEDY}"
+    )
 
 
 def only_tokens(reply: Any) -> Usage:
@@ -225,7 +228,7 @@ def test_tokens_without_a_price_cannot_be_kept_to_a_budget_of_money(world: World
     reason = halted(world, model, Budget(cost=1, usage=only_tokens))
     assert (model.calls, reason) == (
         1,
-        f"the budget cannot be kept: there is no price for model 'm' that Model replied with; {REMEDY}",
+        f"the budget cannot be checked: there is no price for model 'm' of Model; {REMEDY}",
     )
     assert halted(world, model, Budget(cost=1, usage=only_tokens)) == reason
     assert model.calls == 1
@@ -293,7 +296,7 @@ def test_a_reply_that_does_not_say_its_tokens_cannot_be_kept_to_a_budget(world: 
         calls.append(1)
         return f"{len(calls)}"
 
-    assert "does not say its tokens; pass usage=" in halted(world, model, Budget(tokens=1000))
+    assert "reports no tokens; pass usage=" in halted(world, model, Budget(tokens=1000))
     assert len(calls) == 1
     with world.running("t", guards=[Budget(tokens=1000, usage=free)], ends="completed") as run:
         work(run, model, 5)

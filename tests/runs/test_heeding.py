@@ -38,7 +38,7 @@ class Ticking:
         self._now = 1000.0
 
     def monotonic(self) -> float:
-        self._now += journal._LOOK_SECONDS * 0.4
+        self._now += journal._POLL_SECONDS * 0.4
         return self._now
 
     time_ns = staticmethod(time.time_ns)
@@ -63,8 +63,8 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
 @every_store("the store numbers the entries")
 def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long ago the last look was meant to be: the number of the second write shows it."""
-    monkeypatch.setattr(journal, "_LOOK_SECONDS", 60.0)
-    monkeypatch.setattr("holdfast.runs.answers.note_told", lambda: None)  # as if another process had told it
+    monkeypatch.setattr(journal, "_POLL_SECONDS", 60.0)
+    monkeypatch.setattr("holdfast.runs.waits.note_posted", lambda: None)  # as if another process had told it
     hf = world.open()
     with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
         run.model(lambda: "first")

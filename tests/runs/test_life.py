@@ -654,7 +654,7 @@ def test_what_a_call_cannot_be_given(hf: Holdfast) -> None:
         for wrong in refused:
             with pytest.raises(InvalidArgument):
                 wrong()
-        with pytest.raises(NotFound, match="registered are"):
+        with pytest.raises(NotFound, match="registered tools are"):
             run.tool("unknown")
         assert run.status == "running"
     assert hf.effects("t") == []

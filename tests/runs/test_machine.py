@@ -20,7 +20,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
 from holdfast.codec.jsontext import TextForm
-from holdfast.runs.tool_calls import Parked
+from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
@@ -176,9 +176,9 @@ class RunMachine(RuleBasedStateMachine):
         self._die, self._fail = die, fail and not die
         try:
             result = run.tool(self._tool(name, call), self._arguments(), key=key)
-        except Parked as parked:
+        except Suspended as suspended:
             call.doubtful = True
-            self._park(name, parked)
+            self._park(name, suspended)
         except Died:
             assert call.executed == before + 1
             call.doubtful = name != "look"
@@ -215,9 +215,9 @@ class RunMachine(RuleBasedStateMachine):
         self._die = die
         try:
             result = self._go(run, attempt, key, detour)
-        except Parked as parked:
+        except Suspended as suspended:
             detour.way.doubtful = True
-            self._park("post", parked)
+            self._park("post", suspended)
         except Died:
             assert detour.way.executed == before + 1
             detour.way.doubtful = True
@@ -260,10 +260,10 @@ class RunMachine(RuleBasedStateMachine):
             return run.tool(holdfast.tool(name="instead")(act), self._arguments(), key=at)
         return run.tool(holdfast.tool(name="planned")(act), self._arguments(), key=at)
 
-    def _park(self, name: str, parked: Parked) -> None:
+    def _park(self, name: str, suspended: Suspended) -> None:
         assert name == "post"
         assert self._holder is not None
-        assert self._holder.run._core.leave(parked)
+        assert self._holder.run._core.leave(suspended)
         assert self._holder.run.status == "waiting"
         self._stale.append(self._holder)
         self._holder = None
@@ -316,7 +316,7 @@ class RunMachine(RuleBasedStateMachine):
             lambda: run.halt("late"),
             lambda: run.tool(self._tool("post", call), self._arguments(), key=f"late {key}"),
         ]
-        with pytest.raises((HoldfastError, Parked)):  # LeaseLost, or its block has ended, or it has something in doubt
+        with pytest.raises((HoldfastError, Suspended)):  # LeaseLost, or its block has ended, or a call is in doubt
             data.draw(st.sampled_from(verbs))()
         assert call.executed == 0
 

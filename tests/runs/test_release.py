@@ -16,9 +16,9 @@ import pytest
 
 import holdfast
 from holdfast.aio import run as aio_run
-from holdfast.runs import entering
+from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
-from holdfast.runs.claiming import claim
+from holdfast.runs.claim import claim
 from holdfast.runs.termination import Termination
 from tests.waiting import DEADLINE
 
@@ -165,7 +165,7 @@ def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
     with holdfast.open("memory:") as hf:
         with hf.run("t", start={}):
             pass
-        monkeypatch.setattr(entering, "claim", and_then_a_signal)
+        monkeypatch.setattr(claim_module, "claim", and_then_a_signal)
         with pytest.raises(SystemExit):
             asyncio.run(block()) if is_async else sync()
         assert [info.status for info in hf.threads()] == ["idle"]
@@ -186,7 +186,7 @@ def test_ctrl_c_while_a_run_is_entered_is_no_failure_of_it(
         else:
             hf.submit(handler, "t", start={})
         with monkeypatch.context() as patch:
-            patch.setattr(entering, "RunCore", interrupted)
+            patch.setattr(claim_module, "RunCore", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 hf.run("t").__enter__()
         [info] = hf.threads()

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Usage
 from holdfast.looking.threads import threads
-from holdfast.runs.guards.usage import added, spent
+from holdfast.runs.guards import added, spent
 from tests.runs.conftest import World
 
 

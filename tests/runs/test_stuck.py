@@ -47,7 +47,7 @@ def test_a_queued_run_that_nobody_claims(world: World, later: Callable[[float], 
     found = only(hf)
     assert (found.thread, found.status) == ("t", "queued")
     assert abs(found.since.timestamp() - time.time()) < 60
-    assert found.why == "queued, and nobody claims it: is a worker with handler 'invoice' and version 'v2' running?"
+    assert found.why == "queued, and no worker claims it: is a worker with handler 'invoice' and version 'v2' running?"
     hf.worker({"invoice": lambda _: None}).run(until_idle=True)
     assert list(hf.stuck(older_than=0)) == [], "what is finished is not stuck"
 
@@ -58,7 +58,7 @@ def test_a_run_whose_owner_is_gone(world: World, later: Callable[[float], None])
         pass
     assert list(hf.stuck(older_than=HOUR)) == []
     later(HOUR + 1)
-    assert only(hf).why == "its owner is gone, and it has no handler: hf.run goes on with it"
+    assert only(hf).why == "its owner is gone, and it has no handler: hf.run resumes it"
 
 
 @covers("continuum/AgentState.tool_calling", "cortex/StepStatus.Running")
@@ -90,7 +90,7 @@ def test_a_run_that_hangs_somewhere(world: World, later: Callable[[float], None]
     with world.running("t", start={}, lease=86_400) as run:
         later(HOUR + 1)
         renew(run)
-        assert only(hf).why == "runs, and nothing is recorded: inside a model call, a read, or its own code"
+        assert only(hf).why == "runs without a recorded call: inside a model call, a read, or its own code"
         if by == "progress":
             run.progress(1)
             renew(run)
@@ -147,7 +147,7 @@ def test_a_run_that_sleeps_is_not_stuck_until_nobody_wakes_it(world: World, late
     later(HOUR * 1.5)
     assert list(hf.stuck(older_than=HOUR)) == [], "due for half an hour"
     later(HOUR)
-    assert only(hf).why == ("sleeps, and the time for that is over, and it has no handler: hf.run goes on with it")
+    assert only(hf).why == ("sleeps, and the time for that is over, and it has no handler: hf.run resumes it")
 
 
 @covers("continuum/ErrorCategory.System", "continuum/AgentState.error")
@@ -158,7 +158,7 @@ def test_a_run_that_failed(world: World, later: Callable[[float], None]) -> None
     later(HOUR + 1)
     found = only(hf)
     assert found.status == "failed"
-    assert found.why == ("failed after 1 attempts: ZeroDivisionError: x; workers leave it; hf.run goes on with it")
+    assert found.why == ("failed after 1 attempts: ZeroDivisionError: x; workers ignore it; hf.run resumes it")
 
 
 def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: Callable[[float], None]) -> None:
@@ -179,7 +179,7 @@ def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: 
     assert found.status == "queued"
     assert found.why.startswith("failed 2 times since its last checkpoint: ZeroDivisionError: x; is tried again in")
     later(HOUR + 1)
-    assert "nobody claims it: is a worker with handler 'agent' running?" in only(hf).why
+    assert "no worker claims it: is a worker with handler 'agent' running?" in only(hf).why
     worker.run(until_idle=True)
     assert [each.status for each in hf.stuck(older_than=0)] == ["dead"]
     assert only(hf, 0).why.startswith("dead after 3 attempts: ZeroDivisionError: x")
@@ -257,7 +257,7 @@ def test_a_crash_loop_is_stuck_since_its_last_checkpoint(world: World, later: Ca
     found = only(hf)
     assert abs(found.since.timestamp() - saved) < 60
     assert found.why == (
-        "its owner is gone, and nobody claims it: is a worker with handler 'agent' running?; "
+        "its owner is gone, and no worker claims it: is a worker with handler 'agent' running?; "
         "attempt 4 without a checkpoint"
     )
 
@@ -274,8 +274,7 @@ def test_a_run_that_never_came_to_anything_is_stuck_since_its_first_claim(
     later(HOUR / 2)
     with world.running("t", hf, lease=86_400):
         assert only(hf).why == (
-            "runs, and nothing is recorded: inside a model call, a read, or its own code; "
-            "attempt 4 without a checkpoint"
+            "runs without a recorded call: inside a model call, a read, or its own code; attempt 4 without a checkpoint"
         )
 
 

@@ -87,7 +87,7 @@ def test_a_probe_that_cannot_be_asked_does_not_let_the_call_be_forgotten(world: 
 def test_a_key_is_one_call_also_after_a_crash(world: World, bank: Bank) -> None:
     def both(run: Run) -> None:
         run.tool(bank.charge, {"amount": 1}, key="k")
-        with pytest.raises(InvalidArgument, match="key of its own"):
+        with pytest.raises(InvalidArgument, match="its own key"):
             run.tool(bank.charge, {"amount": 2}, key="k")
 
     with world.dying("t", start={}) as run:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast import AsyncRun, Run, Worker
+from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
 from tests.runs.test_health import ANY_PORT, ask
 from tests.runs.test_worker import status_of
@@ -185,10 +186,10 @@ def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPat
     working = threading.Thread(target=worker.run, kwargs={"until_idle": True})
     working.start()
     assert begun.wait(DEADLINE)
-    monkeypatch.setattr(worker, "STALE_SECONDS", 0.0)
+    monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
     status, live = ask(worker.health, "/live")
     assert (status, live["running"]) == (200, 1)
-    monkeypatch.setattr(worker, "STALE_SECONDS", 60.0)
+    monkeypatch.setattr(worker_module, "STALE_SECONDS", 60.0)
     end.set()
     working.join(DEADLINE)
     assert status_of(world, "t") == "completed"
@@ -235,4 +236,4 @@ def test_a_sync_function_that_gives_a_coroutine_is_told(world: World) -> None:
     hf.submit("h", "t", start={})
     drain(world, lambda run: agent(run, "fast"), attempts=1)
     [dead] = hf.stuck(older_than=0)
-    assert "the handler gave a coroutine, and was called with a sync run; declare it with async def" in dead.why
+    assert "the handler returned a coroutine for a sync run; declare it with async def" in dead.why

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
     from holdfast.handle import Holdfast
     from holdfast.maintenance import BackedUp
-    from holdfast.runs.outcome import Outcome
+    from holdfast.runs.tools import Outcome
     from holdfast.threads.diff import Diff
     from holdfast.threads.gc import Optimized
     from holdfast.threads.retention import Pruned, Retention

@@ -31,7 +31,7 @@ from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.journal import open_entries
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.record import effect_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.types import Checkpoint, Effect
 

@@ -18,7 +18,7 @@ from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import _kin
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import open_entries
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import EffectRow
 from holdfast.threads.ancestry import Ancestry, branch_of

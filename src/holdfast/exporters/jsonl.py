@@ -18,8 +18,7 @@ from holdfast.errors import Damaged, HoldfastError, NotFound
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, written_to
 from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
-from holdfast.runs.claiming import is_free
-from holdfast.runs.journal import now
+from holdfast.runs.record import is_free, now
 from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow

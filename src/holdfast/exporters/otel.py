@@ -23,7 +23,7 @@ from holdfast.looking.calls import usage_of
 from holdfast.looking.data import data_of
 from holdfast.looking.references import find
 from holdfast.redaction import Redaction
-from holdfast.runs.guards.usage import cache_written
+from holdfast.runs.guards import cache_written
 from holdfast.stores.contract import Problem
 from holdfast.stores.running import EffectRow
 from holdfast.threads.metadata import moment

@@ -13,7 +13,7 @@ from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import thread_line
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 

@@ -9,8 +9,7 @@ from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs import answers, stuck
-from holdfast.runs import recovery as runs
+from holdfast.runs import status, waits
 from holdfast.types import Interrupted, Question, Stuck
 
 
@@ -18,7 +17,7 @@ def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[Question], tupl
     """Return what runs wait for, of one name or all, oldest first, and messages about unreadable records."""
     hf._session.check_open()
     lost: Lost = {}
-    return list(answers.waiting(whole(hf._session.store, lost), name)), tuple(lost)
+    return list(waits.waiting(whole(hf._session.store, lost), name)), tuple(lost)
 
 
 def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple[str, ...]]:
@@ -26,7 +25,7 @@ def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple
     hf._session.check_open()
     lost: Lost = {}
     found: list[tuple[Interrupted, Recovery]] = []
-    for each in runs.interrupted(whole(hf._session.store, lost), hf._tools):
+    for each in status.interrupted(whole(hf._session.store, lost), hf._tools):
         try:
             plan = recovery(hf, each.thread)
         except Damaged as damage:
@@ -42,4 +41,4 @@ def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[Stuck], tuple[str, ...
     """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
     hf._session.check_open()
     lost: Lost = {}
-    return list(stuck.stuck(whole(hf._session.store, lost), seconds)), tuple(lost)
+    return list(status.stuck(whole(hf._session.store, lost), seconds)), tuple(lost)

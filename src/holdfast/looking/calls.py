@@ -10,8 +10,8 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, HoldfastError
-from holdfast.runs.guards.usage import counted
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.guards import counted
+from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store
 from holdfast.stores.running import EffectRow
 from holdfast.threads.metadata import moment

@@ -14,7 +14,7 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.journal import open_entries
-from holdfast.runs.progress import progress_of
+from holdfast.runs.status import progress_of
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow

@@ -15,10 +15,9 @@ from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.whole import whole
-from holdfast.runs.claiming import is_free
-from holdfast.runs.guards.usage import spent
-from holdfast.runs.journal import now, open_entries
-from holdfast.runs.recovery import each_run
+from holdfast.runs.guards import spent
+from holdfast.runs.journal import open_entries
+from holdfast.runs.record import each_run, is_free, now
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Clock, EffectRow, RunRow

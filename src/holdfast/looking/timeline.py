@@ -15,7 +15,7 @@ from holdfast.ids import to_text
 from holdfast.looking.calls import Call, call_of, rows_between
 from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import Claim, EffectRow, RunRow
 from holdfast.stores.walking import name_of

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.nearest import existing
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.threads.branches import named
 from holdfast.threads.retention import Retention
 from holdfast.ui import offering

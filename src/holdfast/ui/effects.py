@@ -8,7 +8,7 @@ from holdfast.looking.calls import DOUBTFUL, effects
 from holdfast.looking.nearest import existing
 from holdfast.looking.timeline import Step
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.types import Effect
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.seen import Seen, data

@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.nearest import existing
-from holdfast.runs.claiming import is_free
-from holdfast.runs.recovery import queued
+from holdfast.runs.record import is_free, queued
 from holdfast.threads import branches
 from holdfast.threads.refs import find_row
 from holdfast.types import Checkpoint

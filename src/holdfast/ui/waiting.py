@@ -8,7 +8,7 @@ from typing import Final
 from starlette.responses import Response
 
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs import answers
+from holdfast.runs import waits
 from holdfast.types import Question
 from holdfast.ui import acting
 from holdfast.ui.html import Html, joined, line, tag
@@ -22,7 +22,7 @@ _SHOWN: Final = 100
 def waiting_page(view: View) -> Response:
     """Return the page, oldest first."""
     lost: Lost = {}
-    every = answers.waiting(whole(view.hf._session.store, lost), None)
+    every = waits.waiting(whole(view.hf._session.store, lost), None)
     found = [view.redacted(each) for each in islice(every, _SHOWN + 1)]
     body = joined([tag("p", view.told(each), class_="bad") for each in lost], _questions(view, found))
     if view.asked("part") == "questions":

@@ -94,7 +94,7 @@ def test_an_async_agent() -> None:
 
 
 def test_a_tool_that_said_that_nothing_was_done_may_be_called_again() -> None:
-    refusals: list[type[Exception]] = [ConnectionRefusedError, holdfast.NotDone]  # of each process
+    refusals: list[type[Exception]] = [ConnectionRefusedError, holdfast.ToolNotDone]  # of each process
 
     @holdfast.tool(probe=was_paid, retry=2, not_done=(ConnectionRefusedError,))
     def pay(to: str) -> dict[str, Any]:

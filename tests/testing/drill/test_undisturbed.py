@@ -211,7 +211,7 @@ def test_a_tool_that_leaves_its_call_in_doubt_each_time() -> None:
         crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
     assert str(raised.value).startswith(
         "the call of order in step 1 is in doubt, and was made 4 times: each time it raised ConnectionResetError, "
-        "which leaves open whether it happened; make the function return, or raise holdfast.NotDone"
+        "which leaves open whether it happened; make the function return, or raise holdfast.ToolNotDone"
     )
     assert "secret" not in str(raised.value)
 

@@ -14,9 +14,9 @@ from holdfast.adapters.shared_run import Asked, Making, SharedRun
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.run import drive as drive_async
 from holdfast.errors import LeaseHeld
+from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive
-from holdfast.runs.tool_calls import Parked
 from holdfast.runs.tools import Tool
 from holdfast.threads.context import Session
 
@@ -59,8 +59,8 @@ class Desk:
             making = Making(self._entered(wait), tool, given, key)
             try:
                 return drive(making.call())
-            except Parked as parked:
-                making.park(parked)
+            except Suspended as suspended:
+                making.suspend(suspended)
             except Exception as error:
                 making.failed(error)
                 raise
@@ -81,8 +81,8 @@ class Desk:
             making = Making(await self._aentered(wait), tool, given, key)
             try:
                 return await drive_async(making.call())
-            except Parked as parked:
-                making.park(parked)
+            except Suspended as suspended:
+                making.suspend(suspended)
             except Exception as error:
                 await _failed(making, error)
                 raise

@@ -1,4 +1,4 @@
-"""When two answers of a model are the same: what they say, without what differs each time and means nothing."""
+"""The comparable part of a model's answer: its text and tool calls, without ids, timestamps and other noise."""
 
 from __future__ import annotations
 
@@ -7,20 +7,20 @@ from typing import Any, TypeAlias
 
 from holdfast.codec import msgpack
 
-# What a reply carries beside what it says: it differs, or is alike, whatever was said.
+# Fields that do not belong to the answer.
 _ASIDE = frozenset(
     ("created", "encrypted_content", "finish_reason", "id", "index", "logprobs", "model", "obfuscation", "object")
 ) | frozenset(("role", "service_tier", "signature", "status", "stop_reason", "system_fingerprint", "type", "usage"))
 _ASIDE_ENDINGS = ("_at", "_duration", "_eval_count", "_fingerprint", "_id")
-# What a reply asks a tool to be called with. Compared as it is: the next page is another call.
+# Arguments of tool calls. They are compared exactly: the next page is another call.
 _ARGUMENTS = frozenset(("args", "arguments", "input", "parameters", "partial_json"))
 
-# In a text without upper case. What people count, order or book is shorter, or looks otherwise, and is compared.
+# Matched in lower-case text. Numbers of orders, bookings and the like are shorter or look different.
 _VOLATILE = re.compile(
     r"""(?<![a-z0-9])(?:
         [0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}    # a UUID
-      | \d{4}-\d\d-\d\d[t\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?  # a time of a day
-      | 1\d{9}(?:\d{3}){0,3}(?:\.\d+)?                                  # since 1970, in s, ms, µs or ns
+      | \d{4}-\d\d-\d\d[t\ ]\d\d:\d\d(?::\d\d(?:[.,]\d+)?)?(?:z|[+-]\d\d:?\d\d)?  # a timestamp
+      | 1\d{9}(?:\d{3}){0,3}(?:\.\d+)?                                  # a Unix time in s, ms, µs or ns
       | (?=[a-f]*\d)(?=\d*[a-f])[0-9a-f]{12,}                           # a digest
       | (?:call|toolu)_(?=[a-z]*\d)[a-z0-9]{6,}                         # an id of a provider
       | [a-z]+[_-](?=[a-z]*\d)(?=\d*[a-z])[a-z0-9]{16,}
@@ -32,17 +32,17 @@ _Path: TypeAlias = tuple[str | int, ...]
 
 
 def answer_of(reply: Any) -> bytes | None:
-    """What a model said, to be compared; None if it said nothing and asked for nothing.
+    """The comparable part of a reply; None if it has no text and no tool calls.
 
-    Of a stream what its chunks add up to, wherever it was cut.
+    The chunks of a stream are joined, so it does not matter where it was cut.
     """
-    said = _Said()
-    said.gather(_without_echo(reply), ())
-    return said.packed()
+    answer = _Answer()
+    answer.gather(_without_echo(reply), ())
+    return answer.packed()
 
 
-class _Said:
-    """What a reply holds, by where it stands: pieces of a stream that stand in the same place belong together."""
+class _Answer:
+    """The parts of a reply by their path. Chunks of a stream with the same path belong together."""
 
     def __init__(self) -> None:
         self._texts: dict[_Path, str] = {}
@@ -80,7 +80,7 @@ class _Said:
             known.append(item)
 
     def _once(self, item: Any, path: _Path) -> None:
-        """What stands in a reply whole, and in some streams in each of their chunks."""
+        """Add a value that a reply holds once, and some streams repeat in each chunk."""
         known = self._exact.setdefault(path, [])
         if not known or known[-1] != item:
             known.append(item)
@@ -93,14 +93,14 @@ class _Said:
 
 
 def _sorted(found: dict[_Path, list[Any]]) -> list[Any]:
-    # By what the places look like: numbers and names do not compare.
+    # By repr: numbers and names in a path do not compare.
     return [[repr(path), found[path]] for path in sorted(found, key=repr) if found[path]]
 
 
 def _without_echo(reply: Any) -> Any:
-    """OpenAI's responses repeat what was asked, and their streams, at the end, all that was said."""
-    for said in reversed(reply) if isinstance(reply, list) else [reply]:
-        match said:
+    """The output of an OpenAI response. Such responses repeat the request, and their streams the whole answer."""
+    for part in reversed(reply) if isinstance(reply, list) else [reply]:
+        match part:
             case {"object": "response", "output": list(output)}:
                 return output
             case {"type": str(kind), "response": {"output": list(output)}} if kind.startswith("response."):

@@ -18,14 +18,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
 from holdfast.runs.calls import Calls, Stream, _digest, _name
+from holdfast.runs.context import RunContext
 from holdfast.runs.drivers import Call, is_async
-from holdfast.runs.journal import again, text_of
-from holdfast.runs.outcome import NotDone
-from holdfast.runs.tool_calls import Acting
+from holdfast.runs.record import error_of, text_of
+from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, takes_key, tool_of
 from holdfast.testing.drill.points import Countdown
 from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
@@ -33,7 +33,7 @@ from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 Signature = tuple[int, int, str, str, str]
 
 
-class Unplayable(NotDone):
+class Unplayable(ToolNotDone):
     """The recorded run has no result for a call. The call was not made, so it leaves no run in doubt."""
 
 
@@ -59,7 +59,7 @@ class Book:
         ended = known[min(self._given[signature], len(known) - 1)]
         self._given[signature] += 1
         if ended.error is not None:
-            raise again(ended.error)
+            raise error_of(ended.error)
         if ended.result is None:
             raise Unplayable(
                 f"the result of {begun.name} cannot be played back; drill this agent without recorded=True"
@@ -108,7 +108,7 @@ class Stage:
             entry=entry,
             may_give_up=tool.in_doubt == "give_up",
         )
-        nothing_done: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
         changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
@@ -237,14 +237,14 @@ class Stage:
 def watch_calls(stage: Stage) -> None:
     """From now on, send every call of every run of this process through the stage."""
 
-    class WatchedActing(Acting):
-        def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
-            watched = stage.tool(tool, self._lease.row.thread, step, key)
-            return (yield from super().call(watched, given, step, key))
+    class WatchedToolCall(ToolCall):
+        def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
+            super().__init__(context, stage.tool(tool, context.lease.row.thread, step, key), given, step, key)
 
     class WatchedCalls(Calls):
         def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
-            watched = stage.model(function, self._lease.row.thread, self.step) if callable(function) else function
+            row, step = self.context.lease.row, self.context.step
+            watched = stage.model(function, row.thread, step) if callable(function) else function
             return (yield from super().model(watched, *args, **kwargs))
 
         @contextmanager
@@ -255,10 +255,11 @@ def watch_calls(stage: Stage) -> None:
                 if stream.recorded is not None:
                     yield stream
                     return
-                with stage.stream(stream, function, (list(args), kwargs), self._lease.row.thread, self.step):
+                row, step = self.context.lease.row, self.context.step
+                with stage.stream(stream, function, (list(args), kwargs), row.thread, step):
                     yield stream
 
-    for module, name, watched in ((calls_module, "Acting", WatchedActing), (core_module, "Calls", WatchedCalls)):
+    for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):
         setattr(module, name, watched)
 
 

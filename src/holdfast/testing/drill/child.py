@@ -20,7 +20,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
-from holdfast.runs.outcome import Happened, NotDone
+from holdfast.runs.tools import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
@@ -201,7 +201,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: C
         raise Stuck(
             f"the call of {effect.name} in step {effect.step} is in doubt, and was made {_MOST_TIMES + 1} times: each "
             f"time it {why}, which leaves open whether it happened; make the function return, or raise "
-            "holdfast.NotDone if nothing was done, or declare such errors with not_done= of the tool"
+            "holdfast.ToolNotDone if nothing was done, or declare such errors with not_done= of the tool"
         )
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()

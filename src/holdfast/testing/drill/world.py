@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.errors import Unsupported
-from holdfast.runs.outcome import Happened, NotDone
+from holdfast.runs.tools import Happened, NotDone
 
 Kind = Literal["model", "read", "idempotent", "irreversible", "probe"]
 
