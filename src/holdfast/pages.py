@@ -11,12 +11,12 @@ K = TypeVar("K")
 PAGE: Final = 200  # rows read at once
 
 
-def pages(fetch: Callable[[K], Sequence[T]], start: K, key: Callable[[T], K]) -> Iterator[T]:
-    """Every item of a listing. `fetch` returns the page that follows a key; an empty page is the end.
+def pages(fetch: Callable[[K | None], Sequence[T]], key: Callable[[T], K]) -> Iterator[T]:
+    """Every item of a listing. `fetch` returns the page after an item, given its key; None for the first page.
 
-    Nothing is held open between two pages.
+    An empty page is the end. Nothing is held open between two pages.
     """
-    at = start
-    while page := fetch(at):
+    last: K | None = None
+    while page := fetch(last):
         yield from page
-        at = key(page[-1])
+        last = key(page[-1])

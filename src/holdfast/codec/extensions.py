@@ -1,10 +1,10 @@
-"""The value types msgpack lacks, as extensions. The table below is the stored format: codes are never reused.
+"""Extensions for value types that msgpack lacks. The table below is the stored format: codes are never reused.
 
 | code | type | payload |
 |---|---|---|
-| 1 | dict with a key that is no plain str | a list: key, value, key, value … in the dict's order |
+| 1 | dict with a key that is not a plain str | a list: key, value, key, value … in the order of the dict |
 | 2 | tuple | a list |
-| 3 | set | a list, ordered by the elements' bytes |
+| 3 | set | a list, ordered by the bytes of the elements |
 | 4 | frozenset | the same |
 | 5 | int beyond 64 bits | two's complement, big-endian, shortest |
 | 6 | str with lone surrogates | UTF-8, surrogates encoded like any other code point |
@@ -15,9 +15,9 @@
 | 11 | UUID | its 16 bytes |
 | 12 | Decimal | its digits as text |
 | 13-31 | kept free for value types | |
-| 64-127 | the state layer's; never in plain data | |
+| 64-127 | used by `holdfast.delta`, never in plain data | |
 
-Flags: bit 0 is fold, the rest says what the zone is: 0 none (naive), 1 UTC, 2 a fixed offset (microseconds, 8 bytes,
+Flags: bit 0 is fold, the rest is the kind of zone: 0 none (naive), 1 UTC, 2 a fixed offset (microseconds, 8 bytes,
 signed), 3 the same followed by its name in UTF-8, 4 the key of a `ZoneInfo`.
 """
 
@@ -35,6 +35,8 @@ from zoneinfo import ZoneInfo
 
 from ormsgpack import Ext
 
+from holdfast.text import from_utf8, to_utf8
+
 DICT: Final = 1
 TUPLE: Final = 2
 SET: Final = 3
@@ -49,10 +51,10 @@ UUID_: Final = 11
 DECIMAL: Final = 12
 
 FIRST_RESERVED: Final = 64
-"""Codes from here on belong to the state layer."""
+"""Codes from here on belong to `holdfast.delta`."""
 
 CONTAINERS: Final = frozenset({DICT, TUPLE, SET, FROZENSET})
-"""Extensions whose payload is itself encoded values."""
+"""Extensions whose payload is encoded values."""
 
 _NAIVE: Final = 0
 _UTC: Final = 1
@@ -68,25 +70,25 @@ _OFFSET: Final = struct.Struct(">q")
 _timezone_arguments: Final = methodcaller("__getinitargs__")
 _MICROSECOND: Final = timedelta(microseconds=1)
 
-# `ZoneInfo(key)` opens a file and may import a data package, both named by the key. This leaves it nothing but
-# relative names of plain words.
+# `ZoneInfo(key)` opens a file and may import a data package, both named by the key. Only relative names of plain words
+# are accepted.
 _ZONE_KEY: Final = re.compile(r"[A-Za-z0-9_+\-]+(?:/[A-Za-z0-9_+\-]+)*", re.ASCII)
 
-# str(Decimal) and Decimal(str) both obey the thread's current context (letter case, traps); the stored form may not.
+# str(Decimal) and Decimal(str) depend on the thread's current context (letter case, traps). The stored form must not.
 _CONTEXT: Final = Context(capitals=1, traps=[InvalidOperation])
 
 
 def zone_problem(zone: tzinfo | None) -> str | None:
-    """Why a datetime or time of this zone cannot be stored; None if it can."""
+    """The reason why a datetime or time in this zone cannot be stored; None if it can be."""
     if zone is None or type(zone) is timezone:
         return None
     if type(zone) is ZoneInfo:
-        # Only the instance that ZoneInfo(key) gives will come back. One made from a file (its key may be None) or
-        # without the cache may have other rules, and zones compare by identity.
+        # Decoding uses ZoneInfo(key). A zone made from a file (its key may be None) or without the cache may have other
+        # rules, and zones compare by identity.
         key = zone.key
         if _ZONE_KEY.fullmatch(key or "") and _known_zone(key) is zone:
             return None
-        return "its ZoneInfo is not the one that ZoneInfo(key) gives back"
+        return "its ZoneInfo is not the object that ZoneInfo(key) returns"
     return (
         f"its time zone is a {type(zone).__module__}.{type(zone).__qualname__}; "
         "use timezone.utc, a fixed datetime.timezone or zoneinfo.ZoneInfo"
@@ -96,7 +98,7 @@ def zone_problem(zone: tzinfo | None) -> str | None:
 def _known_zone(key: str) -> ZoneInfo | None:
     try:
         return ZoneInfo(key)
-    except (KeyError, ValueError, OSError):  # the name is unknown here, or the file behind it is no zone
+    except (KeyError, ValueError, OSError):  # the name is unknown here, or its file is not a zone
         return None
 
 
@@ -106,10 +108,10 @@ def _pack_zone(zone: tzinfo | None) -> tuple[int, bytes]:
     if zone is UTC:
         return _UTC << 1, b""
     if type(zone) is timezone:
-        # tzname() invents a name where none was given, so it cannot tell whether there was one.
+        # tzname() invents a name if none was given, so it does not show whether there was one.
         offset, *name = _timezone_arguments(zone)
         packed = _OFFSET.pack(offset // _MICROSECOND)
-        return (_NAMED << 1, packed + name[0].encode("utf-8", "surrogatepass")) if name else (_FIXED << 1, packed)
+        return (_NAMED << 1, packed + to_utf8(name[0])) if name else (_FIXED << 1, packed)
     if type(zone) is ZoneInfo and zone_problem(zone) is None:
         return _ZONE << 1, zone.key.encode()
     raise TypeError("a time zone that cannot be stored")
@@ -123,7 +125,7 @@ def _unpack_zone(kind: int, data: bytes) -> tzinfo | None:
         return ZoneInfo(key)
     if kind == _NAMED or (kind == _FIXED and len(data) == 8):
         offset = timedelta(microseconds=_OFFSET.unpack_from(data)[0])
-        return timezone(offset, data[8:].decode("utf-8", "surrogatepass")) if kind == _NAMED else timezone(offset)
+        return timezone(offset, from_utf8(data[8:])) if kind == _NAMED else timezone(offset)
     if data or kind not in (_NAIVE, _UTC):
         raise ValueError("not a time zone")
     return UTC if kind == _UTC else None
@@ -174,12 +176,12 @@ def _unpack_int(data: bytes) -> int:
 
 
 def pack_surrogates(value: str) -> Ext:
-    """A str that UTF-8 proper cannot express."""
-    return Ext(STR, value.encode("utf-8", "surrogatepass"))
+    """A str that is not valid UTF-8."""
+    return Ext(STR, to_utf8(value))
 
 
 def _unpack_surrogates(data: bytes) -> str:
-    return data.decode("utf-8", "surrogatepass")
+    return from_utf8(data)
 
 
 def _pack_date(value: date) -> Ext:
@@ -213,9 +215,9 @@ def _pack_decimal(value: Decimal) -> Ext:
 def _unpack_decimal(data: bytes) -> Decimal:
     text = data.decode("ascii")
     value = Decimal(text, _CONTEXT)
-    # Decimal() takes more spellings (spaces, underscores) than were ever written.
+    # Decimal() accepts more spellings (spaces, underscores) than are ever written.
     if _CONTEXT.to_sci_string(value) != text:
-        raise ValueError("not a decimal as written")
+        raise ValueError("not a decimal")
     return value
 
 
@@ -228,7 +230,7 @@ PACK: Final[dict[type, Callable[[Any], Ext]]] = {
     UUID: _pack_uuid,
     Decimal: _pack_decimal,
 }
-"""What holds no other values, by exact type. An int gets here only if it is beyond 64 bits."""
+"""Encoders of types that hold no other values, by exact type. An int gets here only if it is beyond 64 bits."""
 
 UNPACK: Final[dict[int, Callable[[bytes], Any]]] = {
     INT: _unpack_int,
@@ -240,7 +242,7 @@ UNPACK: Final[dict[int, Callable[[bytes], Any]]] = {
     UUID_: _unpack_uuid,
     DECIMAL: _unpack_decimal,
 }
-"""The way back, by code."""
+"""Decoders, by code."""
 
 MALFORMED: Final = (
     ValueError,
@@ -248,9 +250,9 @@ MALFORMED: Final = (
     ArithmeticError,
     struct.error,
     RecursionError,
-    # ZoneInfo: no such zone, a folder of zones, a name that is no module of the data package.
+    # ZoneInfo: no such zone, a folder of zones, a name that is not a module of the data package.
     KeyError,
     OSError,
     ImportError,
 )
-"""What reading bytes that were never written raises."""
+"""Errors that decoding malformed bytes raises."""

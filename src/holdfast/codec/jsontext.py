@@ -1,4 +1,4 @@
-"""Stored values as JSON text and back."""
+"""Convert stored values to JSON text, and text to the same bytes."""
 
 from __future__ import annotations
 
@@ -18,134 +18,19 @@ from holdfast.codec.extensions import MALFORMED
 from holdfast.codec.msgpack import array_header
 from holdfast.errors import Damaged
 
-_DATETIME: Final = struct.Struct(">HBBBBBIB")
-_DATE: Final = struct.Struct(">HBB")
-_TIME: Final = struct.Struct(">BBBIB")
-_TIMEDELTA: Final = struct.Struct(">iII")
-_OFFSET: Final = struct.Struct(">q")
-_MINUTE: Final = 60_000_000
-
-_NAIVE: Final = 0
-_UTC: Final = 1 << 1
-_FIXED: Final = 2 << 1
-_ZONE: Final = 4 << 1
-
-_DAY: Final = r"(\d{4})-(\d\d)-(\d\d)"
-_CLOCK: Final = r"(\d\d):(\d\d):(\d\d)\.(\d{6})(.*)"
-_DATE_TEXT: Final = re.compile(_DAY, re.ASCII)
-_TIME_TEXT: Final = re.compile(_CLOCK, re.ASCII)
-_DATETIME_TEXT: Final = re.compile(f"{_DAY}T{_CLOCK}", re.ASCII)
-
-
-def _show_zone(flags: int, zone: bytes) -> str:
-    if flags == _NAIVE and not zone:
-        return ""
-    if flags == _UTC and not zone:
-        return "Z"
-    if flags == _ZONE:
-        return f"[{zone.decode('ascii')}]"
-    if flags == _FIXED and len(zone) == _OFFSET.size:
-        (microseconds,) = _OFFSET.unpack(zone)
-        minutes, rest = divmod(abs(microseconds), _MINUTE)
-        if not rest:
-            return f"{'-' if microseconds < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
-    raise ValueError("a zone without a text")
-
-
-def _read_zone(text: str) -> tuple[int, bytes]:
-    if text in ("", "Z"):
-        return (_UTC if text else _NAIVE), b""
-    if text[0] == "[" and text[-1] == "]":
-        return _ZONE, text[1:-1].encode("ascii")
-    hours, _, minutes = text[1:].partition(":")
-    offset = (int(hours) * 60 + int(minutes)) * _MINUTE
-    return _FIXED, _OFFSET.pack(-offset if text[0] == "-" else offset)
-
-
-def _show_datetime(payload: bytes) -> str:
-    year, month, day, hour, minute, second, microsecond, flags = _DATETIME.unpack_from(payload)
-    zone = _show_zone(flags, payload[_DATETIME.size :])
-    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}{zone}"
-
-
-def _read_datetime(text: str) -> bytes:
-    *numbers, zone = _matched(_DATETIME_TEXT, text)
-    flags, named = _read_zone(zone)
-    return _DATETIME.pack(*map(int, numbers), flags) + named
-
-
-def _show_time(payload: bytes) -> str:
-    hour, minute, second, microsecond, flags = _TIME.unpack_from(payload)
-    return f"{hour:02}:{minute:02}:{second:02}.{microsecond:06}{_show_zone(flags, payload[_TIME.size :])}"
-
-
-def _read_time(text: str) -> bytes:
-    *numbers, zone = _matched(_TIME_TEXT, text)
-    flags, named = _read_zone(zone)
-    return _TIME.pack(*map(int, numbers), flags) + named
-
-
-def _show_date(payload: bytes) -> str:
-    year, month, day = _DATE.unpack(payload)
-    return f"{year:04}-{month:02}-{day:02}"
-
-
-def _read_date(text: str) -> bytes:
-    return _DATE.pack(*map(int, _matched(_DATE_TEXT, text)))
-
-
-def _show_int(payload: bytes) -> str:
-    return str(int.from_bytes(payload, "big", signed=True))
-
-
-def _read_int(text: str) -> bytes:
-    value = int(text)
-    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
-
-
-def _matched(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
-    found = pattern.fullmatch(text)
-    if found is None:
-        raise ValueError("not a text of ours")
-    return found.groups()
-
-
-SHOWN: Final[dict[int, tuple[str, Callable[[bytes], Any]]]] = {
-    ext.INT: ("$int", _show_int),
-    ext.DATETIME: ("$datetime", _show_datetime),
-    ext.DATE: ("$date", _show_date),
-    ext.TIME: ("$time", _show_time),
-    ext.TIMEDELTA: ("$timedelta", lambda payload: list(_TIMEDELTA.unpack(payload))),
-    ext.UUID_: ("$uuid", lambda payload: str(UUID(bytes=payload))),
-    ext.DECIMAL: ("$decimal", lambda payload: payload.decode("ascii")),
-}
-"""By code: the name, and what shows a payload. Either may raise ValueError, TypeError or struct.error."""
-
-READ: Final[dict[str, tuple[int, Callable[[Any], bytes]]]] = {
-    "$int": (ext.INT, _read_int),
-    "$datetime": (ext.DATETIME, _read_datetime),
-    "$date": (ext.DATE, _read_date),
-    "$time": (ext.TIME, _read_time),
-    "$timedelta": (ext.TIMEDELTA, lambda held: _TIMEDELTA.pack(*held)),
-    "$uuid": (ext.UUID_, lambda held: UUID(held).bytes),
-    "$decimal": (ext.DECIMAL, lambda held: held.encode("ascii")),
-}
-"""The way back, by name."""
-
-
 REFERENCES: Final = {64: "$cell", 65: "$map", 66: "$series", 67: "$text", 68: "$binary", 69: "$any"}
-"""The state layer's codes, in words: a skeleton is to be read as well."""
+"""The codes of `holdfast.delta` by name, so that skeletons are readable too."""
 
 _CODES: Final = {name: code for code, name in REFERENCES.items()}
 _LISTS: Final = {ext.TUPLE: "$tuple", ext.SET: "$set", ext.FROZENSET: "$frozenset"}
 _LIST_CODES: Final = {name: code for code, name in _LISTS.items()}
 
-# Bytes that begin like a list, a dict or an extension may be packed. Longer ones are not looked at.
+# Bytes that start like a list, a dict or an extension may be packed values. Longer ones are not examined.
 _CONTAINER_HEADS: Final = frozenset([*range(0x80, 0xA0), 0xC7, 0xC8, 0xC9, *range(0xD4, 0xD9), *range(0xDC, 0xE0)])
 _PACKED_MAX: Final = 1 << 20
 _MOST_ITEMS: Final = 2  # a key and its value, in the log of a large dict
 _QUOTE: Final = ord('"')
-_PLAIN: Final = frozenset([str, int, bool, type(None)])  # as they are in JSON; floats are not all
+_PLAIN: Final = frozenset([str, int, bool, type(None)])  # the same in JSON; some floats are not
 
 _encode = msgspec.json.Encoder().encode
 _decode = msgspec.json.Decoder().decode
@@ -158,19 +43,19 @@ class _Extension(NamedTuple):
 
 
 def to_text(packed: bytes) -> bytes:
-    """One line of JSON from which `from_text` makes the same bytes again."""
+    """One line of JSON from which `from_text` makes the same bytes."""
     try:
         text = _encode(unpackb(packed))
-        # What json has no word for became something else (nan is null, bytes are base64), and so did what is repeated.
+        # Values that JSON lacks became others (nan is null, bytes are base64), and repeated keys became one.
         if not _has_tag(text) and packb(_decode(text)) == packed:
             return text
     except _WRONG:
-        pass  # extensions, or not a value at all
+        pass  # extensions, or bytes that are not a value
     return _carefully(packed)
 
 
 def from_text(text: bytes) -> bytes:
-    """The bytes. `Damaged` if it is not what `to_text` writes."""
+    """The bytes of a text. Raises Damaged if `to_text` does not write such a text."""
     try:
         value = _decode(text)
         if not _has_tag(text):
@@ -181,7 +66,7 @@ def from_text(text: bytes) -> bytes:
 
 
 def from_texts(texts: Sequence[bytes | memoryview]) -> list[bytes]:
-    """As `from_text`, of each."""
+    """The bytes of each text, as `from_text` returns them."""
     whole = b"[%b]" % b",".join(texts)
     if _has_tag(whole):
         return [from_text(bytes(text)) for text in texts]
@@ -195,7 +80,7 @@ def from_texts(texts: Sequence[bytes | memoryview]) -> list[bytes]:
 
 
 def _has_tag(text: bytes) -> bool:
-    """Whether `"$` is in a text. A single byte is looked for many times faster than two, and this one is rare."""
+    """Whether `"$` is in a text. Searching one byte is many times faster than two, and `$` is rare."""
     at = text.find(b"$")
     while at > 0 and text[at - 1] != _QUOTE:
         at = text.find(b"$", at + 1)
@@ -217,7 +102,7 @@ def _carefully(packed: bytes) -> bytes:
             values = unpackb(array_header(count) + packed, ext_hook=_Extension)
         except _WRONG:
             continue
-        # Most are spelled as we spell them, in all their parts: then one look at the whole will do.
+        # Most values are spelled as this module spells them: then it is enough to compare the whole once.
         for tries in (False, True):
             try:
                 shown = [_shown(value, tries) for value in values]
@@ -233,7 +118,7 @@ def _carefully(packed: bytes) -> bytes:
 
 
 def _shown(value: Any, tries: bool) -> Any:
-    """What stands for a value. With `tries`, each part is read again, and in base64 where it comes back otherwise."""
+    """The JSON form of a value. With `tries`, each part is read again, and written in base64 if it differs."""
     kind = type(value)
     if kind in _PLAIN:
         return value
@@ -256,7 +141,7 @@ def _shown_bytes(value: bytes, tries: bool) -> Any:
             if not tries or packb(_read(shown)) == value:
                 return {"$packed": shown}
         except _WRONG:
-            pass  # only looked like it
+            pass  # it only looked like packed values
     return {"$bytes": b64encode(value).decode()}
 
 
@@ -264,7 +149,7 @@ def _shown_extension(value: _Extension, tries: bool) -> Any:
     code, payload = value
     try:
         shown = _in_words(code, payload, tries)
-        # Payloads that were never written by us have more than one spelling.
+        # Payloads that Holdfast did not write may have another spelling.
         if shown is not None and (not tries or packb(_read(shown)) == packb(Ext(code, payload))):
             return shown
     except _WRONG:
@@ -332,7 +217,7 @@ _TAGS: Final[dict[str, Callable[[Any], Any]]] = {
 
 
 class TextForm:
-    """The transcoding as a store takes it (`holdfast.stores.directory.form.Form`)."""
+    """The conversion as a store takes it (`holdfast.stores.directory.form.Form`)."""
 
     def to_text(self, packed: bytes) -> bytes:
         return to_text(packed)
@@ -342,3 +227,120 @@ class TextForm:
 
     def from_texts(self, texts: Sequence[bytes | memoryview]) -> list[bytes]:
         return from_texts(texts)
+
+
+# -- dates and numbers as text ----------------------------------------------------------------------------------------
+
+_DATETIME: Final = struct.Struct(">HBBBBBIB")
+_DATE: Final = struct.Struct(">HBB")
+_TIME: Final = struct.Struct(">BBBIB")
+_TIMEDELTA: Final = struct.Struct(">iII")
+_OFFSET: Final = struct.Struct(">q")
+_MINUTE: Final = 60_000_000
+
+_NAIVE: Final = 0
+_UTC: Final = 1 << 1
+_FIXED: Final = 2 << 1
+_ZONE: Final = 4 << 1
+
+_DAY: Final = r"(\d{4})-(\d\d)-(\d\d)"
+_CLOCK: Final = r"(\d\d):(\d\d):(\d\d)\.(\d{6})(.*)"
+_DATE_TEXT: Final = re.compile(_DAY, re.ASCII)
+_TIME_TEXT: Final = re.compile(_CLOCK, re.ASCII)
+_DATETIME_TEXT: Final = re.compile(f"{_DAY}T{_CLOCK}", re.ASCII)
+
+
+def _show_zone(flags: int, zone: bytes) -> str:
+    if flags == _NAIVE and not zone:
+        return ""
+    if flags == _UTC and not zone:
+        return "Z"
+    if flags == _ZONE:
+        return f"[{zone.decode('ascii')}]"
+    if flags == _FIXED and len(zone) == _OFFSET.size:
+        (microseconds,) = _OFFSET.unpack(zone)
+        minutes, rest = divmod(abs(microseconds), _MINUTE)
+        if not rest:
+            return f"{'-' if microseconds < 0 else '+'}{minutes // 60:02}:{minutes % 60:02}"
+    raise ValueError("a zone that has no text form")
+
+
+def _read_zone(text: str) -> tuple[int, bytes]:
+    if text in ("", "Z"):
+        return (_UTC if text else _NAIVE), b""
+    if text[0] == "[" and text[-1] == "]":
+        return _ZONE, text[1:-1].encode("ascii")
+    hours, _, minutes = text[1:].partition(":")
+    offset = (int(hours) * 60 + int(minutes)) * _MINUTE
+    return _FIXED, _OFFSET.pack(-offset if text[0] == "-" else offset)
+
+
+def _show_datetime(payload: bytes) -> str:
+    year, month, day, hour, minute, second, microsecond, flags = _DATETIME.unpack_from(payload)
+    zone = _show_zone(flags, payload[_DATETIME.size :])
+    return f"{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{microsecond:06}{zone}"
+
+
+def _read_datetime(text: str) -> bytes:
+    *numbers, zone = _matched(_DATETIME_TEXT, text)
+    flags, named = _read_zone(zone)
+    return _DATETIME.pack(*map(int, numbers), flags) + named
+
+
+def _show_time(payload: bytes) -> str:
+    hour, minute, second, microsecond, flags = _TIME.unpack_from(payload)
+    return f"{hour:02}:{minute:02}:{second:02}.{microsecond:06}{_show_zone(flags, payload[_TIME.size :])}"
+
+
+def _read_time(text: str) -> bytes:
+    *numbers, zone = _matched(_TIME_TEXT, text)
+    flags, named = _read_zone(zone)
+    return _TIME.pack(*map(int, numbers), flags) + named
+
+
+def _show_date(payload: bytes) -> str:
+    year, month, day = _DATE.unpack(payload)
+    return f"{year:04}-{month:02}-{day:02}"
+
+
+def _read_date(text: str) -> bytes:
+    return _DATE.pack(*map(int, _matched(_DATE_TEXT, text)))
+
+
+def _show_int(payload: bytes) -> str:
+    return str(int.from_bytes(payload, "big", signed=True))
+
+
+def _read_int(text: str) -> bytes:
+    value = int(text)
+    return value.to_bytes(value.bit_length() // 8 + 1, "big", signed=True)
+
+
+def _matched(pattern: re.Pattern[str], text: str) -> tuple[str, ...]:
+    found = pattern.fullmatch(text)
+    if found is None:
+        raise ValueError("not a text of this format")
+    return found.groups()
+
+
+SHOWN: Final[dict[int, tuple[str, Callable[[bytes], Any]]]] = {
+    ext.INT: ("$int", _show_int),
+    ext.DATETIME: ("$datetime", _show_datetime),
+    ext.DATE: ("$date", _show_date),
+    ext.TIME: ("$time", _show_time),
+    ext.TIMEDELTA: ("$timedelta", lambda payload: list(_TIMEDELTA.unpack(payload))),
+    ext.UUID_: ("$uuid", lambda payload: str(UUID(bytes=payload))),
+    ext.DECIMAL: ("$decimal", lambda payload: payload.decode("ascii")),
+}
+"""By code: the name, and the function that shows a payload. It may raise ValueError, TypeError or struct.error."""
+
+READ: Final[dict[str, tuple[int, Callable[[Any], bytes]]]] = {
+    "$int": (ext.INT, _read_int),
+    "$datetime": (ext.DATETIME, _read_datetime),
+    "$date": (ext.DATE, _read_date),
+    "$time": (ext.TIME, _read_time),
+    "$timedelta": (ext.TIMEDELTA, lambda held: _TIMEDELTA.pack(*held)),
+    "$uuid": (ext.UUID_, lambda held: UUID(held).bytes),
+    "$decimal": (ext.DECIMAL, lambda held: held.encode("ascii")),
+}
+"""By name: the code, and the function that reads a payload. It raises the same errors."""

@@ -1,4 +1,4 @@
-"""Which values can be stored, and the fields of a user's class."""
+"""Storable values: check them, explain a refusal, and find the fields of a user's class."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from holdfast.errors import Unsupported
 from holdfast.types import Lost
 
 MAX_DEPTH: Final = 200
-"""How many containers may be nested. The encoder's own limit is 255; between the two is room for the state layer."""
+"""How deep containers may be nested. The limit of the encoder is 255; `holdfast.delta` needs some levels itself."""
 
 LEAVES: Final[frozenset[type]] = frozenset(
     {type(None), bool, int, float, str, bytes, date, timedelta, UUID, Decimal},
 )
-"""Types whose every value can be stored."""
+"""Types of which every value can be stored."""
 
 _CLOCKS: Final[frozenset[type]] = frozenset({datetime, time})
 _SEQUENCES: Final[frozenset[type]] = frozenset({list, tuple, set, frozenset})
@@ -35,20 +35,20 @@ _LONGEST_PATH: Final = 120
 
 
 def check(value: Any, depth: int = 0) -> None:
-    """Raise `Unsupported`, with the path, if `value` or anything in it cannot be stored.
+    """Raise Unsupported, with its path, for the first value in `value` that cannot be stored.
 
     `depth` is the number of containers around `value`.
     """
     if type(value) not in LEAVES and not _storable(value, MAX_DEPTH - depth):
         _explain(value, "$", MAX_DEPTH - depth, [])
-        # Nothing was found the second time: somebody else is changing the value.
+        # The second pass found nothing: another thread is changing the value.
         raise Unsupported("$", "changed while it was being saved")
 
 
 def _storable(value: Any, room: int) -> bool:
-    """Whether a value of no leaf type can be stored. Runs on every new value, so it keeps no account of the path.
+    """Whether a value that is not a leaf can be stored. It runs on every new value, so it does not track the path.
 
-    A cycle needs no account either: it runs out of room.
+    A cycle ends when there is no room left.
     """
     kind = type(value)
     if kind in _CLOCKS:
@@ -71,7 +71,7 @@ def _storable(value: Any, room: int) -> bool:
 
 
 def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
-    """Find what `_storable` refused and raise `Unsupported` with its path."""
+    """Find the value that `_storable` refused and raise Unsupported with its path."""
     kind = type(value)
     if kind in LEAVES:
         return
@@ -83,9 +83,9 @@ def _explain(value: Any, path: str, room: int, around: list[int]) -> None:
     if kind is not dict and kind not in _SEQUENCES:
         raise Unsupported(path, refusal(kind))
     if id(value) in around:
-        raise Unsupported(path, f"this {kind.__name__} holds itself and cannot be stored")
+        raise Unsupported(path, f"this {kind.__name__} contains itself and cannot be stored")
     if room <= 0:
-        raise Unsupported(_beginning(path), f"nested more than {MAX_DEPTH} deep; store a flatter state")
+        raise Unsupported(_start(path), f"nested more than {MAX_DEPTH} deep; store a flatter state")
     around.append(id(value))
     for step, child in _children(value, kind):
         _explain(child, path + step, room - 1, around)
@@ -107,12 +107,12 @@ def _children(value: Any, kind: type[Any]) -> Iterable[tuple[str, Any]]:
             yield f"[<{type_name(type(item))} element>]", item
 
 
-def _beginning(path: str) -> str:
+def _start(path: str) -> str:
     return path if len(path) <= _LONGEST_PATH else path[:_LONGEST_PATH] + "..."
 
 
 def key_step(key: Any) -> str:
-    """One step of a path. Of the state, only str keys are shown, and of a long one only its beginning."""
+    """One step of a path. Only str keys are shown, and only the start of a long one."""
     if type(key) is not str:
         return f"[<{type_name(type(key))} key>]"
     if len(key) > _LONGEST_KEY:
@@ -121,27 +121,27 @@ def key_step(key: Any) -> str:
 
 
 def type_name(kind: type[Any]) -> str:
-    """The name of a type as messages give it."""
+    """The name of a type for messages."""
     return kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
 
 
 def refusal(kind: type[Any]) -> str:
-    """Why no value of this type can be stored, and what to do instead."""
+    """The reason why values of this type cannot be stored, and what to do instead."""
     name = type_name(kind)
     if kind is Lost:
-        return "this stands for something that could not be read; put something in its place before saving"
+        return "this marks a value that could not be read; replace it before saving"
     if (
         issubclass(kind, (Enum, msgspec.Struct))
         or dataclasses.is_dataclass(kind)
         or hasattr(kind, "__attrs_attrs__")
         or hasattr(kind, "__pydantic_validator__")
     ):
-        return f"type {name} can be stored only where type= says how it comes back; pass type= or convert it"
+        return f"type {name} can be stored only with type=; pass type= or convert the value"
     if kind is bytearray or kind is memoryview:
-        return f"type {name} would come back as bytes; convert it with bytes()"
+        return f"type {name} would be loaded as bytes; convert it with bytes()"
     for base in kind.__mro__[1:]:
         if base in _ACCEPTED:
-            return f"type {name} would come back as {type_name(base)}; convert it before saving"
+            return f"type {name} would be loaded as {type_name(base)}; convert it before saving"
     return (
         f"type {name} cannot be stored; convert it to None, bool, int, float, str, bytes, list, dict, tuple, set, "
         "frozenset, datetime, date, time, timedelta, UUID or Decimal"
@@ -152,12 +152,12 @@ _KNOWN: Final = LEAVES | {datetime, time, bytearray}
 
 
 def is_pydantic(kind: type[Any]) -> bool:
-    """Whether a class is a pydantic model (of version 2: version 1 has no such attribute)."""
+    """Whether a class is a pydantic model of version 2. Models of version 1 do not have these attributes."""
     return hasattr(kind, "__pydantic_validator__") and hasattr(kind, "model_validate")
 
 
 def has_fields(kind: type[Any]) -> bool:
-    """Whether instances are looked into by field."""
+    """Whether instances of a class are inspected by field."""
     return (
         issubclass(kind, msgspec.Struct)
         or dataclasses.is_dataclass(kind)
@@ -167,13 +167,13 @@ def has_fields(kind: type[Any]) -> bool:
 
 
 def attributes(value: Any) -> dict[str, Any]:
-    """Everything an instance holds, by name: its fields, and what was set on it beside them."""
+    """All attributes of an instance by name: its fields, and others that were set on it."""
     kind = type(value)
     found: dict[str, Any] = {}
     for name in _field_names(kind):
         if hasattr(value, name):
             found[name] = getattr(value, name)
-    # A cached property is not state: it is computed again.
+    # A cached property is not part of the state: it is computed again.
     found |= {
         name: item
         for name, item in getattr(value, "__dict__", {}).items()
@@ -197,7 +197,7 @@ def _field_names(kind: type[Any]) -> Iterator[str]:
 
 
 def parts(value: Any) -> Iterator[tuple[str, Any]]:
-    """What a value holds, each with its step of the path."""
+    """The members of a value, each with its step of the path."""
     kind = type(value)
     if has_fields(kind):
         for name, item in attributes(value).items():
@@ -217,14 +217,14 @@ def parts(value: Any) -> Iterator[tuple[str, Any]]:
 
 
 def find_unstorable(value: Any, path: str = "$", around: tuple[int, ...] = ()) -> None:
-    """Raise `Unsupported` at the first value of a type that no `type=` brings back, at a cycle, or too deep inside."""
+    """Raise Unsupported for the first value that no `type=` can restore: its type, a cycle, or nested too deep."""
     kind = type(value)
     if kind in _KNOWN or isinstance(value, Enum):
         return
     if not has_fields(kind) and not issubclass(kind, (list, dict, tuple, set, frozenset)):
         raise Unsupported(path, refusal(kind))
     if id(value) in around:
-        raise Unsupported(path, f"a {type_name(kind)} that holds itself cannot be stored")
+        raise Unsupported(path, f"a {type_name(kind)} that contains itself cannot be stored")
     if len(around) >= MAX_DEPTH:
         raise Unsupported(path, f"nested more than {MAX_DEPTH} deep; store a flatter state")
     inside = (*around, id(value))

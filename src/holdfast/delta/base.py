@@ -118,7 +118,7 @@ class Base:
         return self._held
 
     def large(self, key: bytes | int) -> Large | None:
-        """A shared value of this base by its digest, or by the id of the object last seen."""
+        """A blob of this base by its digest, or by the id of the object last seen."""
         if self._large is None:
             found: dict[bytes | int, Large] = {}
             for part in _larges(self.root):

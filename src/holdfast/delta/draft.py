@@ -1,4 +1,4 @@
-"""A draft: the new cells and shared values of one save, with the addresses under which they will be stored."""
+"""A draft: the new cells and blobs of one save, with the addresses under which they will be stored."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.delta.parts import CellHolder, Large, Map, Part, Split, Unit, dige
 from holdfast.stores.contract import NO_REFS, Refs, Run, SharedValue, Span
 from holdfast.stores.hashing import Hashing
 
-PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a shared value
+PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
 
 
 class LogKind(IntEnum):
@@ -105,7 +105,7 @@ class Draft:
         return None if holder is None else holder.locate(digest)
 
     def large(self, key: bytes | int) -> Large | None:
-        """A shared value that the base holds, by its digest or by the id of its object."""
+        """A blob that the base holds, by its digest or by the id of its object."""
         return None if self._base is None else self._base.large(key)
 
     def append(self, kind: int, cell: bytes, digest: bytes, refs: Refs | None = None) -> Span:
@@ -145,7 +145,7 @@ class Draft:
         return item
 
     def value(self, digest: bytes, data: bytes) -> None:
-        """Add a shared value."""
+        """Add a blob."""
         if digest not in self.values:
             view = memoryview(data)
             pieces = tuple(bytes(view[at : at + PIECE_MAX]) for at in range(0, len(data), PIECE_MAX))

@@ -59,7 +59,7 @@ def read_skeleton(row: CheckpointRow) -> Skeleton:
 
 
 def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
-    """The parts of a stored state. Shared values are read only when the state itself is wanted."""
+    """The parts of a stored state. Blobs are read only when the state itself is wanted."""
     skeleton = read_skeleton(row)
     cells = dict(reachable(store, thread, (row.refs,), nodes_only=False))
     try:
@@ -159,16 +159,16 @@ def _large(store: Store, part: Large) -> Any:
 
 
 def large_value(store: Store, ext: Ext, digest: bytes, size: int) -> Any:
-    """A shared value, read from the store."""
+    """A blob, read from the store."""
     data = b"".join(store.value(digest))
     if len(data) != size:
-        raise Damaged(f"a shared value has {len(data)} bytes, {size} were saved")
+        raise Damaged(f"a blob has {len(data)} bytes, {size} were saved")
     if ext is Ext.PACKED:
         return msgpack.decode(data)
     try:
         return data if ext is Ext.BINARY else data.decode()
     except UnicodeDecodeError as cause:
-        raise Damaged("a shared value is not the text that was saved") from cause
+        raise Damaged("a blob is not the text that was saved") from cause
 
 
 # -- cells → parts ----------------------------------------------------------------------------------------------------

@@ -24,7 +24,7 @@ INLINE_MAX = 96  # a value up to this size is written into the skeleton of its p
 UNIT_MAX = 2_048  # a dict or list up to this size is one cell; the members of a larger one are parts
 SPLIT_MIN = 4_096  # a list item above this size is split if it holds a long list, a large dict or a large string …
 SPLIT_ALWAYS = 65_536  # … and in any case above this size
-LARGE_MIN = 16_384  # a string above this size is a shared value, stored once per namespace
+LARGE_MIN = 16_384  # a string above this size is a blob, stored once per namespace
 
 MAP_MAX = 64  # a dict with more entries is stored like a list of entries …
 MAP_AGAIN = 32  # … and stays one down to this size: it would be rewritten each time it crosses a single limit
@@ -48,9 +48,9 @@ class Ext(IntEnum):
     UNIT = 64  # one span of one plain cell
     MAP = 65  # one span of one node cell: a dict whose members are parts
     SERIES = 66  # spans of item cells, or of table cells; payload: SeriesShape
-    TEXT = 67  # one shared value: a str
-    BINARY = 68  # one shared value: bytes
-    PACKED = 69  # one shared value: any other value, encoded
+    TEXT = 67  # one blob: a str
+    BINARY = 68  # one blob: bytes
+    PACKED = 69  # one blob: any other value, encoded
 
 
 _UNIT_EMBED = msgpack.extension(Ext.UNIT, b"\0")
@@ -138,7 +138,7 @@ class Unit:
 
 
 class Large:
-    """A shared value, named by its digest. `value` is the object last seen at its place, or None.
+    """A blob, named by its digest. `value` is the object last seen at its place, or None.
 
     str and bytes cannot change, so the same object is the same value: then nothing is encoded or hashed.
     """

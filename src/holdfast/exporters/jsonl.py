@@ -24,8 +24,8 @@ from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow
 from holdfast.stores.walking import walk
 from holdfast.text import quoted
-from holdfast.threads.replica import Gathered, run_of
 from holdfast.threads.soundness import Examiner
+from holdfast.threads.strays import UsedCells, run_of
 
 _PAGE: Final = 200
 _LOOKS_MAX: Final = 50  # attempts to read a thread that changes meanwhile
@@ -151,11 +151,11 @@ class _Exporting:
     # -- a thread ----------------------------------------------------------------------------------------------------
 
     def _thread(self, number: int) -> None:
-        gathered = Gathered()
+        gathered = UsedCells()
         name = self._selected.get(number)
         stand = None if name is None else self._stand(number, name)
         if name is not None and stand is not None and not self._examine(number, name, stand[0], gathered):
-            stand, gathered = None, Gathered()
+            stand, gathered = None, UsedCells()
         for user in self._users.get(number, ()):
             if user in self._selected:
                 for span, _ in self._reached(user):
@@ -189,7 +189,7 @@ class _Exporting:
             "Try again later"
         )
 
-    def _examine(self, number: int, name: str, thread: ThreadRow, gathered: Gathered) -> bool:
+    def _examine(self, number: int, name: str, thread: ThreadRow, gathered: UsedCells) -> bool:
         """Check a thread and collect the cells it has and needs. False, and the thread is left out, if damaged."""
         named: list[Span] = []
         try:

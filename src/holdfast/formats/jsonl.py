@@ -1,6 +1,6 @@
-"""The portable form of threads: JSON lines that any store can be written to and made from. See docs/export.md.
+"""The export format: the threads of any store as JSON lines. See docs/export.md.
 
-A line is an object whose first member, `crc`, is the CRC-32 of all that is behind its comma, as in a directory store.
+A line is an object. Its first member, `crc`, is the CRC-32 of the bytes after its comma, as in a directory store.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class _Line(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, tag_f
 
 
 class Opening(_Line, frozen=True, kw_only=True, tag="holdfast-export"):
-    """The first line. Where digests are `keyed`, only the store that made them can check them."""
+    """The first line. `keyed` digests can be checked only with the keys of the store that made them."""
 
     format: int
     id: str
@@ -51,7 +51,7 @@ class Named(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class ValueLine(_Line, frozen=True, kw_only=True, tag="value"):
-    """A piece of a shared value, as text or in base64."""
+    """A piece of a blob, as text or in base64."""
 
     digest: str
     piece: int = 0
@@ -61,7 +61,7 @@ class ValueLine(_Line, frozen=True, kw_only=True, tag="value"):
 
 
 class ThreadLine(_Line, frozen=True, kw_only=True, tag="thread"):
-    """What follows is of this thread. One that is `gone` is there for cells that others use."""
+    """The start of a thread. One that is `gone` was dropped, and is there for cells that others use."""
 
     number: int
     name: msgspec.Raw
@@ -81,7 +81,7 @@ class CellLine(_Line, frozen=True, kw_only=True, tag="cell"):
 
 
 class CheckpointLine(_Line, frozen=True, kw_only=True, tag="checkpoint"):
-    """A checkpoint; a deleted one has neither meta nor skeleton."""
+    """A checkpoint. A deleted one has neither meta nor skeleton."""
 
     seq: int
     id: str
@@ -97,27 +97,27 @@ class CheckpointLine(_Line, frozen=True, kw_only=True, tag="checkpoint"):
 
 
 class EntryLine(_Line, frozen=True, kw_only=True, tag="entry"):
-    """An entry of the journal, in the order of their numbers."""
+    """An entry of the journal. They are in the order of their numbers."""
 
     entry: msgspec.Raw
 
 
 class RunLine(_Line, frozen=True, kw_only=True, tag="run"):
-    """The record of the thread's run. `held`: somebody was running it when this was written."""
+    """The record of the thread's run. `held`: a worker was running it when the line was written."""
 
     run: msgspec.Raw
     held: bool = False
 
 
 class DoneLine(_Line, frozen=True, kw_only=True, tag="done"):
-    """The thread ends here: how many lines it had, its first and this one not counted."""
+    """The end of a thread, with the number of its lines besides the first and this one."""
 
     number: int
     lines: int
 
 
 class Closing(_Line, frozen=True, kw_only=True, tag="end"):
-    """The last line: without it, the file was cut off."""
+    """The last line. A file without it was cut off."""
 
     threads: int
     checkpoints: int
@@ -136,21 +136,21 @@ def written(line: AnyLine) -> bytes:
 
 
 def read(line: bytes) -> AnyLine:
-    """What a line says. `Damaged` if it is not what was written, or none of this format."""
+    """Read a line. Raises Damaged if its checksum is wrong, or if it is not a line of this format."""
     body = line.rstrip(b"\n")
     if body[:_PREFIX] != b'{"crc":"%08x",' % crc32(memoryview(body)[_PREFIX:]):
-        raise Damaged("it is not what was written")
+        raise Damaged("its checksum is wrong")
     try:
         return _decoder.decode(body)
     except _WRONG as error:
-        raise Damaged("it is no line of this format") from error
+        raise Damaged("it is not a line of this format") from error
 
 
 # -- values of any kind -----------------------------------------------------------------------------------------------
 
 
 def shown(value: Any) -> msgspec.Raw:
-    """A plain value as text. Texts may hold half of a surrogate pair, which JSON cannot say."""
+    """A plain value as text. It may hold half of a surrogate pair, which JSON cannot express."""
     return msgspec.Raw(to_text(msgpack.encode(value)))
 
 
@@ -168,7 +168,7 @@ def meant_bytes(text: msgspec.Raw) -> bytes:
 
 
 def shown_record(record: msgspec.Struct) -> msgspec.Raw:
-    """A record, without what has its default."""
+    """A record as text, without the fields that have their default."""
     fields = {
         field.name: getattr(record, field.name)
         for field in msgspec.structs.fields(record)
@@ -178,11 +178,11 @@ def shown_record(record: msgspec.Struct) -> msgspec.Raw:
 
 
 def meant_record(text: msgspec.Raw, kind: type[S]) -> S:
-    """`Damaged` if it is no such record."""
+    """The record of a text. Raises Damaged if it is not of this kind."""
     try:
         return msgspec.convert(meant(text), kind, builtin_types=(bytes,))
     except _WRONG as error:
-        raise Damaged(f"it holds no {kind.__name__}") from error
+        raise Damaged(f"it does not hold a {kind.__name__}") from error
 
 
 # -- records of the store ---------------------------------------------------------------------------------------------
@@ -191,19 +191,19 @@ def meant_record(text: msgspec.Raw, kind: type[S]) -> S:
 def thread_name(line: ThreadLine) -> str:
     name = meant(line.name)
     if type(name) is not str or not name:
-        raise Damaged("it names no thread")
+        raise Damaged("it does not name a thread")
     return name
 
 
 def value_lines(digest: bytes, pieces: Sequence[bytes]) -> list[ValueLine]:
     lines: list[ValueLine] = []
     for number, piece in enumerate(pieces):
-        said: dict[str, str]
+        content: dict[str, str]
         try:
-            said = {"text": piece.decode()}
+            content = {"text": piece.decode()}
         except UnicodeDecodeError:
-            said = {"data": b64encode(piece).decode()}
-        lines.append(ValueLine(digest=digest.hex(), piece=number, of=len(pieces), **said))
+            content = {"data": b64encode(piece).decode()}
+        lines.append(ValueLine(digest=digest.hex(), piece=number, of=len(pieces), **content))
     return lines
 
 
@@ -249,7 +249,7 @@ def row_of(line: CheckpointLine) -> CheckpointRow:
     id = id_from_text(line.id)
     label = meant(line.label)
     if id is None or (label is not None and type(label) is not str):
-        raise Damaged("it holds no checkpoint")
+        raise Damaged("it does not hold a checkpoint")
     row = CheckpointRow(
         seq=line.seq,
         id=id,
@@ -267,7 +267,7 @@ def row_of(line: CheckpointLine) -> CheckpointRow:
 
 
 def runs_of(lines: Sequence[CellLine]) -> list[Run]:
-    """Cells as a commit brings them: those that follow each other in a log together."""
+    """Cells as a commit writes them: neighbours in a log together."""
     runs: list[Run] = []
     group: list[CellLine] = []
     for line in [*sorted(lines, key=lambda each: (each.log, each.at)), None]:
@@ -290,7 +290,7 @@ def digest_of(text: str) -> bytes:
     try:
         return bytes.fromhex(text)
     except ValueError as error:
-        raise Damaged("it holds no digest") from error
+        raise Damaged("it does not hold a digest") from error
 
 
 def entry_line(row: EffectRow) -> EntryLine:

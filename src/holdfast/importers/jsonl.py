@@ -245,7 +245,7 @@ class _FileThread:
                 self.name,
                 self._line.number,
                 self._source.numbers,
-                bring=self._bring,
+                blobs_for=self._bring,
                 addresses=self._source.values.addresses,
                 at=None if self._known is None else self._known.position,
             )

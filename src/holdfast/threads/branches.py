@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
-from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Store, ThreadRow
 from holdfast.stores.hashing import Hashing
 from holdfast.text import quoted
@@ -21,6 +20,7 @@ from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
 from holdfast.threads.save import Details, Parent, commit_of, save_of, summary_of
+from holdfast.threads.scan import checkpoints
 from holdfast.types import Checkpoint
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -153,11 +153,7 @@ class Placer:
 
     def rows(self, number: int, above: int) -> Iterator[CheckpointRow]:
         """The checkpoints with a seq above this, newest first, without skeletons."""
-
-        def page(before: int | None) -> list[CheckpointRow]:
-            return self.session.store.checkpoints(number, before=before, limit=PAGE)
-
-        for row in pages(page, None, lambda row: row.seq):
+        for row in checkpoints(self.session.store, number):
             if row.seq <= above:
                 return
             yield row

@@ -1,4 +1,4 @@
-"""What the threads of one open handle share: the store, the bases, and one lock per thread."""
+"""The context that the threads of one open handle share: the store, the bases, and one lock per thread."""
 
 from __future__ import annotations
 

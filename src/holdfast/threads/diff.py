@@ -1,6 +1,6 @@
-"""What differs between two states.
+"""Compare two states.
 
-Exact types count: `1`, `True` and `1.0` differ, so do a list and a tuple, and `0.0` and `-0.0`. NaN equals NaN.
+Exact types count: `1`, `True` and `1.0` differ, and so do a list and a tuple, and `0.0` and `-0.0`. NaN equals NaN.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.codec.storable import check
 
 @final
 class Absent:
-    """The side of a change that has no value: what was there before an addition, or is after a removal."""
+    """The value of the missing side of a change: before an addition, or after a removal."""
 
     def __repr__(self) -> str:
         return "ABSENT"
@@ -34,9 +34,9 @@ ABSENT: Final = Absent()
 class Change(msgspec.Struct, frozen=True):
     """One difference. `path` is written as in errors: `$.messages[3].content`, `$["odd key"]`.
 
-    An index counts in the state after the change, except the last index of something removed from a list, which
-    counts in the list before it. A key that is no str is shown as Python writes it, `$[7]`; an element of a set
-    stands in braces, `$.seen{"a"}`.
+    An index counts in the state after the change. Only the last index of something removed from a list counts in the
+    list before the change. A key that is not a str is written as in Python, `$[7]`; an element of a set is in braces,
+    `$.seen{"a"}`.
     """
 
     kind: Literal["added", "removed", "changed"]
@@ -46,7 +46,7 @@ class Change(msgspec.Struct, frozen=True):
 
 
 class Diff(msgspec.Struct, frozen=True):
-    """The changes that lead from one state to another, in the order of the state. False if there are none."""
+    """The changes from one state to another, in the order of the state. False if there are none."""
 
     changes: tuple[Change, ...] = ()
 
@@ -55,32 +55,31 @@ class Diff(msgspec.Struct, frozen=True):
 
 
 def diff(before: Any, after: Any) -> Diff:
-    """What changed from `before` to `after`, both plain values as the codec takes them.
+    """The changes from `before` to `after`, both plain values that can be stored.
 
     >>> for change in diff({"n": 1, "log": ["a"]}, {"n": 2, "log": ["a", "b"]}).changes:
     ...     print(change.kind, change.path, change.before, change.after)
     changed $.n 1 2
     added $.log[1] ABSENT b
 
-    Dicts are compared key by key; keys in another order are one change of the dict, reported when nothing else in it
+    Dicts are compared key by key. Another order of keys is one change of the dict, reported if nothing else in it
     changed. Sets are compared element by element.
 
-    Lists and tuples are aligned, so that one insertion is one change. What moved is removed in one place and added in
-    the other. Where items were replaced by others they are compared pair by pair, first with first. Items that occur
-    more than once are aligned for as long as one call has looked at no more than a million possible pairs (two
-    stretches of a thousand); after that they are compared pair by pair too. Every difference is still found, but
-    perhaps as more changes than needed.
+    Lists and tuples are aligned, so that one insertion is one change. An item that moved is removed at one place and
+    added at the other. Items that were replaced are compared pair by pair, first with first. Items that occur more than
+    once are aligned until one call has compared a million pairs (two stretches of a thousand); after that they are
+    compared pair by pair too. Every difference is still found, but perhaps as more changes than needed.
 
-    Raises `Unsupported` if either holds something that cannot be stored.
+    Raises Unsupported if either holds a value that cannot be stored.
     """
-    # encode() trusts its argument in places; and the path it would name begins at a list item.
+    # encode() does not check everything, and its path would start at a list item.
     check(before)
     check(after)
     return Diff(_Comparison().run(before, after))
 
 
 class _Path(NamedTuple):
-    """A place, linked to the one around it: most places are equal, and their text is never needed."""
+    """A place, linked to the place around it. Most places are equal, so their text is never needed."""
 
     around: _Path | None
     kind: Literal["root", "key", "index", "element"]
@@ -104,7 +103,7 @@ class _Pair(NamedTuple):
 
 
 class _Reordered(NamedTuple):
-    """A dict whose keys are in another order: a change of its own if there were none since `changes`."""
+    """A dict with keys in another order: a change if there was no other since `changes`."""
 
     pair: _Pair
     changes: int
@@ -118,13 +117,13 @@ _REBUILD: Final[dict[type, Callable[[Iterable[Any]], Any]]] = {
     set: set,
     frozenset: frozenset,
 }
-# A NaN as msgpack writes it, other than float("nan"). Other data may look like one, which costs time and nothing else.
+# A NaN in msgpack with other bits than float("nan"). Other data may look like one, which only costs time.
 _ODD_NAN: Final = re.compile(rb"\xcb(?!\x7f\xf8\x00{6})[\x7f\xff][\xf0-\xff]")
 _ROOM: Final = 1_000_000
 
 
 class _Comparison:
-    # A stack of its own instead of recursion: states nest 200 deep, and who calls us may be deep already.
+    # A stack instead of recursion: states nest 200 deep, and the caller may be deep already.
 
     def __init__(self) -> None:
         self._changes: list[Change] = []
@@ -194,10 +193,10 @@ class _Comparison:
             i, j = match_i + 1, match_j + 1
 
     def _align(self, before: list[bytes], after: list[bytes]) -> list[tuple[int, int]]:
-        """Index pairs of items that are the same and stay in the same order."""
-        # Items that occur once on both sides cut the lists into short stretches in n log n; the quadratic search is
-        # left with the rest. difflib's matcher was no help there: cubic time where items repeat (0.7 s for 512 items,
-        # measured), and 40 changes where 4 do, since it takes the first of the longest runs.
+        """Index pairs of items that are the same and in the same order."""
+        # Items that occur once on both sides cut the lists into short stretches in n log n. The quadratic search is
+        # left with the rest. difflib takes cubic time if items repeat (0.7 s for 512 items), and reports 40 changes
+        # where 4 are enough, because it takes the first of the longest runs.
         matches: list[tuple[int, int]] = []
         i, j = 0, 0
         for anchor_i, anchor_j in [*_anchors(before, after), (len(before), len(after))]:
@@ -226,10 +225,10 @@ def _sets(path: _Path, before: Iterable[Any], after: Iterable[Any]) -> Iterator[
 
 
 def _exact(names: Iterable[Any]) -> dict[tuple[bytes, int], Any]:
-    """Keys or elements by what makes them exactly equal, in their order.
+    """Keys or elements by their exact identity, in order.
 
-    Python takes 1, True and 1.0 for one key, so their bytes stand for them. NaN is never the same key twice, so a
-    dict can hold several: these are counted.
+    To Python 1, True and 1.0 are the same key, so their bytes are used instead. NaN never equals NaN, so a dict can
+    hold several: these are counted.
     """
     exact: dict[tuple[bytes, int], Any] = {}
     for name in names:
@@ -252,16 +251,16 @@ def _same(before: Any, after: Any) -> bool:
 
 
 def _identity(value: Any) -> bytes:
-    """Bytes that are equal for exactly equal values."""
+    """Bytes that are equal if and only if the values are exactly equal."""
     encoded = encode(value)
     return encoded if _ODD_NAN.search(encoded) is None else encode(_plain_nan(value))
 
 
 def _plain_nan(value: Any) -> Any:
-    """The value with every NaN of the same bits; inf - inf has others than float("nan")."""
+    """The value with the same bits for every NaN: inf - inf has others than float("nan")."""
     kind: type[Any] = type(value)
     if kind is float and math.isnan(value):
-        return float("nan")  # a new one each time, or several in a set would become one
+        return float("nan")  # a new object each time: several in a set must not become one
     if kind is dict:
         return {_plain_nan(key): _plain_nan(item) for key, item in value.items()}
     rebuild = _REBUILD.get(kind)
@@ -269,7 +268,7 @@ def _plain_nan(value: Any) -> Any:
 
 
 def _trimmed(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int, int]:
-    """The stretch that differs: where it starts in both, and where it stops in each."""
+    """The stretch that differs: its start in both, and its end in each."""
     shorter = min(len(before), len(after))
     start = 0
     while start < shorter and _same(before[start], after[start]):
@@ -281,12 +280,12 @@ def _trimmed(before: Sequence[Any], after: Sequence[Any]) -> tuple[int, int, int
 
 
 def _digests(items: Sequence[Any]) -> list[bytes]:
-    # Digests, not the bytes: a state of 100 MB would be held twice more.
+    # Digests, not the bytes: a state of 100 MB would be in memory twice more.
     return [blake2b(_identity(item), digest_size=16).digest() for item in items]
 
 
 def _anchors(before: list[bytes], after: list[bytes]) -> list[tuple[int, int]]:
-    """Pairs of items that occur once on both sides: the longest series that is in order on both."""
+    """Index pairs of items that occur once on both sides: the longest series that is in order on both."""
     seen_before, seen_after = Counter(before), Counter(after)
     where = {key: j for j, key in enumerate(after) if seen_after[key] == 1 and seen_before[key] == 1}
     unique = [(i, where[key]) for i, key in enumerate(before) if key in where]

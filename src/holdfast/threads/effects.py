@@ -1,4 +1,4 @@
-"""Deeds: what runs did to the world, and may have done, told apart from the entries that only took its result."""
+"""Effects of runs outside the store: the calls after a checkpoint, which a rewind does not undo."""
 
 from __future__ import annotations
 
@@ -11,17 +11,59 @@ from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.running import EffectRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry
+from holdfast.threads.scan import entries
 
-_PAGE = 200
 _ACTING = ("idempotent", "irreversible")
-_SAYS_NOTHING = ("failed", "late", "asked")
+_WITHOUT_OUTCOME = ("failed", "late", "asked")
 _END = 1 << 62
 
-Root = tuple[int, int]
+Root = tuple[int, int]  # the call that entries are about: the thread of its journal, and its number there
+
+
+class Action(msgspec.Struct, frozen=True):
+    """A call that had an effect, or may have had one."""
+
+    thread: ThreadRow
+    mark: str  # of the entry that undoes it
+    entry: EffectRow  # its newest entry in the ancestry of the head
+    outcome: EffectRow  # the newest entry with its outcome
+
+
+class Ended(msgspec.Struct, frozen=True):
+    """A child that completed. `entry` is its parent's entry, whose result may depend on the effects of the child."""
+
+    thread: ThreadRow
+    mark: str
+    entry: EffectRow
+    below: tuple[Action, ...]
+    is_undone_in_part: bool
+
+
+def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> None:
+    """Raise EffectsAhead if an irreversible call was made after a checkpoint, on the way to the thread's head."""
+    actions = [action for action in actions_ahead(store, thread, to) if isinstance(action, Action)]
+    ahead = sorted({action.entry.name for action in actions if action.entry.kind == "irreversible"})
+    if ahead:
+        raise EffectsAhead(
+            f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint, and a rewind does not undo "
+            "it; nothing was changed. Call hf.undo(), or pass past_effects=True (--past-effects)"
+        )
+
+
+def actions_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Action | Ended]:
+    """The calls on the way to a thread's head that are not on the way to a checkpoint and not undone, oldest first.
+
+    The calls of a child are placed where the child was started.
+    """
+    target = Ancestry.to(store, thread.position.thread, to)
+    return _actions(store, thread, lambda row: not target.holds(row.branch, row.step))
+
+
+# -- the journal of a thread ------------------------------------------------------------------------------------------
 
 
 class ChildEntries(msgspec.Struct, frozen=True):
-    """What a child did for one entry of its parent: its entries above `since`, up to `until`."""
+    """The entries of a child that belong to one entry of its parent: those above `since`, up to `until`."""
 
     entry: EffectRow
     since: int
@@ -32,24 +74,21 @@ class ChildEntries(msgspec.Struct, frozen=True):
 
 
 class Record:
-    """The journal of a thread, as far as it is about the world."""
+    """The entries of a thread's journal that are about effects, and its children."""
 
     def __init__(self, store: Store, thread: int) -> None:
         self.thread = thread
         self.rows: dict[int, EffectRow] = {}
         self.undone: set[int] = set()
         children: list[EffectRow] = []
-        after = 0
-        while page := store.effects(thread, after=after, limit=_PAGE):
-            after = page[-1].number
-            for row in page:
-                if row.kind == "undo" and row.status == "done":
-                    self.undone.add(row.matches)
-                elif row.kind in _ACTING and row.status != "late":
-                    self.rows[row.number] = row
-                elif row.kind == "child":
-                    children.append(row)
-        # Taken from outside the journal, so looked up there.
+        for row in entries(store, thread):
+            if row.kind == "undo" and row.status == "done":
+                self.undone.add(row.matches)
+            elif row.kind in _ACTING and row.status != "late":
+                self.rows[row.number] = row
+            elif row.kind == "child":
+                children.append(row)
+        # A result taken from another journal is undone there.
         for row in self.rows.values():
             if row.of and any(known.status == "done" for known in store.marked(row.of, undo_mark(row.matches))):
                 self.undone.add(row.number)
@@ -60,118 +99,82 @@ class Record:
             ends[row.name] = row.since
 
     def root_of(self, row: EffectRow) -> Root:
-        """What an entry is about: the call that was made, as its journal's thread and its number there."""
+        """The call that an entry is about."""
         while row.matches and not row.of and row.matches in self.rows:
             row = self.rows[row.matches]
         return (row.of or self.thread, row.matches or row.number)
 
     def by_root(self) -> dict[Root, list[EffectRow]]:
-        """The entries that are about the same call, oldest first."""
+        """The entries about each call, oldest first."""
         roots: dict[Root, list[EffectRow]] = {}
         for row in self.rows.values():
             roots.setdefault(self.root_of(row), []).append(row)
         return roots
 
 
-class Action(msgspec.Struct, frozen=True):
-    """One thing that was done, or may have been."""
-
-    thread: ThreadRow
-    mark: str  # of the undoing of it
-    entry: EffectRow  # that stands for it on the line
-    outcome: EffectRow  # the newest that says what became of it
-
-
-class Ended(msgspec.Struct, frozen=True):
-    """That a child completed: the entry of its parent, whose result may speak of what it did."""
-
-    thread: ThreadRow
-    mark: str
-    entry: EffectRow
-    below: tuple[Action, ...]
-    is_undone_in_part: bool
-
-
 def undo_mark(number: int) -> str:
-    """Under what the undoing of an entry is found."""
+    """The mark of the entry that undoes another."""
     return f"undo/{number}"
 
 
 def outcome_of(rows: list[EffectRow]) -> EffectRow | None:
-    """What became of a call, by all its entries, oldest first; None if nothing happened."""
-    newest = next((row for row in reversed(rows) if row.status not in _SAYS_NOTHING), None)
+    """The newest outcome of a call, given all its entries, oldest first. None if the call did nothing."""
+    newest = next((row for row in reversed(rows) if row.status not in _WITHOUT_OUTCOME), None)
     return None if newest is None or newest.status == "not_done" else newest
 
 
 def origin_of(store: Store, thread: int) -> tuple[int, int] | None:
-    """The checkpoint that a thread was forked from; None if it was not."""
+    """The checkpoint that a thread was forked from, as (thread, seq); None if it was not forked."""
     first = store.checkpoint(thread, 1)
     return None if first is None or first.parent is None or not first.parent[0] else first.parent
 
 
-def actions_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Action | Ended]:
-    """What was done on the way to the head of a thread and not to a checkpoint, and was not undone, oldest first.
-
-    What children did lies where they were begun.
-    """
-    target = Ancestry.to(store, thread.position.thread, to)
-    return _actions(store, thread, lambda row: not target.holds(row.branch, row.step))
-
-
-def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> None:
-    """`EffectsAhead` if something irreversible was done on the way to the head of a thread and not to a checkpoint."""
-    deeds = [deed for deed in actions_ahead(store, thread, to) if isinstance(deed, Action)]
-    ahead = sorted({deed.entry.name for deed in deeds if deed.entry.kind == "irreversible"})
-    if ahead:
-        raise EffectsAhead(
-            f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint and cannot be taken back by "
-            "rewinding; hf.undo what can be undone, or pass past_effects=True (--past-effects)"
-        )
+# -- actions of a thread and its children -----------------------------------------------------------------------------
 
 
 def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool]) -> list[Action | Ended]:
     number = thread.position.thread
     record = Record(store, number)
-    line = Ancestry.of(store, thread.position)
+    ancestry = Ancestry.of(store, thread.position)
     found: list[tuple[int, list[Action | Ended]]] = []
     origin = origin_of(store, number) if any(row.of for row in record.rows.values()) else None
     for root, rows in record.by_root().items():
-        here = [row for row in rows if line.holds(row.branch, row.step)]
+        here = [row for row in rows if ancestry.holds(row.branch, row.step)]
         outcome = outcome_of(rows)
         if outcome is None or not here or not all(map(is_ahead, here)) or any(r.number in record.undone for r in rows):
             continue
-        if origin is None or root[0] != origin[0]:  # what its origin did is its origin's
+        if origin is None or root[0] != origin[0]:  # calls that the origin made are the origin's
             found.append((here[-1].number, [Action(thread, undo_mark(rows[0].number), here[-1], outcome)]))
-    for span in record.children:
-        if line.holds(span.entry.branch, span.entry.step) and is_ahead(span.entry):
-            found.append((span.entry.number, list(_of_child(store, thread, span))))
-            if span.entry.status == "done" and span.entry.number not in record.undone:
-                found.append((span.entry.number, [_ended(store, thread, record, span)]))
-    return [deed for _, deeds in sorted(found, key=lambda each: each[0]) for deed in deeds]
+    for child in record.children:
+        if ancestry.holds(child.entry.branch, child.entry.step) and is_ahead(child.entry):
+            found.append((child.entry.number, list(_of_child(store, thread, child))))
+            if child.entry.status == "done" and child.entry.number not in record.undone:
+                found.append((child.entry.number, [_ended(store, thread, record, child)]))
+    return [action for _, actions in sorted(found, key=lambda each: each[0]) for action in actions]
 
 
-def _ended(store: Store, thread: ThreadRow, record: Record, span: ChildEntries) -> Ended:
-    """A child that failed and was run again did its work for several entries."""
-    place = (span.entry.branch, span.entry.step, span.entry.key)
-    spans = [each for each in record.children if (each.entry.branch, each.entry.step, each.entry.key) == place]
-    begun = max((each.entry.number for each in spans if each.entry.number in record.undone), default=0)
-    spans = [each for each in spans if begun < each.entry.number <= span.entry.number]
-    below = [deed for each in spans for deed in _of_child(store, thread, each) if isinstance(deed, Action)]
-    is_undone = any(_is_undone_in_part(store, each) for each in spans)
-    return Ended(thread, undo_mark(span.entry.number), span.entry, tuple(below), is_undone)
+def _ended(store: Store, thread: ThreadRow, record: Record, child: ChildEntries) -> Ended:
+    """A child that completed. If it failed before and was run again, several entries share its work."""
+    place = (child.entry.branch, child.entry.step, child.entry.key)
+    tries = [each for each in record.children if (each.entry.branch, each.entry.step, each.entry.key) == place]
+    undone = max((each.entry.number for each in tries if each.entry.number in record.undone), default=0)
+    tries = [each for each in tries if undone < each.entry.number <= child.entry.number]
+    below = [action for each in tries for action in _of_child(store, thread, each) if isinstance(action, Action)]
+    is_undone = any(_is_undone_in_part(store, each) for each in tries)
+    return Ended(thread, undo_mark(child.entry.number), child.entry, tuple(below), is_undone)
 
 
-def _of_child(store: Store, parent: ThreadRow, span: ChildEntries) -> Iterator[Action | Ended]:
-    child = store.thread(span.entry.name)
-    run = None if child is None else store.run(child.position.thread)
-    if child is not None and run is not None and run.parent == parent.name:
-        yield from _actions(store, child, span.holds)
+def _of_child(store: Store, parent: ThreadRow, child: ChildEntries) -> Iterator[Action | Ended]:
+    thread = store.thread(child.entry.name)
+    run = None if thread is None else store.run(thread.position.thread)
+    if thread is not None and run is not None and run.parent == parent.name:
+        yield from _actions(store, thread, child.holds)
 
 
-def _is_undone_in_part(store: Store, span: ChildEntries) -> bool:
-    child = store.thread(span.entry.name)
-    record = None if child is None else Record(store, child.position.thread)
+def _is_undone_in_part(store: Store, child: ChildEntries) -> bool:
+    thread = store.thread(child.entry.name)
+    record = None if thread is None else Record(store, thread.position.thread)
     return record is not None and (
-        any(span.since < number <= span.until for number in record.undone)
-        or any(span.holds(below.entry) and _is_undone_in_part(store, below) for below in record.children)
+        any(child.since < number <= child.until for number in record.undone)
+        or any(child.holds(below.entry) and _is_undone_in_part(store, below) for below in record.children)
     )

@@ -1,10 +1,10 @@
-"""Marks: where every thread stands, as a text that is kept outside of the store.
+"""Fingerprints of all threads of a store, to be kept outside of it.
 
-Whoever can write a store can put an older copy in its place, and all in that is sound. Beside a later mark it shows:
-what a thread has been given it never loses, but by being dropped.
+A store can be replaced by an older copy of itself, in which everything is sound. A fingerprint made later shows it: a
+thread never loses a checkpoint number or a move, unless it is dropped.
 
-The text is one line of a JSON list per thread, in order of their names, between a first line that says what it is and a
-last one that signs it: [name, moves, last checkpoint, its digest, head, its digest, journal entries].
+The text has one JSON list per thread, in the order of their names: [name, moves, last checkpoint, its digest, head, its
+digest, journal entries]. The first line names the format, the last line signs the text.
 """
 
 from __future__ import annotations
@@ -19,15 +19,16 @@ import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.contract import Problem, Store, ThreadRow
+from holdfast.threads.scan import threads
 
 _FIRST: Final = "holdfast mark 1"
-_PAGE: Final = 200
 _DIGEST: Final = 32  # hex digits of a digest: half of it
-_NAMED_MAX: Final = 10_000  # checkpoints that are named where a thread went back
+_NAMED_MAX: Final = 10_000  # checkpoints that are named if a thread has lost some
+_INVALID: Final = "the text is not a mark that hf.mark() returned"
 
 
-class Standing(msgspec.Struct, frozen=True, array_like=True):
-    """Where a thread stood."""
+class ThreadPrint(msgspec.Struct, frozen=True, array_like=True):
+    """The line of a thread."""
 
     name: str
     move: int
@@ -39,58 +40,61 @@ class Standing(msgspec.Struct, frozen=True, array_like=True):
 
 
 def mark(store: Store, namespace: str) -> str:
-    """A mark of all threads of a namespace, as they stand now. `Damaged` if one cannot be read."""
+    """The fingerprint of all threads of a namespace. Raises Damaged if one cannot be read."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [f"{_FIRST} {made} {_quoted(namespace)}"]
-    for thread in _threads(store):
+    for thread in threads(store):
         try:
-            lines.append(_line(_standing(store, thread)))
+            lines.append(_line(_print(store, thread)))
         except Damaged:
             now = store.thread(thread.name)
             if now is not None and now.position.thread == thread.position.thread:
                 raise
-            # Dropped since it was listed: there is nothing of it any more.
+            # It was dropped after it was listed, so it is left out.
     text = "".join(f"{line}\n" for line in lines)
     return f"{text}{_signature(store, text)}\n"
 
 
 def compared(store: Store, namespace: str, text: str) -> Iterator[Problem]:
-    """Which threads went back behind a mark, or are gone. InvalidArgument if it is no mark of this namespace."""
-    for standing in _read(store, namespace, text):
+    """The threads that are older than in a fingerprint, or missing.
+
+    Raises InvalidArgument if the text is not a fingerprint of this namespace.
+    """
+    for then in _read(store, namespace, text):
         try:
-            thread = store.thread(standing.name)
+            thread = store.thread(then.name)
             if thread is None:
-                yield Problem(standing.name, (), "it is gone: it was dropped since the mark, or lost")
+                yield Problem(then.name, (), "it is missing: it was dropped after the mark was made, or lost")
                 continue
-            for seqs, what in _differences(store, thread, standing):
-                yield Problem(standing.name, seqs, what)
+            for seqs, what in _differences(store, thread, then):
+                yield Problem(then.name, seqs, what)
         except Damaged as damage:
-            yield Problem(standing.name, (), f"it cannot be compared with the mark: {damage}")
+            yield Problem(then.name, (), f"it cannot be compared with the mark: {damage}")
 
 
-def _differences(store: Store, thread: ThreadRow, then: Standing) -> Iterator[tuple[tuple[int, ...], str]]:
+def _differences(store: Store, thread: ThreadRow, then: ThreadPrint) -> Iterator[tuple[tuple[int, ...], str]]:
     now = thread.position
     if now.last < then.last:
         lost = tuple(range(now.last + 1, min(then.last, now.last + _NAMED_MAX) + 1))
-        yield lost, f"it went back: it has {now.last} checkpoints, and had {then.last}"
+        yield lost, f"it is older than the mark: it has {now.last} checkpoints, and had {then.last}"
         return
     if now.move < then.move:
-        yield (), f"it went back: {now.move} moves were made, and {then.move} had been"
+        yield (), f"it is older than the mark: it has {now.move} moves, and had {then.move}"
     for seq, digest in ((then.last, then.last_digest), (then.head, then.head_digest)):
         row = store.checkpoint(now.thread, seq)
         if row is None or row.digest.hex()[:_DIGEST] != digest:
-            yield (seq,), "it is another checkpoint than the one that was there"
+            yield (seq,), "it is not the checkpoint that was there when the mark was made"
             break
     entries = store.last_effect(now.thread)
     if entries < then.entries:
-        yield (), f"its journal went back: it has {entries} entries, and had {then.entries}"
+        yield (), f"its journal is older than the mark: it has {entries} entries, and had {then.entries}"
 
 
-def _standing(store: Store, thread: ThreadRow) -> Standing:
+def _print(store: Store, thread: ThreadRow) -> ThreadPrint:
     at = thread.position
     last = _digest(store, thread, at.last)
     head = last if at.head == at.last else _digest(store, thread, at.head)
-    return Standing(thread.name, at.move, at.last, last, at.head, head, store.last_effect(at.thread))
+    return ThreadPrint(thread.name, at.move, at.last, last, at.head, head, store.last_effect(at.thread))
 
 
 def _digest(store: Store, thread: ThreadRow, seq: int) -> str:
@@ -100,26 +104,19 @@ def _digest(store: Store, thread: ThreadRow, seq: int) -> str:
     return row.digest.hex()[:_DIGEST]
 
 
-def _threads(store: Store) -> Iterator[ThreadRow]:
-    after: str | None = None
-    while page := store.threads(prefix="", after=after, limit=_PAGE):
-        yield from page
-        after = page[-1].name
-
-
-def _read(store: Store, namespace: str, text: str) -> Iterator[Standing]:
+def _read(store: Store, namespace: str, text: str) -> Iterator[ThreadPrint]:
     if type(text) is not str or not text.isascii() or not text.startswith(f"{_FIRST} "):
-        raise InvalidArgument("the text is not a mark that hf.mark() gave")
+        raise InvalidArgument(_INVALID)
     lines = text.splitlines()
     body = "".join(f"{line}\n" for line in lines[:-1])
     if not hmac.compare_digest(lines[-1].encode(), _signature(store, body).encode()):
-        raise InvalidArgument("the mark was changed or cut short, or is of a store with other keys")
+        raise InvalidArgument("the mark was changed or cut short, or it belongs to a store with other keys")
     if lines[0].split(" ", 4)[-1] != _quoted(namespace):
-        raise InvalidArgument("the mark is of another namespace")
+        raise InvalidArgument("the mark belongs to another namespace")
     try:
-        return iter([msgspec.convert(json.loads(line), Standing) for line in lines[1:-1]])
+        return iter([msgspec.convert(json.loads(line), ThreadPrint) for line in lines[1:-1]])
     except (ValueError, RecursionError, msgspec.ValidationError) as cause:
-        raise InvalidArgument("the text is not a mark that hf.mark() gave") from cause
+        raise InvalidArgument(_INVALID) from cause
 
 
 def _signature(store: Store, text: str) -> str:
@@ -128,9 +125,9 @@ def _signature(store: Store, text: str) -> str:
     return hasher.digest().hex()
 
 
-def _line(standing: Standing) -> str:
-    # Not msgspec's: a name may hold half of a surrogate pair, which is no text but has an escape.
-    return json.dumps(msgspec.structs.astuple(standing))
+def _line(printed: ThreadPrint) -> str:
+    # Not msgspec's JSON: a name may hold half of a surrogate pair, for which JSON has an escape.
+    return json.dumps(msgspec.structs.astuple(printed))
 
 
 def _quoted(text: str) -> str:

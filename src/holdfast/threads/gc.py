@@ -1,10 +1,10 @@
-"""Find dead cells and shared values, remove them, and apply retention in the background."""
+"""Find dead cells and blobs, remove them, and apply retention in the background."""
 
 from __future__ import annotations
 
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import msgspec
 
@@ -12,8 +12,8 @@ from holdfast import forksafe
 from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
-from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import Live, Refs, Span, Store
+from holdfast.stores.contract import Live, Span, Store
+from holdfast.threads.scan import roots
 
 # -- what is in use ---------------------------------------------------------------------------------------------------
 
@@ -31,7 +31,7 @@ def live_cells(store: Store, thread: int) -> Live:
     waiting = [thread]
     while waiting:
         for number in waiting:
-            for span, _ in reachable(store, number, _roots(store, number), nodes_only=True):
+            for span, _ in reachable(store, number, roots(store, number), nodes_only=True):
                 if span.thread == thread:
                     used[span.log].add(span.start, span.start + span.count)
         read.update(waiting)
@@ -46,7 +46,7 @@ def live_cells(store: Store, thread: int) -> Live:
 
 
 def live_values(store: Store) -> set[bytes]:
-    """The digests of all shared values of the namespace that checkpoints use. Safe with concurrent forks, as above."""
+    """The digests of all blobs of the namespace that checkpoints use. Safe with concurrent forks, as above."""
     values: set[bytes] = set()
     read: set[int] = set()
     while waiting := [number for number in store.thread_numbers() if number not in read]:
@@ -57,18 +57,13 @@ def live_values(store: Store) -> set[bytes]:
 
 
 def values_of(store: Store, thread: int) -> set[bytes]:
-    """The digests of the shared values that the checkpoints of a thread use."""
-    roots = list(_roots(store, thread))
-    values = {digest for refs in roots for digest in refs.values}
-    for _, cells in reachable(store, thread, roots, nodes_only=True):
+    """The digests of the blobs that the checkpoints of a thread use."""
+    named = list(roots(store, thread))
+    values = {digest for refs in named for digest in refs.values}
+    for _, cells in reachable(store, thread, named, nodes_only=True):
         for refs in cells.refs:
             values.update(refs.values)
     return values
-
-
-def _roots(store: Store, thread: int) -> Iterator[Refs]:
-    rows = pages(lambda after: store.refs(thread, after=after, limit=PAGE), 0, lambda row: row.seq)
-    return (row.refs for row in rows)
 
 
 # -- hf.optimize() ----------------------------------------------------------------------------------------------------

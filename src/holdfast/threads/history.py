@@ -81,9 +81,9 @@ def _listed_alone(store: Store, number: int, seq: int) -> CheckpointRow | None:
 
 
 def _left_out(store: Store, number: int) -> Iterator[Damaged]:
-    """The damage behind a gap between seqs: a store that leaves out lost rows reports them at the end of a listing.
+    """The damage that explains a gap between seqs. Other gaps are deleted checkpoints.
 
-    Other gaps are deleted checkpoints.
+    A store that leaves out lost rows reports them at the end of a listing.
     """
     try:
         store.checkpoints(number, before=1, limit=1)

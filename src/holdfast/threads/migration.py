@@ -1,4 +1,4 @@
-"""Migrations: how states stored by an older program become what this one expects."""
+"""Migrations: convert states that an older program stored to a later schema version."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ M = TypeVar("M", bound=Migration)
 
 
 class Migrations:
-    """The migrations of one handle, by the schema versions between which they lead."""
+    """The migrations of one handle, by the schema versions that they convert from and to."""
 
     def __init__(self) -> None:
-        # Replaced, never changed: a load in another thread goes on with those it began with.
+        # Replaced, never changed: a load in another thread keeps using the ones it started with.
         self._known: Mapping[tuple[int, int], Migration] = {}
         self._lock = threading.Lock()
 
     def registering(self, from_: int, to: int) -> Callable[[M], M]:
-        """A decorator that takes the migration between two versions. InvalidArgument if there is one already."""
+        """A decorator that registers the migration between two versions. Raises InvalidArgument if there is one."""
         if type(from_) is not int or type(to) is not int or not 0 <= from_ < to < 2**63:
-            raise InvalidArgument("a migration leads from a schema version, 0 or more, to a higher one")
+            raise InvalidArgument("a migration must lead from a schema version, 0 or more, to a higher one")
 
         def register(function: M) -> M:
             if not callable(function):
-                raise InvalidArgument("a migration is a function of a state that returns a state")
+                raise InvalidArgument("a migration must be a function that takes a state and returns a state")
             with self._lock:
                 if (from_, to) in self._known:
-                    raise InvalidArgument(f"there is a migration from schema version {from_} to {to} already")
+                    raise InvalidArgument(f"there is already a migration from schema version {from_} to {to}")
                 self._known = {**self._known, (from_, to): function}
             return function
 
         return register
 
     def migrated(self, thread: str, plain: Any, stored: int | None, wanted: int | None) -> Any:
-        """A plain state of version `stored` as one of version `wanted`; as it is if no version is wanted.
+        """Convert a plain state from version `stored` to version `wanted`. Without a wanted version it stays unchanged.
 
-        Incompatible if no migrations lead from one to the other, or one of them raised.
+        Raises Incompatible if no migrations lead from one to the other, or if one of them raises.
         """
         if wanted is None or stored == wanted:
             return plain
         known = self._known
-        # Without a version it is from before there were any. Unless a migration leads from 0, that is a dead end.
+        # A state without a version counts as version 0, if there is a migration from 0.
         path = _path(known, 0 if stored is None else stored, wanted)
         if path is None:
             raise Incompatible(_refusal(thread, stored, wanted))
@@ -55,18 +55,18 @@ class Migrations:
             except Exception as error:
                 raise Incompatible(
                     f"thread {quoted(thread)}: the migration of its state from schema version {between[0]} to "
-                    f"{between[1]} raised {type(error).__name__}; correct it, or leave schema_version= away to load "
-                    "the state as it is stored"
+                    f"{between[1]} raised {type(error).__name__}. Correct it, or omit schema_version= to load the "
+                    "state as it is stored"
                 ) from error
         return plain
 
 
 def _path(known: Mapping[tuple[int, int], Migration], stored: int, wanted: int) -> list[tuple[int, int]] | None:
-    """The fewest migrations from one version to another; of equally many, those by the lowest versions."""
+    """The shortest path of migrations between two versions; of equally short ones, the one with the lowest versions."""
     came_from: dict[int, int] = {stored: stored}
     reached = [stored]
     between = sorted(known)
-    # Grows while it is gone through: breadth first.
+    # Breadth first: the list grows while the loop reads it.
     for version in reached:
         for from_, to in between:
             if from_ == version and to not in came_from:
@@ -85,14 +85,14 @@ def _path(known: Mapping[tuple[int, int], Migration], stored: int, wanted: int) 
 def _refusal(thread: str, stored: int | None, wanted: int) -> str:
     if stored is None:
         what = "was stored without a schema version"
-        do = "register migrations from 0 on, which is what such states then count as"
+        do = "Register migrations from version 0, which such states count as"
     elif stored > wanted:
-        what = f"is of schema version {stored}"
-        do = "use a program that knows that version"
+        what = f"has schema version {stored}"
+        do = "Use a program that knows that version"
     else:
-        what = f"is of schema version {stored}"
-        do = f"register migrations that lead from {stored} there"
+        what = f"has schema version {stored}"
+        do = f"Register migrations that lead from {stored} to {wanted}"
     return (
-        f"thread {quoted(thread)}: its state {what}, and version {wanted} is wanted; {do}, "
-        "or leave schema_version= away to load the state as it is stored"
+        f"thread {quoted(thread)}: its state {what}, and version {wanted} is wanted. {do}, "
+        "or omit schema_version= to load the state as it is stored"
     )

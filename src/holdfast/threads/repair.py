@@ -3,28 +3,35 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
-from typing import Final
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
-from holdfast.stores.contract import Problem, Span, Store, ThreadRow
+from holdfast.pages import PAGE
+from holdfast.stores.contract import CheckpointRow, Problem, Refs, Run, SharedValue, Span, Store, ThreadRow
 from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.replica import Copyist, Gathered, Plan, Values, head_of
-from holdfast.threads.soundness import Examined, Examiner, listed
+from holdfast.stores.walking import walk
+from holdfast.threads.replica import Replica
+from holdfast.threads.scan import all_threads
+from holdfast.threads.soundness import Examined, Examiner
+from holdfast.threads.strays import UsedCells, run_of
 from holdfast.threads.verify import Looked, Progress, Repaired
 
-_PAGE: Final = 200
-_UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which nothing is taken to follow
-_LOST: Final = "it was damaged, and a repair left it out"
+_UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which the rest is given up
+_HOLES_SHOWN: Final = 20
+_LOST: Final = "part of it was damaged, and a repair left that out"
+
+Values = Callable[[bytes], Sequence[bytes]]  # the pieces of a blob by its digest
 
 
 def repair(source: Store, target: Store, progress: Progress | None = None, *, values: Values | None = None) -> Repaired:
-    """Copy all that is sound into an empty store. `AlreadyExists` if it is not empty; then nothing was written.
+    """Copy all that is sound into an empty store. Raises AlreadyExists if it is not empty; then nothing was written.
 
-    `values` gives the shared values of the source as they are stored, where that is encrypted.
+    `values` reads the blobs of the source as they are stored, if the source is encrypted.
     """
     require_empty(target)
     return _Repair(source, target, progress, values or source.value).run()
@@ -32,7 +39,23 @@ def repair(source: Store, target: Store, progress: Progress | None = None, *, va
 
 def require_empty(target: Store) -> None:
     if target.thread_numbers():
-        raise AlreadyExists("the target of a repair holds threads already; name a new store. Nothing was written")
+        raise AlreadyExists("the target of the repair already has threads; nothing was written. Name a new store")
+
+
+class Plan(NamedTuple):
+    """A thread to be copied: its new name, its last commit, and the checkpoints to keep.
+
+    `run` and `entries` are written with the last commit. `thread` has its position; a thread without one is copied only
+    for cells that others use.
+    """
+
+    number: int
+    name: str
+    last: int
+    kept: frozenset[int]
+    thread: ThreadRow | None
+    run: RunRow | None
+    entries: tuple[EffectRow, ...]
 
 
 class _Repair:
@@ -41,42 +64,40 @@ class _Repair:
         self._target = target
         self._values = values
         self._progress = progress
-        self._gathered = Gathered()
+        self._used = UsedCells()
         self._named: list[Span] = []
         self._lost: list[Problem] = []
         self._bytes = 0
 
     def run(self) -> Repaired:
-        threads = listed(self._source)
+        threads = all_threads(self._source)
         self._lost += [Problem(None, (), what) for what in threads.problems]
         kept: dict[int, frozenset[int]] = {}
         with Examiner(self._source, read=self._read, names=self._named.append) as examiner:
             for done, number in enumerate(threads.numbers):
                 if number in threads.names:
                     kept[number] = frozenset(self._examined(examiner, number, threads.names[number]))
-                self._tell(done, 2 * len(threads.numbers))
-        copyist = Copyist(self._source, self._target, self._gathered, self._values)
-        used = self._gathered.threads()
+                self._report(done, 2 * len(threads.numbers))
+        copyist = _Copyist(self._source, self._target, self._used, self._values)
+        strayed = self._used.threads()
         copied = checkpoints = entries = redigested = 0
         forgotten: list[int] = []
-        # Where not all numbers could be told, those of dropped threads are not among them.
-        numbers = sorted({*threads.numbers, *used})
+        # If not all numbers could be read, those of dropped threads are missing.
+        numbers = sorted({*threads.numbers, *strayed})
         for done, number in enumerate(numbers):
-            self._tell(len(numbers) + done, 2 * len(numbers))
+            self._report(len(numbers) + done, 2 * len(numbers))
             plan = self._plan(number, threads.names.get(number), kept.get(number, frozenset()))
-            if plan is None and number in used:
-                plan = self._unnamed(number)
-                made = copyist.copy(plan)
-                forgotten.append(made.number)
+            if plan is None and number in strayed:
+                forgotten.append(copyist.copy(self._unnamed(number)).at.thread)
             elif plan is not None:
-                made = copyist.copy(plan)
+                replica = copyist.copy(plan)
                 copied += 1
                 checkpoints += len(plan.kept)
                 entries += len(plan.entries)
-                redigested += made.redigested
+                redigested += replica.redigested
         for number in reversed(forgotten):
             self._target.drop(number)
-        self._tell(1, 1)
+        self._report(1, 1)
         return Repaired(
             threads=copied, checkpoints=checkpoints, entries=entries, redigested=redigested, lost=tuple(self._lost)
         )
@@ -84,24 +105,24 @@ class _Repair:
     # -- what can be kept --------------------------------------------------------------------------------------------
 
     def _examined(self, examiner: Examiner, number: int, name: str) -> Iterator[int]:
-        """The checkpoints of a thread that are sound. Those of which only the parent is missing are."""
+        """The sound checkpoints of a thread. One that only lacks its parent is sound."""
         try:
             for examined in examiner.thread(number):
                 row = examined.row
                 if row is None or not _is_sound(examined):
                     self._lost.append(Problem(name, (examined.seq,), "; ".join(examined.problems)))
                 elif not row.deleted:
-                    self._gathered.wrote(number, row.seq, read_skeleton(row).wrote)
+                    self._used.wrote(number, row.seq, read_skeleton(row).wrote)
                     yield row.seq
-                # Also of what is lost: what a cell names is told once.
+                # Also for a lost checkpoint: the references of a cell are reported once.
                 for span in self._named:
-                    self._gathered.names(span)
+                    self._used.names(span)
                 self._named.clear()
         except Damaged as damage:
             self._lost.append(Problem(name, (), str(damage)))
 
     def _plan(self, number: int, name: str | None, kept: frozenset[int]) -> Plan | None:
-        """What to copy of a thread; None if there is nothing, or it has no name."""
+        """The copy of a thread; None if there is nothing to copy, or the thread has no name."""
         if name is None:
             return None
         thread: ThreadRow | None = None
@@ -113,22 +134,22 @@ class _Repair:
         if thread is None or not kept:
             self._lost.append(Problem(name, (), "nothing of it can be read"))
             return None
-        head = head_of(self._source, thread, kept)
+        head = _head_of(self._source, thread, kept)
         is_whole = head == thread.position.head
         if not is_whole:
             self._lost.append(
-                Problem(name, (thread.position.head,), f"its head is lost: it goes on from checkpoint {head}")
+                Problem(name, (thread.position.head,), f"its head is lost: it continues from checkpoint {head}")
             )
         run, entries, is_complete = self._journal(number, name)
         if run is not None:
             run = _released(run, is_whole=is_whole and is_complete)
             thread = replace(thread, summary=replace(thread.summary, status=run.status))
-        # How many there were is itself only stored: a number far beyond all that can be read is not believed.
+        # The stored number of checkpoints may be wrong: one far above all that can be read is not believed.
         last = max(min(thread.position.last, max(kept) + _UNREADABLE_MAX), *kept)
         return Plan(number, name, last, kept, thread, run, entries)
 
     def _listed(self, name: str) -> ThreadRow | None:
-        """The thread as a listing has it, which compares less."""
+        """The thread as a listing returns it, which checks less."""
         try:
             found = self._source.threads(prefix=name, after=None, limit=1)
         except Damaged:
@@ -136,15 +157,15 @@ class _Repair:
         return found[0] if found and found[0].name == name else None
 
     def _unnamed(self, number: int) -> Plan:
-        """A thread that was dropped, or of which nothing else is left: others use its cells."""
-        last = max(seq for seq, _ in self._gathered.strays(number))
+        """The copy of a thread that was dropped or has nothing else left: others use its cells."""
+        last = max(seq for seq, _ in self._used.strays(number))
         name = f"cells of dropped thread {number} {os.urandom(8).hex()}"
         return Plan(number, name, last, frozenset(), None, None, ())
 
     # -- the journal -------------------------------------------------------------------------------------------------
 
     def _journal(self, number: int, name: str) -> tuple[RunRow | None, tuple[EffectRow, ...], bool]:
-        """The run of a thread, its journal, and whether nothing of it is missing."""
+        """The run of a thread, its journal, and whether nothing is missing."""
         try:
             run = self._source.run(number)
         except Damaged as damage:
@@ -166,13 +187,13 @@ class _Repair:
             else:
                 break
         if holes:
-            told = ", ".join(map(str, holes[:20])) + (" …" if len(holes) > 20 else "")
-            self._lost.append(Problem(name, (), f"journal entries {told} are lost: each is in doubt now"))
+            numbers = ", ".join(map(str, holes[:_HOLES_SHOWN])) + (" …" if len(holes) > _HOLES_SHOWN else "")
+            self._lost.append(Problem(name, (), f"journal entries {numbers} are lost: each is in doubt now"))
         return run, tuple(entries), not holes
 
     def _entries(self, number: int, after: int) -> list[EffectRow] | None:
-        """The entries that follow, or the next one of them; None if that is damaged."""
-        for limit in (_PAGE, 1):
+        """The next entries, or only the next one; None if that is damaged."""
+        for limit in (PAGE, 1):
             try:
                 return self._source.effects(number, after=after, limit=limit)
             except Damaged:
@@ -184,7 +205,7 @@ class _Repair:
     def _read(self, size: int) -> None:
         self._bytes += size
 
-    def _tell(self, done: int, of: int) -> None:
+    def _report(self, done: int, of: int) -> None:
         if self._progress is not None:
             self._progress(Looked(done, of, self._bytes))
 
@@ -194,20 +215,20 @@ def _is_sound(examined: Examined) -> bool:
 
 
 def _released(run: RunRow, *, is_whole: bool) -> RunRow:
-    """The record of a run in its new store: nobody holds it.
+    """The record of a run in the new store, where no process holds it.
 
-    Whether one goes on that has lost something is for a person to say: what it did may not be in its journal any more.
+    A run that has lost something is failed: its journal may lack calls it made, so a person must decide about it.
     """
     if run.status == "completed" or (is_whole and run.status != "running"):
         return replace(run, owner=None, lease_until=0, lease_first=0)
     if is_whole:
-        # As one whose worker has just died: its lease has ended, on whatever clock.
+        # Like a run whose worker has just died: its lease has ended, on any clock.
         return replace(run, lease_until=0, lease_first=0)
     return replace(run, status="failed", reason=_LOST, owner=None, lease_until=0, lease_first=0, wake_at=0, wake_wall=0)
 
 
 def _hole(before: EffectRow | None, run: RunRow) -> EffectRow:
-    """What stands for a journal entry that is lost: something was begun, and nobody knows what became of it."""
+    """An entry in the place of a lost one: a call was started, and its outcome is not known."""
     return EffectRow(
         branch=run.branch if before is None else before.branch,
         step=0 if before is None else before.step,
@@ -220,3 +241,89 @@ def _hole(before: EffectRow | None, run: RunRow) -> EffectRow:
         begun_at=run.created_at if before is None else before.begun_at,
         number=1 if before is None else before.number + 1,
     )
+
+
+def _head_of(source: Store, thread: ThreadRow, kept: frozenset[int]) -> int | None:
+    """The new head of a thread: its head, or its nearest ancestor that is kept; None if nothing is kept."""
+    seq = thread.position.head
+    while seq not in kept:
+        try:
+            row = source.checkpoint(thread.position.thread, seq)
+        except Damaged:
+            row = None
+        if row is None or row.parent is None or row.parent[0] or not 1 <= row.parent[1] < seq:
+            # Its parent is not known: take the newest checkpoint before it.
+            return max((each for each in kept if each < seq), default=max(kept, default=None))
+        seq = row.parent[1]
+    return seq
+
+
+class _Copyist:
+    """Copies threads from one store to another, origins before their forks."""
+
+    def __init__(self, source: Store, target: Store, used: UsedCells, values: Values) -> None:
+        """`values` reads blobs as they are stored, encrypted or not: their digests are of those bytes."""
+        self._source = source
+        self._target = target
+        self._used = used
+        self._numbers: dict[int, int] = {}
+        self._values = values
+        self._copied: set[bytes] = set()
+
+    def copy(self, plan: Plan) -> Replica:
+        """Copy a thread. Its checkpoints that are not kept become tombstones."""
+        strays: defaultdict[int, list[Span]] = defaultdict(list)
+        for seq, span in self._used.strays(plan.number):
+            strays[min(seq, plan.last)].append(span)
+        replica = Replica(self._target, plan.name, plan.number, self._numbers, blobs_for=self._blobs_for)
+        after = 0
+        while after < plan.last:
+            page = [] if plan.thread is None else walk(self._source, plan.number, after=after, limit=PAGE)
+            for seq in range(after + 1, min(after + PAGE, plan.last) + 1):
+                row = page[seq - after - 1] if seq - after <= len(page) else None
+                self._commit(plan, replica, seq, None if isinstance(row, Damaged) else row, strays.get(seq, ()))
+            after += PAGE
+        if plan.thread is not None:
+            head = _head_of(self._source, plan.thread, plan.kept)
+            if head is not None:
+                summary = plan.thread.summary if plan.thread.position.head == head else None
+                replica.lead_to(head, plan.thread.position.move, summary)
+            replica.forget([seq for seq in range(1, plan.last + 1) if seq not in plan.kept])
+        return replica
+
+    def _commit(
+        self, plan: Plan, replica: Replica, seq: int, row: CheckpointRow | None, strays: Sequence[Span]
+    ) -> None:
+        wrote: list[Run] | None = None
+        if row is not None and seq in plan.kept:
+            wrote = [run_of(self._source, Span(plan.number, *each, seq, seq)) for each in read_skeleton(row).wrote]
+        strayed = (self._stray(span) for span in strays)
+        runs = sorted([*(wrote or ()), *filter(None, strayed)], key=lambda run: (run.log, run.start))
+        is_last = seq == plan.last
+        replica.commit(
+            seq,
+            row,
+            runs,
+            wrote=wrote,
+            summary=plan.thread.summary if is_last and plan.thread is not None else None,
+            run=plan.run if is_last else None,
+            entries=plan.entries,
+        )
+
+    def _stray(self, span: Span) -> Run | None:
+        try:
+            return run_of(self._source, span)
+        except Damaged:
+            return None  # only lost checkpoints refer to it
+
+    def _blobs_for(self, named: Iterable[Refs]) -> tuple[SharedValue, ...]:
+        """The blobs that no commit has copied yet."""
+        values: list[SharedValue] = []
+        for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
+            if digest not in self._copied:
+                try:
+                    values.append(SharedValue(digest, tuple(self._values(digest))))
+                except Damaged:
+                    continue  # only lost checkpoints refer to it
+                self._copied.add(digest)
+        return tuple(values)

@@ -1,4 +1,4 @@
-"""Retention: which checkpoints may go is a value; pruning carries it out."""
+"""Retention: which checkpoints to keep, and deleting the others."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from holdfast.stores.contract import Store
 from holdfast.threads.gc import live_cells
 from holdfast.types import Checkpoint
 
-_BATCH = 200  # checkpoints deleted in one transaction: short enough for writers not to notice
+_BATCH = 200  # checkpoints deleted in one transaction, which must be short for other writers
 
 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
-    """What to keep. A checkpoint goes when it is not among the newest `keep_last` and is older than `older_than`.
+    """Checkpoints to keep: the newest `keep_last`, and those not older than `older_than`. The others are deleted.
 
-    A limit that is not given does not hold anything back; giving neither is refused, so that nothing is deleted by an
-    empty policy. The head, and every checkpoint a fork began at, always stay.
+    A limit that is not given keeps nothing. At least one must be given, so that an empty policy deletes nothing. The
+    head, and every checkpoint at which a fork starts, always stay.
 
     >>> Retention(keep_last=50)
     Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)
@@ -34,17 +34,17 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         keep, older = self.keep_last, self.older_than
         if keep is None and older is None:
-            raise InvalidArgument("an empty retention would delete everything: give keep_last, older_than or both")
+            raise InvalidArgument("an empty retention would delete everything; give keep_last, older_than or both")
         if keep is not None and (type(keep) is not int or keep < 0):
             raise InvalidArgument("keep_last must be a whole number, 0 or more")
         if older is not None:
             seconds = older.total_seconds() if isinstance(older, timedelta) else older
             if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds < math.inf:
-                raise InvalidArgument("older_than must be a timedelta or seconds, 0 or more")
+                raise InvalidArgument("older_than must be a timedelta or a number of seconds, 0 or more")
 
 
 class Pruned(msgspec.Struct, frozen=True, kw_only=True):
-    """What a prune did, or with `dry_run` would do."""
+    """The result of a prune: what it removed or, with `dry_run`, would remove."""
 
     thread: str
     removed: tuple[Checkpoint, ...]
@@ -55,7 +55,7 @@ class Pruned(msgspec.Struct, frozen=True, kw_only=True):
 def removable(
     retention: Retention, history: Iterable[Checkpoint], *, head: int, origins: set[int], now: datetime
 ) -> list[Checkpoint]:
-    """The checkpoints of a history, newest first, that need not stay. `origins` are the seqs that forks began at."""
+    """The checkpoints of a history, newest first, that may be deleted. `origins` are the seqs at which forks start."""
     cutoff = None if retention.older_than is None else _moment_before(now, retention.older_than)
     found = []
     completed_seen = False
@@ -83,9 +83,9 @@ def _moment_before(now: datetime, age: timedelta | float) -> datetime:
 
 
 def remove(store: Store, thread: int, seqs: list[int]) -> None:
-    """Delete checkpoints and then the cells nobody names any more, in short transactions, oldest first.
+    """Delete checkpoints, oldest first, and then the cells that are no longer used, in short transactions.
 
-    Killed at any point it leaves tombstones whose cells the next prune or `optimize()` sweeps.
+    If it is killed, the next prune or `optimize()` removes the cells that are left.
     """
     seqs = sorted(seqs)
     for at in range(0, len(seqs), _BATCH):

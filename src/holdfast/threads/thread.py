@@ -73,7 +73,7 @@ class Thread:
     ) -> Checkpoint:
         """Store `state` as the thread's new head and return its checkpoint, without the state.
 
-        When the call returns, the checkpoint is durable. Without `step` it gets the step of the head plus one. Raises
+        The checkpoint is durable when the call returns. Without `step` it gets the step of the head plus one. Raises
         Unsupported or TooLarge for a state that cannot be stored, LeaseHeld if a worker runs the thread, and Conflict
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
@@ -333,7 +333,7 @@ class Thread:
     def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
 
-        The next `hf.optimize()`, which reads all threads, frees shared values that are no longer used.
+        The next `hf.optimize()`, which reads all threads, frees blobs that are no longer used.
         """
         if not isinstance(retention, Retention):
             raise InvalidArgument("prune takes a holdfast.Retention")

@@ -1,19 +1,23 @@
-"""Verify a store: every thread, every checkpoint, one report."""
+"""Verify a store: every thread, checkpoint, run, journal and fork registration, in one report."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from typing import Final
 
 import msgspec
 
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Problem, Store
-from holdfast.threads.soundness import Examiner, listed, pairs, registrations
+from holdfast.stores.running import EffectRow, RunRow
+from holdfast.text import quoted
+from holdfast.threads.scan import AllThreads, all_threads, entries
+from holdfast.threads.soundness import Examiner, Ties
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hf.verify()` looked at and what it found."""
+    """The result of `hf.verify()`: how many threads and checkpoints were checked, and every problem found."""
 
     threads: int
     checkpoints: int
@@ -25,7 +29,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Looked(msgspec.Struct, frozen=True):
-    """How far a look at every thread of a store is: threads done, of how many, and bytes of cells and values read."""
+    """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
 
     done: int
     of: int
@@ -33,11 +37,11 @@ class Looked(msgspec.Struct, frozen=True):
 
 
 class Repaired(msgspec.Struct, frozen=True, kw_only=True):
-    """What `hf.repair()` copied, and what it could not.
+    """The result of `hf.repair()`.
 
-    `lost` says which checkpoints, journal entries and threads are not in the new store, and why. `redigested` is how
-    many checkpoints have another digest than they had: what it covers names a thread whose number is another now, or
-    it is chained to one that was lost or has another digest itself.
+    `lost` lists the checkpoints, journal entries and threads that are not in the new store, with the reasons.
+    `redigested` is how many checkpoints have a new digest: they refer to a thread that has another number now, or their
+    parent was lost or has a new digest itself.
     """
 
     threads: int
@@ -62,22 +66,20 @@ def verify(
     mark: str | None = None,
     progress: Progress | None = None,
 ) -> Report:
-    """Check the store's structures, every checkpoint's digest and chain, and that all they name is there, unchanged.
+    """Check the structures of the store, the digest and chain of every checkpoint, and all that checkpoints refer to.
 
-    And that forks are registered with the threads whose cells they use.
-
-    The head of a thread is put together as well where digests do not prove that it can be: something of it is
-    damaged, or was brought by a checkpoint that was deleted. Not `deep`, cells and shared values are left unread, and
-    no digest is computed.
+    Also check that forks are registered with the threads whose cells they use. The head of a thread is loaded too,
+    unless digests prove that it can be: they do not if something is damaged, or was added by a checkpoint that was
+    deleted. Without `deep`, cells and blobs are not read and digests are not computed.
     """
-    # First, as what is wrong with the argument is no damage.
-    behind: list[Problem] = []
+    # First: an invalid argument is not damage.
+    older: list[Problem] = []
     if mark is not None:
-        from holdfast.threads.fingerprint import compared  # noqa: PLC0415 - for those who have one
+        from holdfast.threads.fingerprint import compared  # noqa: PLC0415 - rarely used
 
-        behind = list(compared(store, namespace, mark))
+        older = list(compared(store, namespace, mark))
     verifier = _Verifier(store, progress, deep=deep)
-    problems = [*store.check(), *verifier.run(), *behind]
+    problems = [*store.check(), *verifier.run(), *older]
     return Report(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))
 
 
@@ -97,7 +99,7 @@ class _Verifier:
             yield from self._run()
 
     def _run(self) -> Iterator[Problem]:
-        threads = listed(self._store)
+        threads = all_threads(self._store)
         self._of = len(threads.numbers)
         yield from (Problem(None, (), what) for what in threads.problems)
         for number in threads.numbers:
@@ -107,9 +109,9 @@ class _Verifier:
                 found = list(self._thread(number, name))
                 if found and not self._is_dropped(number, name):
                     yield from found
-            self._tell()
+            self._report()
         if self._deep:
-            yield from registrations(self._store, threads, self._examiner.ties)
+            yield from _registrations(self._store, threads, self._examiner.ties)
 
     def _thread(self, number: int, name: str | None) -> Iterator[Problem]:
         try:
@@ -123,12 +125,12 @@ class _Verifier:
         except Damaged as damage:
             yield Problem(name, (), str(damage))
             return
-        yield from pairs(self._store, number, name)
+        yield from _journal(self._store, number, name)
         if self._deep and not self._examiner.is_proven(number):
             yield from self._head(name)
 
     def _is_dropped(self, number: int, name: str | None) -> bool:
-        """Whether a thread was dropped since it was listed, by all that says so: then nothing is wrong with it."""
+        """Whether a thread was dropped after it was listed, so that nothing is wrong. Listing and record must agree."""
         if name is None:
             return False
         try:
@@ -141,7 +143,7 @@ class _Verifier:
             return False
 
     def _head(self, name: str | None) -> Iterator[Problem]:
-        """Put the head together, as the next load will: that its parts are there does not mean that they fit."""
+        """Load the head, as the next caller will: its parts may all be there and not fit together."""
         if name is None:
             return
         try:
@@ -154,8 +156,143 @@ class _Verifier:
 
     def _read(self, size: int) -> None:
         self._bytes += size
-        self._tell()
+        self._report()
 
-    def _tell(self) -> None:
+    def _report(self) -> None:
         if self._progress is not None:
             self._progress(Looked(self.threads, self._of, self._bytes))
+
+
+# -- runs and journals ------------------------------------------------------------------------------------------------
+
+_ENDED: Final = frozenset(("done", "failed", "given_up"))
+_ACTING: Final = frozenset(("idempotent", "irreversible"))
+
+
+def _journal(store: Store, number: int, name: str | None) -> Iterator[Problem]:
+    """The problems of a thread's run and journal."""
+    try:
+        for what in _journal_problems(store, number, store.run(number)):
+            yield Problem(name, (), what)
+    except Damaged as damage:
+        yield Problem(name, (), str(damage))
+
+
+def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator[str]:
+    last = 0
+    awaited: EffectRow | None = None
+    for entry in entries(store, number):
+        if entry.number != last + 1:
+            yield f"journal entries {last + 1} to {entry.number - 1} are missing"
+        last = entry.number
+        if run is not None:
+            yield from _entry_problems(run, entry)
+            if entry.number == run.question:
+                awaited = entry
+    if run is not None:
+        yield from _run_problems(run, number, last, store.last(number), awaited)
+
+
+def _entry_problems(run: RunRow, entry: EffectRow) -> Iterator[str]:
+    what = f"journal entry {entry.number}"
+    if entry.fence > run.fence:
+        yield f"{what} was written under fence {entry.fence}, and the run has never had more than {run.fence}"
+    # Not for waits: an answer may be recorded after the question that takes it.
+    if entry.kind in _ACTING and not entry.of and entry.matches >= entry.number:
+        yield f"{what} took its result from entry {entry.matches}, which is not before it"
+    if entry.kind == "answer" and entry.mark is None:
+        yield f"{what} is an answer without a question"
+    if entry.status in _ENDED and entry.ended_at is None and entry.kind in _ACTING:
+        yield f"{what} has an outcome, but no time at which it ended"
+    is_open = entry.status == "begun" and entry.number > run.closed and entry.branch == run.branch
+    if run.status == "completed" and is_open and entry.kind in _ACTING and entry.fence == run.fence:
+        yield f"{what} was started and never ended, but its run is completed"
+
+
+def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: EffectRow | None) -> Iterator[str]:
+    if run.thread != number:
+        yield f"its run belongs to thread number {run.thread}"
+    if run.fence < 1:
+        yield f"its run has the fence {run.fence}, which no claim gives"
+    if run.status != "running" and (run.owner is not None or run.lease_until):
+        yield f"its run is {run.status}, but it is still leased"
+    if run.question and awaited is None:
+        yield f"its run waits for journal entry {run.question}, which is missing"
+    if run.closed > last:
+        yield f"its run has closed journal entry {run.closed}, but there are only {last}"
+    if run.began > newest or run.closed_at > newest:
+        yield "its run was started at a checkpoint that is missing"
+
+
+# -- registrations of forks -------------------------------------------------------------------------------------------
+
+
+def _registrations(store: Store, threads: AllThreads, ties: Mapping[int, Ties]) -> Iterator[Problem]:
+    """The registrations that are missing, and those without a reason. `ties` has every thread that was read to its end.
+
+    Threads may be created and dropped meanwhile. One that still exists was registered with its first checkpoint.
+    """
+    forks: dict[int, set[int]] = {}
+    for number in threads.numbers:
+        try:
+            forks[number] = set(store.forks(number))
+        except Damaged as damage:
+            yield Problem(threads.names.get(number), (), str(damage))
+    origins: dict[int, set[int]] = {}
+    for origin, numbers in forks.items():
+        for number in numbers:
+            origins.setdefault(number, set()).add(origin)
+    for number, tie in ties.items():
+        name = threads.names.get(number)
+        if name is None:
+            continue
+        found = [*_missing(number, tie, forks, threads), *_unexplained(number, tie, origins, threads)]
+        if found and _is_there(store, name, number):
+            yield from (Problem(name, seqs, what) for seqs, what in found)
+
+
+def _missing(
+    number: int, tie: Ties, forks: Mapping[int, set[int]], threads: AllThreads
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    for origin, seqs in sorted(tie.uses.items()):
+        if origin != number and number not in forks.get(origin, {number}):
+            what = (
+                f"it uses cells of {_described(origin, threads)} but is not registered as a fork of it: a prune of "
+                "that thread may remove the cells. In a copy made by repair it is registered"
+            )
+            yield tuple(sorted(seqs)), what
+
+
+def _unexplained(
+    number: int, tie: Ties, origins: Mapping[int, set[int]], threads: AllThreads
+) -> Iterator[tuple[tuple[int, ...], str]]:
+    """The origins of a fork without a reason: not its parents or their origins, and not threads whose cells it uses."""
+    explained: set[int] = set()
+    waiting = {*tie.parents, *tie.uses}
+    while waiting:
+        origin = waiting.pop()
+        if origin not in threads.names:
+            return  # dropped: its own origins are no longer known
+        explained.add(origin)
+        waiting |= origins.get(origin, set()) - explained
+    if tie.is_whole:
+        for origin in sorted(origins.get(number, set()) - explained):
+            what = (
+                f"it is registered as a fork of {_described(origin, threads)} but uses nothing of it: cells that the "
+                "thread no longer needs are kept for it"
+            )
+            yield (), what
+
+
+def _is_there(store: Store, name: str, number: int) -> bool:
+    """Whether a thread was not dropped meanwhile."""
+    try:
+        thread = store.thread(name)
+    except Damaged:
+        return True
+    return thread is not None and thread.position.thread == number
+
+
+def _described(number: int, threads: AllThreads) -> str:
+    name = threads.names.get(number)
+    return f"dropped thread number {number}" if name is None else f"thread {quoted(name)}"

@@ -1,0 +1,66 @@
+"""Read all threads of a store, or all records of a thread, page by page."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from holdfast.errors import Damaged
+from holdfast.pages import PAGE, pages
+from holdfast.stores.contract import CheckpointRow, Refs, Store, ThreadRow
+from holdfast.stores.running import EffectRow
+from holdfast.stores.walking import told
+
+
+def threads(store: Store) -> Iterator[ThreadRow]:
+    """Every thread of the namespace, in the order of their names."""
+    return pages(lambda after: store.threads(prefix="", after=after, limit=PAGE), lambda thread: thread.name)
+
+
+def checkpoints(store: Store, thread: int) -> Iterator[CheckpointRow]:
+    """The checkpoints of a thread, newest first, without refs and skeletons."""
+    return pages(lambda before: store.checkpoints(thread, before=before, limit=PAGE), lambda row: row.seq)
+
+
+def roots(store: Store, thread: int) -> Iterator[Refs]:
+    """The references of every checkpoint of a thread."""
+    for row in pages(lambda after: store.refs(thread, after=after or 0, limit=PAGE), lambda row: row.seq):
+        yield row.refs
+
+
+def entries(store: Store, thread: int) -> Iterator[EffectRow]:
+    """The journal of a thread, oldest entry first."""
+    return pages(lambda after: store.effects(thread, after=after or 0, limit=PAGE), lambda entry: entry.number)
+
+
+class AllThreads(NamedTuple):
+    """All thread numbers in order, and the names that could be read.
+
+    If there are no problems, a thread without a name was dropped. It is there for the cells that its forks use.
+    """
+
+    numbers: list[int]
+    names: dict[int, str]
+    problems: list[str]
+
+
+def all_threads(store: Store) -> AllThreads:
+    """List the threads of a store that may be damaged."""
+    names: dict[int, str] = {}
+    problems: list[str] = []
+    try:
+        for thread in threads(store):
+            names[thread.position.thread] = thread.name
+    except Damaged as damage:
+        problems.append(str(damage))
+        try:
+            names |= told(store)
+        except Damaged as worse:
+            problems.append(str(worse))
+    try:
+        numbers = sorted(store.thread_numbers())
+    except Damaged as damage:
+        # Some numbers cannot be read: those of the listed threads are known.
+        numbers = sorted(names)
+        problems.append(str(damage))
+    return AllThreads(numbers, names, problems)
