@@ -214,7 +214,7 @@ class TestBases:
         with holdfast.open(url, durability="off", base_bytes=300_000) as hf:
             for n in range(20):
                 hf.thread(f"t{n}").save({"messages": ["x" * 1_000 for _ in range(50)]})
-            assert 0 < hf._session.bases.size <= 300_000
+            assert 0 < hf.context.bases.size <= 300_000
             state = {"messages": ["y" * 1_000 + str(n) for n in range(50)]}
             thread = hf.thread("t0")
             thread.save(state)
@@ -234,7 +234,7 @@ class TestBases:
             latest = thread.latest()
             assert latest is not None
             assert latest.state == state
-            assert hf._session.bases.size == 0
+            assert hf.context.bases.size == 0
 
 
 class TestRetention:
@@ -285,7 +285,7 @@ class TestRetention:
 
         for n in range(3):
             hf.thread("t").save({"n": n})
-        monkeypatch.setattr(hf._session.store, "delete", fail)
+        monkeypatch.setattr(hf.context.store, "delete", fail)
         hf.thread("t").save({"n": 3})
         assert failed.wait(DEADLINE)
 
@@ -318,7 +318,7 @@ def test_locks_held_at_a_fork_do_not_hang_the_child(open_file: OpenHandle) -> No
     hf = open_file(retention=Retention(keep_last=5))
     thread = hf.thread("t")
     thread.save({"n": 1})
-    with hf._session.bases._lock, hf._maintenance._lock:
+    with hf.context.bases._lock, hf._maintenance._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(20)

@@ -249,7 +249,7 @@ def everything(hf: Holdfast) -> str:
     shown: list[Any] = [list(hf.waiting()), list(hf.interrupted())]
     for info in hf.threads():
         thread = hf.thread(info.name)
-        shown += [info, hf.progress(info.name), hf.effects(info.name), hf._session.store.run(1)]
+        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(1)]
         shown += [(checkpoint, thread.load(checkpoint).state) for checkpoint in thread.history()]
     return repr(shown)
 
@@ -279,9 +279,9 @@ def test_a_save_that_changes_nothing_stores_nothing_new(hf: Holdfast) -> None:
     state = {"messages": [{"content": f"{number} {SECRET}"} for number in range(200)], "long": SECRET * 3000}
     thread = hf.thread("t")
     thread.save(state)
-    assert hf._session.store.refs(1, after=0, limit=9)[-1].refs.values
+    assert hf.context.store.refs(1, after=0, limit=9)[-1].refs.blobs
     second = thread.save(state)
-    row = hf._session.store.checkpoint(1, second.seq)
+    row = hf.context.store.checkpoint(1, second.seq)
     assert row is not None
     assert all(span.last == 1 for span in row.refs.spans), "all that it names was written by the first"
 
@@ -414,7 +414,7 @@ def test_reasons_and_what_was_settled_are_redacted(hf: Holdfast) -> None:
     hf.submit("work", "submitted", start={"x": SECRET})
     hf.submit("work", "submitted", start={"x": SECRET})
     assert "hunter2" not in everything(hf)
-    assert not re.search("hunter2", repr([hf._session.store.run(number) for number in range(1, 6)]))
+    assert not re.search("hunter2", repr([hf.context.store.run(number) for number in range(1, 6)]))
 
 
 def test_a_result_that_cannot_be_recorded_leaves_no_text_behind(hf: Holdfast) -> None:

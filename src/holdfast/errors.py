@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.types import Checkpoint, Erased
+    from holdfast.types import Checkpoint, EraseResult
 
 
 class HoldfastError(Exception):
@@ -161,7 +161,7 @@ class ErasePending(StoreError):
     `erased` is the result so far.
     """
 
-    erased: Erased | None = None
+    erased: EraseResult | None = None
 
 
 class StoreFull(StoreError):

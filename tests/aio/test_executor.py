@@ -46,7 +46,7 @@ class Noting:
 def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("holdfast.runs.journal._POLL_SECONDS", 0.0)  # so that it looks before every call
     with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
-        noting: Any = Noting(opened._session.store)
+        noting: Any = Noting(opened.context.store)
         hf = Holdfast(noting)
 
         async def one() -> int:
@@ -63,7 +63,7 @@ def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pyte
             return threading.get_ident()
 
         loop = asyncio.run(main())
-        assert {"commit", "effects"} <= noting.threads.keys()
+        assert {"commit", "entries"} <= noting.threads.keys()
         assert [name for name, threads in noting.threads.items() if loop in threads] == []
 
 

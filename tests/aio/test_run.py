@@ -274,7 +274,7 @@ def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast)
 def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its intent is written, and then its caller is gone: nothing happened, and nobody need be asked."""
     writing, go_on = threading.Event(), threading.Event()
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     journal = store.journal
 
     def slow_journal(*args: Any) -> Any:

@@ -71,7 +71,7 @@ def test_verify_says_what_is_damaged(store: Path, said: Said) -> None:
 def test_a_name_cannot_talk_to_the_terminal(store: Path, said: Said) -> None:
     with opened("sqlite", store.parent) as hf:
         hf.thread("a\x1b[2J\u202eb").save({"n": 1})
-        mark = hf.mark()
+        mark = hf.fingerprint()
         hf.thread("a\x1b[2J\u202eb").drop()
     (store.parent / "mark").write_text(mark)
     _, out, _ = said("verify", "--mark", str(store.parent / "mark"))

@@ -264,7 +264,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
 ) -> None:
     """What was sealed for one log opens in no other, though it is whole and by a key that is there."""
     numbers: list[int] = []
-    store = hf._session.store
+    store = hf.context.store
     for name in ("a", "b"):
         hf.thread(name).save({"messages": [{"text": f"{name} {n} " + "x" * 200} for n in range(60)]})
         row = store.thread(name)
@@ -286,7 +286,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
 
 
 def test_a_dropped_thread_takes_its_key_along(hf: holdfast.Holdfast, address: str) -> None:
-    store = hf._session.store
+    store = hf.context.store
     before = len(store.keys(after=b"", limit=10))
     hf.thread("t").save({"a": 1})
     assert len(store.keys(after=b"", limit=10)) == before + 1
@@ -307,7 +307,7 @@ def test_a_fork_that_is_made_while_its_origin_is_dropped_keeps_the_key(
     hf: holdfast.Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf.thread("t").save({"messages": [{"text": "x" * 300} for _ in range(50)]})
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     drop = store._store.drop
 

@@ -201,7 +201,7 @@ def test_a_thread_that_is_damaged_is_dropped_with_its_key(tmp_path: Path) -> Non
         hf.thread("t").drop()
         hf.erase("t")
         assert [info.name for info in hf.threads()] == ["good"]
-        assert len(rows(hf._session.store)) == 3
+        assert len(rows(hf.context.store)) == 3
         assert hf.verify().ok
 
 
@@ -214,7 +214,7 @@ def test_a_record_that_was_cut_is_damaged(
     hf: Holdfast, plain: Store, monkeypatch: pytest.MonkeyPatch, field: str, left: int
 ) -> None:
     hf.thread("t").save({"n": 1})
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     whole = store._store.checkpoint
     thread = store.thread("t")

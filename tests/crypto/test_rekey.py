@@ -42,7 +42,7 @@ def hf(address: str, older: Holdfast) -> Iterator[Holdfast]:
 
 
 def plain(hf: Holdfast) -> Store:
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     return store.plain
 
@@ -70,7 +70,7 @@ def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
 ) -> None:
     row = key_made_by_saving(older, "t")
     store, put = plain(hf), plain(hf).put_key
-    ring = older._session.store._ring  # type: ignore[attr-defined]  # it is encrypted
+    ring = older.context.store._ring  # type: ignore[attr-defined]  # it is encrypted
 
     def interfering(new: KeyRow, expect: KeyRow | None) -> KeyRow:
         if expect == row:

@@ -257,7 +257,7 @@ def test_values_over_8_mib_are_stored_in_pieces() -> None:
     engine.save(state)
     commit = engine.store.last_commit
     assert commit is not None
-    assert [len(piece) for piece in commit.values[0].pieces] == [8 * 2**20, 8 * 2**20, 4 * 2**20]
+    assert [len(piece) for piece in commit.blobs[0].pieces] == [8 * 2**20, 8 * 2**20, 4 * 2**20]
     assert engine.cold_state() == state
 
 
@@ -384,7 +384,7 @@ def test_a_message_that_spells_out_a_table_is_not_taken_for_one() -> None:
         # What an agent could be made to say: the very bytes of every table stored so far, as values.
         state["said"] = [
             [[[s.thread, s.log, s.start, s.count, s.first, s.last] for s in refs.spans], []]
-            for run in added.runs
+            for run in added.appends
             for refs in run.refs
         ]
         engine.save(state)
@@ -473,4 +473,4 @@ def test_states_nested_as_deep_as_may_be_come_back() -> None:
 def test_what_a_handle_holds_is_counted_with_what_it_costs(item: Any) -> None:
     engine = Engine()
     engine.save({"many": [item] * 100_000 + ["end"]})
-    assert engine.hf._session.bases.size > 100_000 * 60
+    assert engine.hf.context.bases.size > 100_000 * 60

@@ -40,7 +40,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.store = WatchedStore()
-        self.placer = Placer(Holdfast(self.store)._session, "agent")
+        self.placer = Placer(Holdfast(self.store).context, "agent")
         self.position: Position | None = None
         self.rows: list[CheckpointRow] = []
         self.bases: list[Base] = []
@@ -375,4 +375,4 @@ def _kept(tree: Tree, key: str) -> dict[str, Any]:
 
 
 def _cells(commit: Commit) -> list[bytes]:
-    return [cell for run in commit.runs for cell in run.cells]
+    return [cell for run in commit.appends for cell in run.cells]

@@ -9,7 +9,7 @@ from holdfast.errors import Conflict
 from holdfast.runs import waits
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.running import EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Entry, EntryStatus, RunRow
 
 
 class ContradictingStore(MemoryStore):
@@ -21,8 +21,8 @@ class ContradictingStore(MemoryStore):
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:

@@ -176,7 +176,7 @@ def test_who_rewound_it_here_is_not_overruled(hf: Holdfast) -> None:
 
 def test_a_head_that_was_labelled_here_stays(hf: Holdfast) -> None:
     bring(hf, record(1), record(2))
-    labelled = named(hf._session, "a", "@-1", label="good")
+    labelled = named(hf.context, "a", "@-1", label="good")
     assert bring(hf, record(1), record(2)).ok
     head = hf.thread("a").head()
     assert head is not None

@@ -64,7 +64,7 @@ def test_killed_it_goes_on(small: Path, tmp_path: Path, commit: int) -> None:
 
 
 def test_a_store_that_fails_ends_it_and_it_goes_on(small: Path, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     commit, left = store.commit, iter(range(5))
 
     def fail(*args: Any, **options: Any) -> Any:

@@ -52,7 +52,7 @@ def test_a_label_on_an_older_checkpoint_stands_beside_the_head(world: World) -> 
     thread = hf.thread("a")
     for number in range(4):
         thread.save({"n": number})
-    named(hf._session, "a", "@2", label="here")  # seq 5, under 2
+    named(hf.context, "a", "@2", label="here")  # seq 5, under 2
     hf.thread("a").save({"n": 9})  # seq 6, under 4
     found = timeline(hf, "a")
     check(found)
@@ -73,7 +73,7 @@ def test_any_tree_of_a_framework(seed: int) -> None:
     random = Random(seed)
     with holdfast.open("memory:") as hf:
         hf.thread("a").save({"n": 0})
-        session = hf._session
+        session = hf.context
         for number in range(1, 40):
             placer = Placer(session, "a")
             row = placer.thread()

@@ -25,7 +25,7 @@ from holdfast.looking.stats import stats, stored_bytes
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 from holdfast.urls import Durability
 from tests.looking.conftest import started
 from tests.runs.conftest import World
@@ -101,7 +101,7 @@ def test_every_value_can_be_written_as_json() -> None:
         "id": id,
         "set": {3, 1},
         "half": "\ud800",
-        "lost": Lost("$.x", "gone"),
+        "lost": MissingValue("$.x", "gone"),
     }
     assert json.loads(json.dumps(data_of(value))) == {
         "n": [1, 2.5, True, None, 10**40, "nan", "-inf"],

@@ -487,7 +487,7 @@ def effects_of_options(folder: Path) -> dict[str, Callable[[], object]]:
 
     def held(limit: int) -> int:
         with saved(base_bytes=limit) as hf:
-            return hf._session.bases.size  # the option saves time and has no other effect
+            return hf.context.bases.size  # the option saves time and has no other effect
 
     return {
         "namespace": elsewhere,

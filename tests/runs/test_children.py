@@ -282,7 +282,7 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
         sleeper = pool.submit(one, run, lambda child: child.sleep(60), "sleeper", is_last=is_last)
         pool.submit(one, run, other, "other", is_last=not is_last)
         sleeper.result()
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("p")
     parent = None if thread is None else store.run(thread.position.thread)
     assert parent is not None
@@ -315,8 +315,8 @@ def test_an_async_child_reads_nothing_on_the_event_loop_before_it_is_entered(
     async def main() -> None:
         async with hf.aio.run("p", start={}) as run:
             with monkeypatch.context() as patch:
-                for verb in ("thread", "effects", "checkpoint", "marked", "run"):
-                    patch.setattr(hf._session.store, verb, None)
+                for verb in ("thread", "entries", "checkpoint", "find_entries", "run"):
+                    patch.setattr(hf.context.store, verb, None)
                 child = run.child("a", start={})
             async with child as entered:
                 await entered.finish("done")

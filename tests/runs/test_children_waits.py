@@ -134,7 +134,7 @@ def waits_for_both(run: Run) -> Any:
 
 
 def parent_of(hf: Holdfast) -> tuple[str, int]:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("p")
     run = None if thread is None else store.run(thread.position.thread)
     assert run is not None

@@ -57,7 +57,7 @@ def go_on(family: Family, step: int) -> None:
 
 
 def row_of(hf: Holdfast) -> RunRow:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("t")
     assert thread is not None
     row = store.run(thread.position.thread)
@@ -110,7 +110,7 @@ def test_a_second_process_that_recovers_leaves_a_live_run_alone(family: Family, 
     wait_for_line(second, "LeaseHeld")
     assert "interrupted:" in second.lines, "nothing is interrupted while its owner lives"
     # The run outlives the lease it was claimed for: it is renewed, and the end that was written first means nothing.
-    until(lambda: hf._session.store.clock().now > claimed.lease_until)
+    until(lambda: hf.context.store.clock().now > claimed.lease_until)
     for step in range(1, STEPS + 1):
         wait_for_line(first, f"acting step-{step}")
         wait_for_look(first)

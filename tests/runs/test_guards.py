@@ -54,7 +54,7 @@ def halted(world: World, model: Callable[[], Any], *guards: Any, steps: int = 99
 
 
 def reason_of(world: World) -> str | None:
-    store = world.open()._session.store
+    store = world.open().context.store
     thread = store.thread("t")
     assert thread is not None
     run = store.run(thread.position.thread)
@@ -91,8 +91,8 @@ def test_without_guards_nothing_is_halted_and_nothing_is_stored_for_them(world: 
     model = Model()
     with world.running("t", start={}, ends="completed") as run:
         work(run, model, 30)
-    store = world.open()._session.store
-    rows = store.effects(1, after=0, limit=99)
+    store = world.open().context.store
+    rows = store.entries(1, after=0, limit=99)
     assert len(rows) == 30
     assert {(row.usage, row.held) for row in rows} == {(None, 0)}
 
@@ -313,8 +313,8 @@ def test_a_function_of_the_users_says_what_a_reply_cost(world: World) -> None:
     reason = halted(world, said({"n": 1}, {"n": 2}, {"n": 3}), Budget(cost=0.8, usage=usage))
     assert reason == "the budget of 0.8 cost is spent: 0.8, 0.0 over it"
     assert seen == [{"n": 1}, {"n": 2}]
-    store = world.open()._session.store
-    assert [row.usage for row in store.effects(1, after=0, limit=9)] == [Usage(input=1, output=2, cost=0.4)] * 2
+    store = world.open().context.store
+    assert [row.usage for row in store.entries(1, after=0, limit=9)] == [Usage(input=1, output=2, cost=0.4)] * 2
 
 
 @pytest.mark.parametrize("bad", [broken, wrong])

@@ -85,13 +85,13 @@ def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPat
 def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = world.open()
     end = threading.Event()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang(**options: Any) -> Any:
         assert end.wait(DEADLINE)
         return looks(**options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang)
+    monkeypatch.setattr(hf.context.store, "runs", hang)
     with working(hf, concurrency=2) as worker:
         assert ask(worker.health, "/live")[0] == 200  # so far it only takes its time
         monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.05)
@@ -104,14 +104,14 @@ def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.Monkey
 def test_one_loop_that_hangs_is_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = world.open()
     end, hanging = threading.Event(), threading.Lock()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang_once(**options: Any) -> Any:
         if hanging.acquire(blocking=False):
             assert end.wait(DEADLINE)
         return looks(**options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang_once)
+    monkeypatch.setattr(hf.context.store, "runs", hang_once)
     monkeypatch.setattr(worker_module, "STALE_SECONDS", 1.5)  # above what an idle loop waits between two looks
     with working(hf, concurrency=2) as worker:
 
@@ -133,7 +133,7 @@ def test_a_store_that_fails_makes_it_unready_and_restarting_would_not_help(
 
     with working(hf) as worker:
         with monkeypatch.context() as patch:
-            patch.setattr(hf._session.store, "runs", fail)
+            patch.setattr(hf.context.store, "runs", fail)
             assert ask(worker.health, "/ready")[0] == 503
             assert ask(worker.health, "/live")[0] == 200
         until(lambda: is_ready(worker), "it has looked again")
@@ -245,7 +245,7 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
     hf = world.open()
     asked: list[str] = []
     begun, end = threading.Event(), threading.Event()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang(*, limit: int, **options: Any) -> Any:
         if limit == 1:
@@ -254,7 +254,7 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
             assert end.wait(DEADLINE)
         return looks(limit=limit, **options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang)
+    monkeypatch.setattr(hf.context.store, "runs", hang)
     with working(hf) as worker:
         first = threading.Thread(target=ask, args=(worker.health, "/ready"))
         first.start()

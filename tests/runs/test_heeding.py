@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.runs import journal
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from tests.runs.conftest import World
 from tests.selection import every_store
 
@@ -26,9 +26,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[EffectRow]:
+    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[Entry]:
         self.looks += 1
-        return self._store.effects(thread, after=after, limit=limit)
+        return self._store.entries(thread, after=after, limit=limit)
 
 
 class Ticking:

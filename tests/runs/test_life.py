@@ -265,7 +265,7 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
                 break
             run.model(lambda: "reply")
         assert run.model(lambda: "open") == "open"
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     read: list[int] = []
     effects = store.effects
 
@@ -275,7 +275,7 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
         return page
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "effects", counted)
+        patch.setattr(store, "entries", counted)
         with world.running("t", hf) as run:
             assert run.model(lambda: "again") == "open"
     assert len(hf.effects("t")) == 701

@@ -278,9 +278,9 @@ class RunMachine(RuleBasedStateMachine):
         run.state["n"] = self._saved = self._saved + 1
         run.save()
         # A checkpoint may renew the lease, and never shortens it.
-        thread = self._hf._session.store.thread("t")
+        thread = self._hf.context.store.thread("t")
         assert thread is not None
-        row = self._hf._session.store.run(thread.position.thread)
+        row = self._hf.context.store.run(thread.position.thread)
         assert row is not None
         assert row.lease_until in (self._until, self._now + int(LEASE * 1000))
         self._until = row.lease_until

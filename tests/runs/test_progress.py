@@ -27,7 +27,7 @@ class Counting:
         self.writes: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("commit", "journal", "renew", "update_run", "park", "claim", "tell"):
+        if name in ("commit", "journal", "renew", "update_run", "suspend", "claim", "post"):
             self.writes.append(name)
         return getattr(self._store, name)
 
@@ -156,7 +156,7 @@ def test_progress_does_not_shorten_a_lease_or_undo_a_checkpoint(world: World) ->
         until = held.row.lease_until
         run.progress(2)
         run.save()
-        store = world.open()._session.store
+        store = world.open().context.store
         row = store.run(1)
         assert row is not None
         assert row.lease_until >= until

@@ -171,7 +171,7 @@ def test_trouble_that_outlasts_the_lease_repeats_no_effect(family: Family, place
     with opened(family) as hf, database_locked(family.store):
         family.path("go").touch()
         wait_for_line(child, f"Busy {PLACES[place][0]}")
-        until(lambda: row_of(hf).lease_until <= hf._session.store.clock().now)
+        until(lambda: row_of(hf).lease_until <= hf.context.store.clock().now)
     if wait_for_the_run(family, child) == "waiting":
         assert place == "result"
         assert effects(family) == ["model 1", "act 1"]

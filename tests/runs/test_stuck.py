@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidArgument, Run, Stuck, tool
+from holdfast import Holdfast, InvalidArgument, Run, StuckRun, tool
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.runs.test_progress import renew
@@ -33,7 +33,7 @@ def later(monkeypatch: pytest.MonkeyPatch, world: World) -> Callable[[float], No
     return pass_time
 
 
-def only(hf: Holdfast, older_than: float = HOUR) -> Stuck:
+def only(hf: Holdfast, older_than: float = HOUR) -> StuckRun:
     [found] = hf.stuck(older_than=older_than)
     return found
 
@@ -64,7 +64,7 @@ def test_a_run_whose_owner_is_gone(world: World, later: Callable[[float], None])
 @covers("continuum/AgentState.tool_calling", "cortex/StepStatus.Running")
 def test_a_run_that_hangs_inside_a_call(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
-    found: list[Stuck] = []
+    found: list[StuckRun] = []
 
     def hang(on: str) -> None:
         later(HOUR + 1)

@@ -288,7 +288,7 @@ def test_a_trace_that_says_nothing_is_not_linked_to(world: World, seen: Seen, ke
     hf = world.open()
     with world.running("t", hf, start={}):
         pass
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("t")
     assert thread is not None
     row = store.run(thread.position.thread)
@@ -512,7 +512,7 @@ def test_without_a_provider_nothing_is_told_and_nothing_fails(world: World) -> N
     with world.running("t", hf, start={}, ends="completed") as run:
         run.tool("look_up", {"item": "ink"})
         run.finish(run.model(lambda: "reply"))
-    row = hf._session.store.run(1)
+    row = hf.context.store.run(1)
     assert row is not None
     assert row.trace is None
 

@@ -202,7 +202,7 @@ def test_a_process_that_dies_in_an_undoing_leaves_it_in_doubt(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf._session.store, "settle", die)
+        patch.setattr(hf.context.store, "settle", die)
         with pytest.raises(Crash):
             hf.undo("t", to="@1")
     assert shop.log == ["-3"]

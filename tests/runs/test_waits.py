@@ -175,8 +175,8 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
     hf = world.open()
     hf.submit("h", "t", start={})
     seen: list[Any] = []
-    store: Any = hf._session.store
-    park = store.park
+    store: Any = hf.context.store
+    park = store.suspend
 
     def answered_first(*args: Any) -> Any:
         if not seen:
@@ -188,7 +188,7 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
         seen.append(run.wait("approve"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "park", answered_first)
+        patch.setattr(store, "suspend", answered_first)
         hf.worker({"h": handler}).run(until_idle=True)
     assert (seen, status_of(hf)) == (["parking", "just now"], "completed")
 
@@ -458,7 +458,7 @@ def test_a_completed_run_cannot_be_cancelled(world: World) -> None:
 def test_a_cancellation_is_for_what_was_being_done(world: World) -> None:
     """It came between the last look of a turn and its end: the next turn is another one."""
     hf = world.open()
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     commit = store.commit
 
     def cancelled_first(given: Any) -> Any:
@@ -528,17 +528,17 @@ def test_an_answer_that_races_with_the_end_of_the_time_is_taken_or_refused(world
     with world.running("t", hf, start={}, ends="waiting") as run:
         run.wait("approve", timeout=60)
     world.pass_time(61)
-    store: Any = hf._session.store
-    park = store.park
+    store: Any = hf.context.store
+    park = store.suspend
 
     def answered_first(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store, "park", park)
+            patch.setattr(store, "suspend", park)
             hf.answer("t", "approve", "just in time")
         return park(*args)
 
     with pytest.MonkeyPatch.context() as patch, world.running("t", hf) as run:
-        patch.setattr(store, "park", answered_first)
+        patch.setattr(store, "suspend", answered_first)
         assert run.wait("approve", timeout=60) == "just in time"
 
 
@@ -577,14 +577,14 @@ def test_runs_that_wake_again_and_again_do_not_keep_others_out(world: World) -> 
     hf.submit("poll", "poller", start={})
     hf.submit("job", "job", start={})
     done: list[int] = []
-    store: Any = hf._session.store
-    woken = store.woken
+    store: Any = hf.context.store
+    woken = store.due
 
     def later(**given: Any) -> Any:
         world.pass_time(1)
         return woken(**given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "woken", later)
+        patch.setattr(store, "due", later)
         hf.worker({"poll": poller, "job": lambda run: done.append(len(polls))}).run(until_idle=True)
     assert (len(polls) > 50, done[0] < 10) == (True, True)

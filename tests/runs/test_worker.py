@@ -19,7 +19,7 @@ from tests.waiting import DEADLINE
 
 
 def status_of(world: World, thread: str) -> str:
-    store = world.open()._session.store
+    store = world.open().context.store
     found = store.thread(thread)
     assert found is not None
     run = store.run(found.position.thread)
@@ -241,7 +241,7 @@ def test_the_wait_grows_with_each_failure(world: World) -> None:
     waits: list[int] = []
     for _ in range(4):
         drain(world, handler)
-        [(_, row)] = hf._session.store.runs(statuses=("queued",), after=(0, 0), limit=1)
+        [(_, row)] = hf.context.store.runs(statuses=("queued",), after=(0, 0), limit=1)
         waits.append(row.wake_at - world.clock().now)
         world.pass_time(1000)
     assert waits == sorted(set(waits))
@@ -256,7 +256,7 @@ def test_a_dead_run_is_listed(world: World) -> None:
     hf.submit("h", "t", start={})
     drain(world, handler, attempts=1)
     assert status_of(world, "t") == "dead"
-    row = hf._session.store.runs(statuses=("dead",), after=(0, 0), limit=10)
+    row = hf.context.store.runs(statuses=("dead",), after=(0, 0), limit=10)
     assert [(name, run.reason) for name, run in row] == [("t", "ValueError: ")]
 
 
@@ -367,7 +367,7 @@ def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> No
     def cut(*_args: object) -> None:
         raise Crash
 
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     real = store.settle
 
     def settle_and_die(*args: object) -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
-from holdfast.stores.contract import Live, Run, SharedValue, Span, Store
+from holdfast.stores.contract import Append, Blob, Live, Span, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.thread import Thread
 from holdfast.stores.running import Clock
@@ -27,9 +27,9 @@ def test_it_is_a_store(store: MemoryStore) -> None:
 @covers("H8")
 def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
     large, shared = cell("x" * 1000), value(b"y" * 1000)
-    at = store.commit(commit("a", runs=[Run(1, 0, (large,))], values=[shared]))
+    at = store.commit(commit("a", appends=[Append(1, 0, (large,))], blobs=[shared]))
     assert store.cells([Span(at.thread, 1, 0, 1, 1, 1)])[0].cells[0] is large
-    assert store.value(shared.digest)[0] is shared.pieces[0]
+    assert store.blob(shared.digest)[0] is shared.pieces[0]
 
 
 @covers("C7")
@@ -37,14 +37,14 @@ def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
 def test_a_position_of_a_log_is_written_once(store: MemoryStore, start: int) -> None:
     line = saved(store, "a", "x y")
     with pytest.raises(InvalidArgument, match="already has cells"):
-        store.commit(commit("a", line.at, runs=[run("z", start=start)]))
+        store.commit(commit("a", line.at, appends=[run("z", start=start)]))
     assert line.stored().position == line.at
 
 
 def test_a_position_is_written_once_within_a_commit(store: MemoryStore) -> None:
     with pytest.raises(InvalidArgument, match="already has cells"):
-        store.commit(commit("a", runs=[run("x", "y"), run("z", start=1)]))
-    at = store.commit(commit("a", runs=[run("x", "y"), run("z", start=2)]))
+        store.commit(commit("a", appends=[run("x", "y"), run("z", start=1)]))
+    at = store.commit(commit("a", appends=[run("x", "y"), run("z", start=2)]))
     assert store.cells([Span(at.thread, 1, 0, 3, 1, 1)])[0].cells == [cell("x"), cell("y"), cell("z")]
 
 
@@ -55,9 +55,9 @@ def test_a_tombstone_is_not_committed(store: MemoryStore) -> None:
 
 
 def test_pieces_are_at_most_8_mib(store: MemoryStore) -> None:
-    store.commit(commit("a", values=[SharedValue(b"d" * 32, (bytes(8 * 2**20),))]))
+    store.commit(commit("a", blobs=[Blob(b"d" * 32, (bytes(8 * 2**20),))]))
     with pytest.raises(InvalidArgument, match="8 MiB"):
-        store.commit(commit("b", values=[SharedValue(b"e" * 32, (bytes(8 * 2**20 + 1),))]))
+        store.commit(commit("b", blobs=[Blob(b"e" * 32, (bytes(8 * 2**20 + 1),))]))
 
 
 @pytest.mark.parametrize("kept_for_a_fork", [False, True])
@@ -120,7 +120,7 @@ def test_runs_that_are_not_due_are_not_looked_at() -> None:
             return super().__getitem__(number)
 
     store._threads = Watched(store._threads)
-    assert [name for name, _ in store.woken(limit=100)] == ["due"]
+    assert [name for name, _ in store.due(limit=100)] == ["due"]
     assert looked_at == [201]
 
 

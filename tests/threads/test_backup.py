@@ -26,7 +26,7 @@ KINDS = ("sqlite", "directory")
 def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
         fill(hf)
-        before, mark = seen(hf), hf.mark()
+        before, mark = seen(hf), hf.fingerprint()
         made = hf.backup(address(kind, tmp_path, "copy"))
         assert made.report.ok
         assert made.report.threads == 4
@@ -34,7 +34,7 @@ def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path)
         hf.thread("later").save({"n": 1})
     with opened(kind, tmp_path, "copy", cipher) as copy:
         assert seen(copy) == before
-        assert copy.verify(mark=mark).ok
+        assert copy.verify(fingerprint=mark).ok
         copy.thread("t").save(state_at(1))
 
 

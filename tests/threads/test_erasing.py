@@ -18,8 +18,8 @@ import holdfast
 from holdfast import (
     Cipher,
     Damaged,
-    Erased,
     ErasePending,
+    EraseResult,
     Holdfast,
     InvalidArgument,
     LeaseHeld,
@@ -131,7 +131,7 @@ def test_what_was_left_by_a_store_that_did_not_overwrite_is_gone_too(tmp_path: P
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert SECRETS["argument"] in found_in(tmp_path, SECRETS["argument"])
     with holdfast.open(path, durability="off") as hf:
-        hf._session.store.scrub()
+        hf.context.store.scrub()
         assert found_in(tmp_path, SECRETS["argument"]) == set()
 
 
@@ -248,7 +248,7 @@ def test_a_dropped_origin_goes_when_its_last_fork_is_erased(kind: str, tmp_path:
         hf.thread("origin").fork("fork")
         hf.thread("origin").drop()
         assert hf.erase("fork").threads == ("fork",)
-        assert hf._session.store.thread_numbers() == []
+        assert hf.context.store.thread_numbers() == []
     assert found_in(tmp_path) == set()
 
 
@@ -310,12 +310,12 @@ def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
         any_hf.thread(name).save({"shared": SHARED, "own": name * 20_000})
     erased = any_hf.erase("a")
     assert len(erased.values_kept) == 1
-    store = any_hf._session.store
-    assert store.value(bytes.fromhex(erased.values_kept[0]))
+    store = any_hf.context.store
+    assert store.blob(bytes.fromhex(erased.values_kept[0]))
     assert any_hf.thread("b").load("@-1").state == {"shared": SHARED, "own": "b" * 20_000}
     assert any_hf.erase("b").values_kept == ()
     with pytest.raises(Damaged, match="missing"):
-        store.value(bytes.fromhex(erased.values_kept[0]))
+        store.blob(bytes.fromhex(erased.values_kept[0]))
 
 
 # -- by metadata ------------------------------------------------------------------------------------------------------
@@ -368,7 +368,7 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
         for name in ("a", "b"):
             for number in range(3):
                 hf.thread(name).save({"n": number}, metadata={"user": name, "n": number})
-        number = hf._session.store.thread("b").position.thread  # type: ignore[union-attr] # it was just saved
+        number = hf.context.store.thread("b").position.thread  # type: ignore[union-attr] # it was just saved
         checkpoint = MemoryStore.checkpoint
 
         def broken(store: MemoryStore, thread: int, seq: int) -> Any:
@@ -433,7 +433,7 @@ def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> No
         assert erased.threads == ("parent", "parent/second")
         assert [each for each in erased.beyond if "1 entries of its journal cannot be read" in each]
         assert hf.erase("parent/first").threads == ("parent/first",)
-        assert hf._session.store.thread_numbers() == []
+        assert hf.context.store.thread_numbers() == []
 
 
 # -- what stands in the way -------------------------------------------------------------------------------------------
@@ -515,7 +515,7 @@ def test_nothing_is_erased_where_nobody_knows_which_threads_there_are(tmp_path: 
 
 def test_the_data_key_of_an_encrypted_thread_is_gone(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "agent.db", cipher=CIPHER) as hf:
-        store = hf._session.store
+        store = hf.context.store
 
         def keys() -> int:
             return len(store.keys(after=b"", limit=99))
@@ -543,7 +543,7 @@ def test_other_handles_see_that_it_is_gone(tmp_path: Path) -> None:
 
 
 def test_it_can_be_awaited(tmp_path: Path) -> None:
-    async def erase() -> Erased:
+    async def erase() -> EraseResult:
         async with await holdfast.aopen(tmp_path / "agent.db") as hf:
             await hf.thread("t").save({"n": 1})
             return await hf.erase("t")

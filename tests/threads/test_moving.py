@@ -335,7 +335,7 @@ class TestSweepingBesideForks:
         source = hf.thread("source")
         source.save(state)
         source.save({"small": 1})
-        store = hf._session.store
+        store = hf.context.store
         real = getattr(store, "thread_numbers" if gather == "values" else "forks")
         done: list[bool] = []
 

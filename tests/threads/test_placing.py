@@ -27,7 +27,7 @@ class Placed:
 
     def __init__(self, hf: Holdfast, name: str = "t") -> None:
         self.hf = hf
-        self.placer = Placer(hf._session, name)
+        self.placer = Placer(hf.context, name)
         self.position: Position | None = None
         self.rows: dict[int, CheckpointRow] = {}
         self.bases: dict[int, Base] = {}
@@ -58,7 +58,7 @@ class Placed:
 
     def state(self, seq: int) -> Any:
         """As it is read by one who knows nothing of it."""
-        store = self.hf._session.store
+        store = self.hf.context.store
         row = store.checkpoint(self.number, seq)
         assert row is not None
         return state_of(store, load_base(store, self.number, row))
@@ -167,7 +167,7 @@ class TestPlace:
 
     def test_each_digest_covers_that_of_the_parent(self, tree: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
         tree.grow(3)
-        store = tree.hf._session.store
+        store = tree.hf.context.store
         seen: list[Commit] = []
         commit = store.commit
 
@@ -177,14 +177,14 @@ class TestPlace:
 
         monkeypatch.setattr(store, "commit", watched)
         made = tree.place({"messages": ["x"]}, under=1)
-        row, runs = seen[0].row, seen[0].runs
+        row, runs = seen[0].row, seen[0].appends
         assert row.digest == tree.rows[made].digest
         assert metas.digest_of(store.hashing, row, runs, tree.rows[1].digest) == row.digest
         assert metas.digest_of(store.hashing, row, runs, tree.rows[2].digest) != row.digest
 
     def test_the_base_of_any_row_can_be_had(self, tree: Placed) -> None:
         tree.grow(4)
-        fresh = Placer(tree.hf._session, "t")
+        fresh = Placer(tree.hf.context, "t")
         for seq, row in tree.rows.items():
             base = fresh.base(tree.number, row)
             assert (base.seq, base.root.size) == (seq, tree.bases[seq].root.size)
@@ -240,7 +240,7 @@ class TestCopy:
         assert other.parents() == tree.parents()
         assert {seq: other.state(seq) for seq in other.rows} == states
         for seq, row in other.rows.items():
-            base = load_base(tree.hf._session.store, other.number, row)
+            base = load_base(tree.hf.context.store, other.number, row)
             assert base.ends == (0, 0)
             assert metas.decode(row).trigger == "fork"
             assert row.step == tree.rows[seq].step

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, Looked, Repaired
+from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
 from tests.selection import IN_FULL
@@ -54,13 +54,13 @@ def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, t
         fill(hf)
         before = seen(hf)
         done = hf.repair(address(target, tmp_path, "new"))
-        positions = [hf._session.store.thread(name) for name in before]
+        positions = [hf.context.store.thread(name) for name in before]
     assert done.ok
     assert (done.threads, done.entries) == (4, 3)
     with opened(target, tmp_path, "new", cipher) as new:
         assert seen(new) == before
         assert new.verify().ok
-        found = [new._session.store.thread(name) for name in before]
+        found = [new.context.store.thread(name) for name in before]
         assert [(row.position.move, row.position.last) for row in found if row] == [
             (row.position.move, row.position.last) for row in positions if row
         ]
@@ -80,11 +80,11 @@ def test_digests_stay_where_no_thread_has_another_number(tmp_path: Path) -> None
         for n in range(1, STATES + 1):
             thread.save(state_at(n))
         thread.fork("fork")
-        mark = hf.mark()
+        mark = hf.fingerprint()
         done = hf.repair(address("sqlite", tmp_path, "new"))
     assert done.redigested == 0
     with opened("sqlite", tmp_path, "new", CIPHER) as new:
-        assert new.verify(mark=mark).ok
+        assert new.verify(fingerprint=mark).ok
 
 
 def test_the_target_holds_nothing_yet(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_the_target_holds_nothing_yet(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[Looked] = []
+    told: list[VerifyProgress] = []
     with opened("memory", tmp_path) as hf:
         fill(hf)
         hf.repair(address("sqlite", tmp_path, "new"), progress=told.append)
@@ -113,7 +113,7 @@ def filled(tables: Tables) -> None:
         fill(hf)
 
 
-def repaired(tables: Tables) -> tuple[Repaired, Holdfast]:
+def repaired(tables: Tables) -> tuple[RepairResult, Holdfast]:
     with tables.opened() as hf:
         done = hf.repair(address("sqlite", tables.folder, "new"))
     new = opened("sqlite", tables.folder, "new")
@@ -367,4 +367,4 @@ def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         fill(hf)
         assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
-    assert holdfast.Repaired is Repaired
+    assert holdfast.RepairResult is RepairResult

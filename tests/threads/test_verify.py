@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, Looked
+from holdfast import Holdfast, VerifyProgress
 from holdfast.delta.draft import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
@@ -52,7 +52,7 @@ def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_pa
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[Looked] = []
+    told: list[VerifyProgress] = []
     with opened("sqlite", tmp_path) as hf:
         fill(hf)
         hf.verify(progress=told.append)
@@ -165,7 +165,7 @@ def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
 
 
 def with_run(hf: Holdfast, **changes: Any) -> list[str]:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("run")
     assert thread is not None
     run = store.run(thread.position.thread)
@@ -208,7 +208,7 @@ def test_cells_whose_commit_was_deleted_are_followed(tmp_path: Path) -> None:
         for n in (1, 2):
             thread.save({"agents": {f"agent {i}": {"said": ["word " * 40] * 60} for i in range(80)}, "n": n})
         thread.delete("@1")
-        store = hf._session.store
+        store = hf.context.store
 
         def cells(spans: Any) -> Any:
             read.extend(spans)

@@ -21,8 +21,8 @@ from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
-from holdfast.stores.running import EffectRow
-from holdfast.threads.context import Session
+from holdfast.stores.running import Entry
+from holdfast.threads.context import Context
 
 _OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics
 _FAILED_MAX: Final = 256  # entries after which a call that failed is not expected again
@@ -47,7 +47,7 @@ class Asked(msgspec.Struct, frozen=True):
 class SharedRun:
     """The run of a thread. Any Python thread may use it."""
 
-    def __init__(self, session: Session, name: str, start: Any, lease: float) -> None:
+    def __init__(self, session: Context, name: str, start: Any, lease: float) -> None:
         """`start` is the state that the thread starts with."""
         self.name: Final = name
         self._session = session
@@ -64,7 +64,7 @@ class SharedRun:
         thread = store.thread(self.name)
         if thread is None:
             return None
-        rows = store.marked(thread.position.thread, f"{tool.name}/{key}")
+        rows = store.find_entries(thread.position.thread, f"{tool.name}/{key}")
         newest = next((row for row in reversed(rows) if row.status != "late"), None)
         if newest is None or newest.status not in _ENDED or newest.result is None:
             return None
@@ -109,7 +109,7 @@ class SharedRun:
         """Whether calls are under way in this process."""
         return self._core is not None
 
-    def asked(self, row: EffectRow) -> Asked:
+    def asked(self, row: Entry) -> Asked:
         """The question to settle, after the run was released."""
         number = row.number
         if not number:
@@ -129,7 +129,7 @@ class Making:
     """One call, from its start to its end."""
 
     def __init__(self, core: RunCore, tool: Tool, given: dict[str, Any], key: str) -> None:
-        self.question: EffectRow | None = None
+        self.question: Entry | None = None
         self.is_last = False  # whether no further call can be made in this claim
         self._core = core
         self._tool = tool
@@ -177,6 +177,6 @@ def _release(core: RunCore) -> None:
     core.leave(None)
 
 
-def _is_over(row: EffectRow, last: int) -> bool:
+def _is_over(row: Entry, last: int) -> bool:
     """Whether a call need not be found among the open entries. A failed one keeps its idempotency key there."""
     return row.status in _ENDED or (row.status not in _DOUBTFUL and row.number < last - _FAILED_MAX)

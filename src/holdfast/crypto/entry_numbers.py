@@ -18,12 +18,12 @@ from msgspec.structs import replace
 
 from holdfast.errors import Closed, Conflict, Damaged, LeaseLost, StoreError
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 _KEPT: Final = 1_000
 _FURTHEST: Final = 10_000  # how many entries may be posted between two writes of a run
 
-SealEntry = Callable[[EffectRow, int], EffectRow]
+SealEntry = Callable[[Entry, int], Entry]
 
 
 class Numbering:
@@ -34,20 +34,20 @@ class Numbering:
         # By thread: the fence of the last writer, and the newest number after its write.
         self._last: OrderedDict[int, tuple[int, int]] = OrderedDict()
 
-    def foretold(self, thread: int, fence: int | None, rows: Sequence[EffectRow]) -> list[int]:
+    def foretold(self, thread: int, fence: int | None, rows: Sequence[Entry]) -> list[int]:
         """The numbers that the entries will get, unless other entries are posted meanwhile."""
         if all(row.number for row in rows):
             return [row.number for row in rows]
         before, last = self._last.get(thread, (0, 0))
         if before != fence:
-            last = self._store.last_effect(thread)
+            last = self._store.last_entry(thread)
         return list(_numbers(rows, last))
 
     def forget(self, thread: int) -> None:
         """Forget the newest number, so that it is read again."""
         self._last.pop(thread, None)
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow], seal: SealEntry) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry], seal: SealEntry) -> list[int]:
         due = self.foretold(thread, fence, rows)
         last = self._last.pop(thread, None)  # if this fails, the newest number may be another
         numbers = self._store.journal(thread, fence, list(map(seal, rows, due)))
@@ -67,12 +67,12 @@ class Numbering:
 
     def tell(self, thread: int, last: int | None, write: Callable[[int], int]) -> int:
         """Call `write` with the newest number to append an entry after it; retry if another entry was added."""
-        newest = self._store.last_effect(thread) if last is None else last
+        newest = self._store.last_entry(thread) if last is None else last
         while True:
             try:
                 number = write(newest)
             except Conflict:
-                now = self._store.last_effect(thread)
+                now = self._store.last_entry(thread)
                 if last is not None or now == newest:
                     raise
                 newest = now
@@ -82,13 +82,13 @@ class Numbering:
                     self.keep(thread, fence, number)
                 return number
 
-    def check(self, thread: int, number: int, due: int, due_of: Callable[[EffectRow], int]) -> None:
+    def check(self, thread: int, number: int, due: int, due_of: Callable[[Entry], int]) -> None:
         """`Damaged` if an entry that was sealed for the number `due` cannot have got the number `number`."""
         if due == number:
             return
         if not 0 < number - due <= _FURTHEST:
             raise _misplaced(thread, number)
-        between = self._store.effects(thread, after=due - 1, limit=number - due)
+        between = self._store.entries(thread, after=due - 1, limit=number - due)
         if [row.number for row in between] != list(range(due, number)):
             raise _misplaced(thread, number)
         for row in between:
@@ -102,13 +102,13 @@ class Numbering:
             self._last.popitem(last=False)
 
 
-def _numbers(rows: Sequence[EffectRow], last: int) -> Iterator[int]:
+def _numbers(rows: Sequence[Entry], last: int) -> Iterator[int]:
     for row in rows:
         last += not row.number
         yield row.number or last
 
 
-def _is_told(row: EffectRow) -> bool:
+def _is_told(row: Entry) -> bool:
     """Whether an entry was posted from outside its run. The fields that show it are unencrypted and authenticated."""
     return not row.fence or row.status == "late"
 

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from holdfast.crypto.keyring import Ring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
-from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, SharedValue, Summary
+from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
 from holdfast.stores.hashing import Hasher
 from holdfast.text import escaped, from_utf8, to_utf8, unescaped
 from holdfast.types import UNREADABLE
@@ -106,7 +106,7 @@ def _spelled(value: object) -> object:
 _CELL: Final = struct.Struct("<5sqq")
 
 
-class Owner(NamedTuple):
+class ThreadKey(NamedTuple):
     """The thread that a record belongs to: its data key and its name."""
 
     key: bytes
@@ -115,14 +115,14 @@ class Owner(NamedTuple):
 
 def cell_place(log: int, position: int, refs: Refs = NO_REFS) -> bytes:
     place = _CELL.pack(b"cell\0", log, position)
-    return place + encode(refs) if refs.spans or refs.values else place
+    return place + encode(refs) if refs.spans or refs.blobs else place
 
 
 def value_place(index: int, count: int) -> bytes:
     return b"value\0%d/%d" % (index, count)
 
 
-def seal_run_of_cells(run: Run, seal: Seal) -> Run:
+def seal_run_of_cells(run: Append, seal: Seal) -> Append:
     at = run.start
     # The store rejects refs whose number differs from that of the cells.
     refs = run.refs if len(run.refs) == len(run.cells) else (NO_REFS,) * len(run.cells)
@@ -164,7 +164,7 @@ _decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 
 def seal_checkpoint(
-    row: CheckpointRow, token: str | None, owner: Owner, origins: tuple[tuple[int, bytes], ...], seal: Seal
+    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: tuple[tuple[int, bytes], ...], seal: Seal
 ) -> CheckpointRow:
     said = encode(_Said(row.label, row.meta, to_utf8(owner.name)))
     made = replace(row, label=token)
@@ -218,15 +218,15 @@ class _ThreadSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_thread = msgspec.msgpack.Decoder(_ThreadSaid).decode
 
 
-def seal_summary(summary: Summary, owner: Owner, seal: Seal) -> Summary:
+def seal_summary(summary: Summary, owner: ThreadKey, seal: Seal) -> Summary:
     """Seal the agent together with the data key of the thread, bound to the thread's name."""
     said = packed(_ThreadSaid(summary.agent, owner.key))
     return replace(summary, agent=shown(seal.seal(said, _thread_place(owner.name))))
 
 
-def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Owner]:
+def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, ThreadKey]:
     said = unpacked(hidden(summary.agent or "", seal, _thread_place(name)), _decode_thread)
-    return replace(summary, agent=said.agent), Owner(said.key, name)
+    return replace(summary, agent=said.agent), ThreadKey(said.key, name)
 
 
 def _thread_place(name: str) -> bytes:
@@ -251,7 +251,7 @@ class KeyedHashing:
         return self._ring.signature()
 
 
-def seal_value(value: SharedValue, seal: Seal) -> SharedValue:
+def seal_value(value: Blob, seal: Seal) -> Blob:
     """A blob as it is stored. A blob that is already sealed, from a copy of a store, keeps its bytes and address.
 
     The address depends on the algorithm, the compressor and the key. `InvalidArgument` if it does not match what would
@@ -266,7 +266,7 @@ def seal_value(value: SharedValue, seal: Seal) -> SharedValue:
             f"blob {value.digest.hex()} has the address of another key, algorithm or compressor; nothing was stored, "
             "because the blob could not be found again"
         )
-    return SharedValue(value.digest, pieces)
+    return Blob(value.digest, pieces)
 
 
 def open_value(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:

@@ -9,12 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import Owner, clear, clear_fields, encode, hidden, packed, shown, unpacked
+from holdfast.crypto.records import ThreadKey, clear, clear_fields, encode, hidden, packed, shown, unpacked
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import Owners
 from holdfast.errors import Damaged, NotEncrypted
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow, Progress, RunRow
+from holdfast.stores.running import Entry, Progress, RunRow
 from holdfast.types import Usage
 
 R = TypeVar("R")
@@ -56,7 +56,7 @@ class Passed(Generic[K]):
             self._keys.pop(key, None)
 
 
-_ENTRY_FIELDS: Final = clear_fields(EffectRow, "number", "sealed")
+_ENTRY_FIELDS: Final = clear_fields(Entry, "number", "sealed")
 _RUN_FIELDS: Final = clear_fields(RunRow, "thread", "lease_until", "progress", "sealed")
 
 # -- the journal -----------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class _EntrySaid(msgspec.Struct, frozen=True, array_like=True):
     result: bytes | None
     error: str | None
     by: str | None
-    mark: str | None
+    topic: str | None
     usage: Usage | None
     spent: Usage | None = None
 
@@ -82,13 +82,13 @@ _decode_entry = msgspec.msgpack.Decoder(_EntrySaid).decode
 class OpenedEntry(NamedTuple):
     """A journal entry, and the number for which it was sealed."""
 
-    row: EffectRow
+    row: Entry
     due: int
 
 
-def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> EffectRow:
+def seal_entry(row: Entry, due: int, token: str | None, seal: Seal) -> Entry:
     said = _EntrySaid(
-        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.mark, row.usage, row.spent
+        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.topic, row.usage, row.spent
     )
     bare = replace(
         row,
@@ -99,21 +99,21 @@ def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> Effec
         result=None,
         error=None,
         by=None,
-        mark=token,
+        topic=token,
         usage=None,
         spent=None,
     )
     return replace(bare, sealed=seal.seal(packed(said), _entry_place(bare)))
 
 
-def open_entry(row: EffectRow, seal: Seal) -> OpenedEntry:
+def open_entry(row: Entry, seal: Seal) -> OpenedEntry:
     said = unpacked(seal.open(row.sealed, _entry_place(row)), _decode_entry)
     fields = msgspec.structs.asdict(said)
     due = fields.pop("due")
     return OpenedEntry(replace(row, **fields, sealed=b""), due)
 
 
-def _entry_place(row: EffectRow) -> bytes:
+def _entry_place(row: Entry) -> bytes:
     """All unencrypted fields. The number is not among them: the store assigns it after sealing (`numbering.py`)."""
     return b"entry\0" + clear(row, _ENTRY_FIELDS)
 
@@ -139,7 +139,7 @@ class _RunSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_run = msgspec.msgpack.Decoder(_RunSaid).decode
 
 
-def seal_run(row: RunRow, owner: Owner, seal: Seal) -> RunRow:
+def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
     """Seal a run. The store may extend its lease but not shorten it; the thread is identified by its key."""
     said = _RunSaid(
         owner.key,
@@ -171,12 +171,12 @@ def seal_run(row: RunRow, owner: Owner, seal: Seal) -> RunRow:
     return replace(bare, sealed=seal.seal(packed(said), _run_place(bare)))
 
 
-def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, Owner]:
+def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
     said = unpacked(seal.open(row.sealed, _run_place(row)), _decode_run)
     # The lease is extended only while the run is held, and never shortened.
     if row.lease_until < said.lease_until or (row.status != "running" and row.lease_until != said.lease_until):
         raise Damaged(f"the lease of thread number {row.thread} ends earlier than when it was sealed")
-    owner = Owner(said.owner, said.thread)
+    owner = ThreadKey(said.owner, said.thread)
     opened = replace(
         row,
         reason=said.reason,
@@ -205,24 +205,24 @@ class _NoteSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_note = msgspec.msgpack.Decoder(_NoteSaid).decode
 
 
-def seal_progress(progress: Progress, owner: Owner, seal: Seal) -> Progress:
+def seal_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
     """Seal the note of a progress report separately, because renewals store it; authenticate its numbers and times."""
     said = packed(_NoteSaid(progress.note))
     return replace(progress, note=shown(seal.seal(said, _note_place(progress, owner))))
 
 
-def _open_progress(progress: Progress, owner: Owner, seal: Seal) -> Progress:
+def _open_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
     said = unpacked(hidden(progress.note or "", seal, _note_place(progress, owner)), _decode_note)
     return replace(progress, note=said.note)
 
 
-def _note_place(progress: Progress, owner: Owner) -> bytes:
+def _note_place(progress: Progress, owner: ThreadKey) -> bytes:
     total = None if progress.total is None else float(progress.total)
     return b"note\0" + encode((owner.key, float(progress.done), total, progress.at))
 
 
 # The owner of a missing thread. The store rejects the write itself.
-_NOBODY: Final = Owner(b"", "")
+_NOBODY: Final = ThreadKey(b"", "")
 
 
 class SealedRuns:
@@ -234,13 +234,13 @@ class SealedRuns:
         self._owners = owners
         self._untold: Passed[int] = Passed()
 
-    def seal(self, row: RunRow, owner: Owner | None = None) -> RunRow:
+    def seal(self, row: RunRow, owner: ThreadKey | None = None) -> RunRow:
         return seal_run(row, owner or self.owner(row.thread), self._ring.records)
 
     def seal_progress(self, thread: int, progress: Progress | None) -> Progress | None:
         return progress and seal_progress(progress, self.owner(thread), self._ring.records)
 
-    def owner(self, thread: int) -> Owner:
+    def owner(self, thread: int) -> ThreadKey:
         return self._owners.owner(thread) or _NOBODY
 
     def as_stored(self, expect: RunRow | None) -> RunRow | None:
@@ -279,7 +279,7 @@ class SealedRuns:
         self._owners.learn(row.thread, owner.key, owner.name)
         return name, opened
 
-    def _opened(self, row: RunRow) -> tuple[RunRow, Owner]:
+    def _opened(self, row: RunRow) -> tuple[RunRow, ThreadKey]:
         if key_id(row.sealed) != self._ring.records.id:
             raise Damaged(f"the run of thread number {row.thread} is sealed by another key")
         return open_run(row, self._ring.records)

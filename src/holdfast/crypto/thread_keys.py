@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from holdfast.crypto import records
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import Owner, key_of_checkpoint
+from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Span, Store
@@ -47,7 +47,7 @@ class Owners:
     def forget(self, thread: int) -> None:
         self._known.pop(thread, None)
 
-    def check(self, thread: int, owner: Owner) -> None:
+    def check(self, thread: int, owner: ThreadKey) -> None:
         """`Damaged` if a record of this owner was read as part of another thread."""
         key = self.key(thread)
         if key is not None:
@@ -61,11 +61,11 @@ class Owners:
         owner = self._look(thread)
         return None if owner is None else owner.key
 
-    def owner(self, thread: int) -> Owner | None:
+    def owner(self, thread: int) -> ThreadKey | None:
         """A thread's key and name; None if the thread does not exist."""
         known = self._known.get(thread)
         if known is not None and known.name is not None:
-            return Owner(known.key, known.name)
+            return ThreadKey(known.key, known.name)
         return self._look(thread)
 
     def seal(self, thread: int, key: bytes) -> Seal:
@@ -78,7 +78,7 @@ class Owners:
             raise _of_another(thread)
         return self._ring.seal(key)
 
-    def _look(self, thread: int) -> Owner | None:
+    def _look(self, thread: int) -> ThreadKey | None:
         """The owner according to the newest readable checkpoint that is not deleted."""
         before: int | None = None
         damage: Damaged | None = None
@@ -93,7 +93,7 @@ class Owners:
                     name = records.open_checkpoint(row, self._ring.seal(key)).thread
                     if name is not None:
                         self.learn(thread, key, name)
-                        return Owner(key, name)
+                        return ThreadKey(key, name)
             except Damaged as error:
                 damage = damage or error
             before = row.seq

@@ -22,7 +22,7 @@ from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 _POLL_SECONDS: Final = 0.05
 
@@ -242,7 +242,7 @@ class Calls:
                 journal.fail(entry, error)
                 raise
 
-    def _entry(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> EffectRow:
+    def _entry(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
         arguments = _digest(given, context.redaction)
@@ -311,7 +311,7 @@ class Calls:
 class Stream:
     """The chunks of one model call."""
 
-    def __init__(self, journal: Journal, entry: EffectRow, recorded: list[Any] | None) -> None:
+    def __init__(self, journal: Journal, entry: Entry, recorded: list[Any] | None) -> None:
         """`recorded` are the chunks of a call that is in the journal; None if the call is to be made."""
         self.recorded: Final = recorded
         self._journal = journal

@@ -18,7 +18,7 @@ from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.text import quoted
 
 _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created
@@ -60,7 +60,7 @@ class Child:
         )
         self._calls: Calls | None = None
         self._making: AbstractContextManager[str] | None = None
-        self._row: EffectRow | None = None
+        self._row: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
         """Claim the child. The intent in its parent's journal is the fence check: without the parent, no child.
@@ -88,7 +88,7 @@ class Child:
             self._making.__exit__(type(error), error, error.__traceback__)
             raise
 
-    def _start(self, calls: Calls, key: str) -> EffectRow:
+    def _start(self, calls: Calls, key: str) -> Entry:
         thread = self.claiming.thread
         run, last = self.claiming.known()
         parent = _PARENT.search("" if run is None or run.turn is None else run.turn)
@@ -100,7 +100,7 @@ class Child:
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal
         row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
-        return journal.write(replace(row, mark=CHILD, since=last))
+        return journal.write(replace(row, topic=CHILD, since=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
         try:

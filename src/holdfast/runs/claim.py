@@ -46,7 +46,7 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Claim, Clock, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 from holdfast.threads.process import this_process
 from holdfast.threads.save import NEW, Saver
 from holdfast.threads.thread import Thread, require_compatible, saver_of
@@ -214,7 +214,7 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock,
     )
     if is_new_turn:
         # A turn that was halted inside a step may have left open entries, which do not belong to this one.
-        row = replace(row, closed=store.last_effect(known.thread))
+        row = replace(row, closed=store.last_entry(known.thread))
     if is_new_turn or branch != known.branch:
         row = replace(row, began=head)
     return row
@@ -283,7 +283,7 @@ def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None)
     if turn is None or (turn == known.turn and known.status != "completed"):
         return None
     topic = turn_topic(turn)
-    rows = store.marked(thread.position.thread, topic)
+    rows = store.find_entries(thread.position.thread, topic)
     if not rows:
         _confirm_none(store, thread.position.thread, topic)
     line = Ancestry.of(store, thread.position) if rows else None
@@ -298,8 +298,8 @@ def _confirm_none(store: Store, number: int, topic: str) -> None:
 
     Only the newest entries are read. A repeated request comes soon, and to read all would take longer with every turn.
     """
-    newest = max(store.last_effect(number) - _TURNS_SEARCHED, 0)
-    if any(row.mark == topic for row in store.effects(number, after=newest, limit=_TURNS_SEARCHED)):
+    newest = max(store.last_entry(number) - _TURNS_SEARCHED, 0)
+    if any(row.topic == topic for row in store.entries(number, after=newest, limit=_TURNS_SEARCHED)):
         raise Damaged("a journal entry is missing from the index of topics; hf.verify() shows what is damaged")
 
 
@@ -338,7 +338,7 @@ class Claiming:
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         name: str,
         tools: Tools,
         policy: Policy,
@@ -426,7 +426,7 @@ class Claiming:
         thread = store.thread(self._thread.name)
         if thread is None:
             return None, 0
-        return store.run(thread.position.thread), store.last_effect(thread.position.thread)
+        return store.run(thread.position.thread), store.last_entry(thread.position.thread)
 
     def halt(self, reason: str) -> None:
         """Cancel the run, whatever it does."""

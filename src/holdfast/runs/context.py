@@ -15,8 +15,8 @@ from holdfast.runs.lease import Lease
 from holdfast.runs.past import Effects, Past
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
-from holdfast.threads.context import Session
+from holdfast.stores.running import Entry
+from holdfast.threads.context import Context
 from holdfast.types import Status
 
 
@@ -27,7 +27,7 @@ class Suspended(BaseException):
     """
 
     def __init__(
-        self, row: EffectRow | None, reason: str, wake_at: int = 0, wake_wall: int = 0, last: int | None = None
+        self, row: Entry | None, reason: str, wake_at: int = 0, wake_wall: int = 0, last: int | None = None
     ) -> None:
         """`row` is the journal entry to answer. The times are those of the run's record.
 
@@ -46,7 +46,7 @@ class RunContext:
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         thread: str,
         lease: Lease,
         closed_step: int,
@@ -70,7 +70,7 @@ class RunContext:
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
-        self.changed: list[EffectRow] = []  # recorded calls that were asked for with other arguments
+        self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
         self.answered: dict[tuple[int, str], bytes] = {}  # by step and key: the arguments of each tool call, as digest
         self.suspended: Suspended | None = None
         self.ended: Status | None = None

@@ -23,10 +23,10 @@ from holdfast.runs.past import Effects
 from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 from holdfast.threads.thread import Thread, saver_of
 from holdfast.types import Checkpoint, Effect, Status
 
@@ -63,7 +63,7 @@ class RunCore:
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         thread: Thread,
         row: RunRow,
         setup: Setup,
@@ -127,13 +127,13 @@ class RunCore:
             self._session.store.update_run(lease.changed(branch=branch, began=seen.position.head))
         return lease.row
 
-    def _close_entries(self, head: Checkpoint, lease: Lease) -> EffectRow | None:
+    def _close_entries(self, head: Checkpoint, lease: Lease) -> Entry | None:
         """Close all entries, because the head was saved from outside the run and its state does not include them.
 
         Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
         """
         store, row = self._session.store, lease.row
-        last = store.last_effect(row.thread)
+        last = store.last_entry(row.thread)
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.update_run(lease.changed(closed=last, closed_at=head.seq))
         newest = {(entry.step, entry.key): entry for entry in rows}.values()
@@ -236,17 +236,17 @@ class RunCore:
 
         return finish
 
-    def _turn_entry(self, context: RunContext, result: bytes) -> tuple[EffectRow, ...]:
+    def _turn_entry(self, context: RunContext, result: bytes) -> tuple[Entry, ...]:
         """The journal entry by which the result of this turn is found."""
         turn = context.lease.row.turn
         if turn is None:
             return ()
         topic = turn_topic(turn)
         entry = context.journal.new(self.step, topic, turn, "turn", "done", b"")
-        return (replace(entry, mark=topic, result=result, ended_at=now()),)
+        return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[EffectRow, ...] = ()
+        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
         context, calls = self._held(), self.calls()
@@ -270,7 +270,7 @@ class RunCore:
             lease.progress_stored(progress)
             if row is not None:
                 journal.note_counted(lease.row, row)
-                lease.changed(attempt=row.attempt, updated_at=row.updated_at, known=row.known)
+                lease.changed(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed)
             journal.close(self.step)
             self._saved_step = self.step
             self._saved_at = time.monotonic()
@@ -394,7 +394,7 @@ class RunCore:
             if suspended.last is None and journal.poll(at_once=True):
                 raise Conflict("an entry was posted from outside")
             # Only after the poll: entries that a checkpoint stored are in the journal and were not counted.
-            context.store.park(row, suspended.row, journal.last if suspended.last is None else suspended.last)
+            context.store.suspend(row, suspended.row, journal.last if suspended.last is None else suspended.last)
         except Conflict:
             # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
             row = replace(released(_final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
@@ -402,13 +402,13 @@ class RunCore:
         self._suspended = suspended
         self._end(row.status)
 
-    def _end_cancelled(self, context: RunContext, cancel: EffectRow) -> None:
+    def _end_cancelled(self, context: RunContext, cancel: Entry) -> None:
         """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
         context.lease.stop()
         row = released(_final_row(context), "halted", cancel.error)
         while True:
             try:
-                context.store.park(row, replace(cancel, status="done"), context.journal.last)
+                context.store.suspend(row, replace(cancel, status="done"), context.journal.last)
                 break
             except Conflict:
                 context.journal.poll(at_once=True)

@@ -25,7 +25,7 @@ from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease
 from holdfast.runs.record import CANCEL, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectClass, EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Entry, EntryKind, EntryStatus, RunRow
 
 CALL_REDACTED: Final = 1  # in `EffectRow.redacted`
 RESULT_REDACTED: Final = 2
@@ -63,7 +63,7 @@ class Journal:
 
     def __init__(self, store: Store, lease: Lease, closed_step: int, watch: Watch, redaction: Redaction) -> None:
         self.redaction: Final = redaction
-        self.cancel: EffectRow | None = None  # a cancellation of the run that is not done yet
+        self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
         self._store = store
         self._lease = lease
         self._thread = lease.row.thread
@@ -71,17 +71,17 @@ class Journal:
         self._watch = watch
         self._has_topics = False
         self._lock = threading.Lock()
-        self._entries: dict[tuple[int, str], EffectRow] = {}
-        self._failures: dict[tuple[int, str], list[EffectRow]] = {}
-        self._unwritten: list[EffectRow] = []
-        self._raised: list[tuple[BaseException, EffectRow]] = []
+        self._entries: dict[tuple[int, str], Entry] = {}
+        self._failures: dict[tuple[int, str], list[Entry]] = {}
+        self._unwritten: list[Entry] = []
+        self._raised: list[tuple[BaseException, Entry]] = []
         self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
         self._read(closed_step)
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
         self._posts, self._polled = _posts.count, time.monotonic()
-        self._last = self._store.last_effect(self._thread)
+        self._last = self._store.last_entry(self._thread)
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         if self._last - run.closed <= _PAGE:
             self.cancel = _pending(posted, run)
@@ -104,10 +104,10 @@ class Journal:
 
     # -- finding --------------------------------------------------------------------------------------------------
 
-    def find(self, step: int, key: str) -> EffectRow | None:
+    def find(self, step: int, key: str) -> Entry | None:
         return self._entries.get((step, key))
 
-    def entries(self) -> list[EffectRow]:
+    def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
@@ -124,7 +124,7 @@ class Journal:
                 for row in self._entries.values()
             )
 
-    def decided_after(self, row: EffectRow) -> bool:
+    def decided_after(self, row: Entry) -> bool:
         """Whether anything was started or asked after an entry, so that it may depend on it."""
         with self._lock:
             return any(
@@ -136,13 +136,13 @@ class Journal:
                 for later in self._entries.values()
             )
 
-    def doubtful(self) -> list[EffectRow]:
+    def doubtful(self) -> list[Entry]:
         """The irreversible calls of the open steps with an unknown outcome."""
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
 
-    def doubtful_like(self, name: str, arguments: bytes) -> EffectRow | None:
+    def doubtful_like(self, name: str, arguments: bytes) -> Entry | None:
         """A call of this tool with these arguments that is in doubt and not under way."""
         with self._lock:
             for row in self._entries.values():
@@ -154,11 +154,9 @@ class Journal:
 
     # -- writing --------------------------------------------------------------------------------------------------
 
-    def new(
-        self, step: int, key: str, name: str, kind: EffectClass, status: EffectStatus, arguments: bytes
-    ) -> EffectRow:
+    def new(self, step: int, key: str, name: str, kind: EntryKind, status: EntryStatus, arguments: bytes) -> Entry:
         """An entry of this branch, not yet written."""
-        return EffectRow(
+        return Entry(
             branch=self._branch,
             step=step,
             key=key,
@@ -170,13 +168,13 @@ class Journal:
             begun_at=now(),
         )
 
-    def write(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
+    def write(self, row: Entry, *with_it: Entry) -> Entry:
         """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
         with self._lock:
             self._write([*self._unwritten, *with_it, self._stamped(row)])
             return self._entries[row.step, row.key]
 
-    def write_with_next(self, row: EffectRow) -> EffectRow:
+    def write_with_next(self, row: Entry) -> Entry:
         """Write an entry together with the next one."""
         with self._lock:
             row = self._stamped(row)
@@ -184,15 +182,15 @@ class Journal:
             self._entries[row.step, row.key] = row
             return row
 
-    def write_expecting(self, row: EffectRow, last: int) -> EffectRow:
+    def write_expecting(self, row: Entry, last: int) -> Entry:
         """Write an entry if none was posted since `last` was the newest; else Conflict."""
         with self._lock:
-            number = self._store.park(self._lease.row, self._stamped(row), last)
+            number = self._store.suspend(self._lease.row, self._stamped(row), last)
             self._last = max(self._last, number)
             self._entries[row.step, row.key] = replace(row, number=number)
             return self._entries[row.step, row.key]
 
-    def amend(self, row: EffectRow) -> None:
+    def amend(self, row: Entry) -> None:
         """Replace an entry, which may no longer be the newest of its call."""
         with self._lock:
             self._store.journal(self._thread, self._lease.fence, [row])
@@ -206,13 +204,13 @@ class Journal:
             if self._unwritten:
                 self._write(list(self._unwritten))
 
-    def take_unwritten(self) -> tuple[EffectRow, ...]:
+    def take_unwritten(self) -> tuple[Entry, ...]:
         """The entries that wait for a write, for a checkpoint to store and close."""
         with self._lock:
             taken, self._unwritten = tuple(self._unwritten), []
             return taken
 
-    def put_back(self, taken: tuple[EffectRow, ...]) -> None:
+    def put_back(self, taken: tuple[Entry, ...]) -> None:
         """Keep entries that a failed checkpoint took."""
         with self._lock:
             self._unwritten[:0] = taken
@@ -222,14 +220,14 @@ class Journal:
         with self._lock:
             self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
 
-    def _stamped(self, row: EffectRow) -> EffectRow:
+    def _stamped(self, row: Entry) -> Entry:
         row = self._watch.stamp(row)
         if self._replayed != _NONE:
-            row = replace(row, known=_sum(row.known, self._replayed))
+            row = replace(row, replayed=_sum(row.replayed, self._replayed))
             self._replayed = _NONE
-        return replace(row, mark=row.key) if self._has_topics else row
+        return replace(row, topic=row.key) if self._has_topics else row
 
-    def _write(self, rows: list[EffectRow]) -> None:
+    def _write(self, rows: list[Entry]) -> None:
         moment = time.monotonic()
         try:
             numbers = self._store.journal(self._thread, self._lease.fence, rows)
@@ -247,7 +245,7 @@ class Journal:
 
     # -- entries from outside -------------------------------------------------------------------------------------
 
-    def poll(self, *, at_once: bool = False) -> list[EffectRow]:
+    def poll(self, *, at_once: bool = False) -> list[Entry]:
         """Read the entries that were posted from outside the run since the last time: cancellations and answers.
 
         Entries of this process are read at the next call. Entries of other processes are looked for every 50 ms: with
@@ -258,8 +256,8 @@ class Journal:
             if posts == self._posts and moment < self._polled + _POLL_SECONDS and not at_once:
                 return []
             self._posts, self._polled = posts, moment
-            posted: list[EffectRow] = []
-            while page := self._store.effects(self._thread, after=self._last, limit=_PAGE):
+            posted: list[Entry] = []
+            while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
                 self._last = page[-1].number
                 posted += [row for row in page if row.kind in _POSTED]
             if self.cancel is None:
@@ -268,9 +266,7 @@ class Journal:
 
     # -- results --------------------------------------------------------------------------------------------------
 
-    def record(
-        self, row: EffectRow, result: Any, conversion: StateType | None = None, *, with_next: bool = False
-    ) -> Any:
+    def record(self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False) -> Any:
         """Record a result and return it as recorded, so that a call returns the same as its replay."""
         try:
             plain = result if conversion is None else conversion.to_plain(result)
@@ -287,7 +283,7 @@ class Journal:
         return self.record_encoded(row, encoded, conversion, with_next=with_next)
 
     def record_encoded(
-        self, row: EffectRow, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+        self, row: Entry, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
     ) -> Any:
         """Record a result that is redacted and encoded."""
         row = replace(row, result=encoded, error=None, ended_at=now())
@@ -300,7 +296,7 @@ class Journal:
             self.end(row)
         return _restored(plain, conversion)
 
-    def recorded(self, row: EffectRow, conversion: StateType | None = None) -> Any:
+    def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
         """The result of a call from the journal."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
@@ -312,7 +308,7 @@ class Journal:
                 self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
         return _restored(msgpack.decode(row.result), conversion)
 
-    def end(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
+    def end(self, row: Entry, *with_it: Entry) -> Entry:
         """Record how a call ended. While the lease lasts, a store that fails is tried again.
 
         The model's reply is paid for, or the tool has acted: to give up at the first failure would lose the reply, or
@@ -335,14 +331,14 @@ class Journal:
                     raise
                 time.sleep(_RETRY_SECONDS)
 
-    def _keep_evidence(self, row: EffectRow) -> None:
+    def _keep_evidence(self, row: Entry) -> None:
         """Keep the result of a call although the run is lost, for the person who has to settle the call."""
         with suppress(StoreError):  # the caller needs LeaseLost
-            self._store.tell(self._thread, replace(row, status="late", number=0))
+            self._store.post(self._thread, replace(row, status="late", number=0))
 
     # -- failures -------------------------------------------------------------------------------------------------
 
-    def fail(self, row: EffectRow, error: Exception, *, is_heard: bool = True) -> None:
+    def fail(self, row: Entry, error: Exception, *, is_heard: bool = True) -> None:
         """Record a failure with the next entry: until then, nothing depends on it.
 
         `is_heard` is False if the program does not see the error because the call is made again at once.
@@ -350,7 +346,7 @@ class Journal:
         row = replace(row, status="failed", error=text_of(error, self.redaction), heard=is_heard, ended_at=now())
         self.note(error, self.write_with_next(row))
 
-    def note(self, error: BaseException, row: EffectRow) -> None:
+    def note(self, error: BaseException, row: Entry) -> None:
         """Remember the call that raised an error."""
         self._raised.append((error, row))
 
@@ -358,7 +354,7 @@ class Journal:
         """Forget which calls raised errors, because their step is over."""
         self._raised.clear()
 
-    def raise_again(self, row: EffectRow) -> None:
+    def raise_again(self, row: Entry) -> None:
         """Raise the next recorded failure of a call, if there is one.
 
         These are failures after which an earlier process continued. Each is raised once, in order: the program tries
@@ -392,19 +388,19 @@ class Journal:
 
     def counted(self, row: RunRow) -> RunRow:
         """A run's record with these calls."""
-        return replace(row, known=_sum(row.known, self._replayed))
+        return replace(row, replayed=_sum(row.replayed, self._replayed))
 
     def note_counted(self, before: RunRow, after: RunRow) -> None:
         """Note that a record which counts them is stored."""
         with self._lock:
-            more = (before.known[0] - after.known[0], before.known[1] - after.known[1])
+            more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
             self._replayed = _sum(self._replayed, more)
 
 
 # -- reading open entries -----------------------------------------------------------------------------------------
 
 
-def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
+def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
     """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
 
     Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
@@ -413,12 +409,12 @@ def open_entries(store: Store, thread: int, closed: int, last: int, closed_step:
     return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
 
 
-def pending_cancel(store: Store, run: RunRow) -> EffectRow | None:
+def pending_cancel(store: Store, run: RunRow) -> Entry | None:
     """A cancellation of what the run does now that is not done yet."""
-    return _pending(store.marked(run.thread, CANCEL), run)
+    return _pending(store.find_entries(run.thread, CANCEL), run)
 
 
-def _pending(rows: list[EffectRow], run: RunRow) -> EffectRow | None:
+def _pending(rows: list[Entry], run: RunRow) -> Entry | None:
     for row in rows:
         if row.kind == "cancel" and row.status == "asked" and row.number > run.closed:
             return row
@@ -427,15 +423,15 @@ def _pending(rows: list[EffectRow], run: RunRow) -> EffectRow | None:
 
 def _open_rows(
     store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
-) -> tuple[list[EffectRow], list[EffectRow]]:
+) -> tuple[list[Entry], list[Entry]]:
     """The open entries, with those that were undone; and the entries from outside that were read on the way."""
-    entries: list[EffectRow] = []
-    posted: list[EffectRow] = []
+    entries: list[Entry] = []
+    posted: list[Entry] = []
     while last > closed:
         first = max(last - _PAGE, closed)
         is_older = False
-        found: list[EffectRow] = []
-        for row in store.effects(thread, after=first, limit=last - first):
+        found: list[Entry] = []
+        for row in store.entries(thread, after=first, limit=last - first):
             if row.kind in _POSTED:
                 posted.append(row)
             elif row.status != "late":
@@ -449,7 +445,7 @@ def _open_rows(
     return entries, posted
 
 
-def _split_undone(rows: list[EffectRow]) -> tuple[list[EffectRow], dict[tuple[int, str], int]]:
+def _split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str], int]]:
     """The entries that count, and by call the newest entry that does not because it was undone."""
     numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
     undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}

@@ -17,7 +17,7 @@ from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.record import DOUBTFUL, child_name, effect_of, is_free, now, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Entry, EntryStatus, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
@@ -47,7 +47,7 @@ class Past:
         self._thread = thread
         self._given: Final = effects
         self._lock = threading.Lock()
-        self._rows: dict[tuple[str, bytes], list[EffectRow]] | None = None
+        self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._origin = 0
         self._effects: Effects = effects or "live"
 
@@ -58,7 +58,7 @@ class Past:
             self._read()
         return self._effects
 
-    def take(self, name: str, arguments: bytes) -> EffectRow | None:
+    def take(self, name: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
         It has its newest outcome and the number of the call itself. `of` is the thread in whose journal that is.
@@ -69,36 +69,36 @@ class Past:
             rows = (self._rows or {}).get((name, arguments))
             return rows.pop(0) if rows else None
 
-    def is_of_origin(self, row: EffectRow) -> bool:
+    def is_of_origin(self, row: Entry) -> bool:
         """Whether an entry is about a call of the thread that this one was forked from."""
         if self._rows is None:
             self._read()
         return bool(row.of) and row.of == self._origin
 
-    def first(self, row: EffectRow) -> EffectRow:
+    def first(self, row: Entry) -> Entry:
         """The abandoned call that an entry repeats; the entry itself if there is none."""
         thread = self._store.thread(self._thread) if row.matches and not row.of else None
         while thread is not None and row.matches and not row.of:
-            [row] = self._store.effects(thread.position.thread, after=row.matches - 1, limit=1)
+            [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
     def _read(self) -> None:
         with self._lock:
             if self._rows is not None:
                 return
-            rows: dict[tuple[str, bytes], list[EffectRow]] = {}
+            rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = self._store.thread(self._thread)
             for row in [] if thread is None else self._abandoned(thread):
                 rows.setdefault((row.name, row.arguments), []).append(row)
             self._rows = rows
 
-    def _abandoned(self, thread: ThreadRow) -> Iterator[EffectRow]:
+    def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
         """The calls that do not lead to the head of the thread."""
         number = thread.position.thread
         sources = list(self._sources(thread))
         if len(sources) == 1 and not branch_of(thread.position):
             return  # neither the thread nor a parent was rewound or forked
-        roots: dict[Root, list[EffectRow]] = {}
+        roots: dict[Root, list[Entry]] = {}
         gone: set[Root] = set()
         for source in sources:
             record = Record(self._store, source.thread)
@@ -226,33 +226,33 @@ def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: R
         ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
     except BaseException as error:
         is_not_done = isinstance(error, (ToolNotDone, *tool.not_done))
-        status: EffectStatus = "not_done" if is_not_done else "in_doubt"
+        status: EntryStatus = "not_done" if is_not_done else "in_doubt"
         _end(store, thread, replace(entry, status=status, error=text_of(error, redaction)))
         raise
     return effect_of(_end(store, thread, ended))
 
 
-def _start(store: Store, action: Action) -> tuple[RunRow, EffectRow]:
+def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     """Write the intent. Conflict if the thread is being run, or if it is unknown whether the call was undone."""
     thread, row = action.thread, action.entry
     number = thread.position.thread
-    last = store.last_effect(number)
+    last = store.last_entry(number)
     run = _free_run(store, thread)
-    if any(known.status in DOUBTFUL for known in store.marked(number, action.mark)):
+    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.mark)):
         raise Conflict(
             f"thread {quoted(thread.name)}: it is unknown whether effect {row.number}, {row.name}, was undone; "
             "settle that with hf.settle, then undo again"
         )
     entry = _entry(row, action.mark, "begun")
     # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
-    return run, replace(entry, number=store.tell(number, entry, last=last, run=run))
+    return run, replace(entry, number=store.post(number, entry, last=last, run=run))
 
 
 def _forget(store: Store, ended: Ended) -> None:
     """Mark the result of a child as undone, so that its parent does not get it again."""
     number = ended.thread.position.thread
     entry = replace(_entry(ended.entry, ended.mark, "done"), ended_at=now())
-    store.tell(number, entry, last=store.last_effect(number), run=_free_run(store, ended.thread))
+    store.post(number, entry, last=store.last_entry(number), run=_free_run(store, ended.thread))
 
 
 def _free_run(store: Store, thread: ThreadRow) -> RunRow:
@@ -262,8 +262,8 @@ def _free_run(store: Store, thread: ThreadRow) -> RunRow:
     return run
 
 
-def _entry(row: EffectRow, topic: str, status: EffectStatus) -> EffectRow:
-    return EffectRow(
+def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
+    return Entry(
         branch=row.branch,
         step=row.step,
         key=topic,
@@ -276,11 +276,11 @@ def _entry(row: EffectRow, topic: str, status: EffectStatus) -> EffectRow:
         call=row.call,
         redacted=row.redacted & CALL_REDACTED,
         matches=row.number,
-        mark=topic,
+        topic=topic,
     )
 
 
-def _end(store: Store, thread: ThreadRow, ended: EffectRow) -> EffectRow:
+def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
     ended = replace(ended, ended_at=now())
     store.settle(thread.position.thread, ended.number, "begun", ended)
     return ended

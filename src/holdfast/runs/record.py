@@ -17,7 +17,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import CallFailed, InvalidArgument
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Clock, EffectRow, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, Progress, RunRow
 from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_dead
 from holdfast.types import Effect, Status
@@ -225,14 +225,14 @@ def each_run(store: Store, statuses: tuple[str, ...]) -> Iterator[tuple[str, Run
     store.runs(statuses=(), after=(0, 0), limit=1)  # raises if the status of some run cannot be read
 
 
-def each_entry(store: Store, thread: int, after: int = 0) -> Iterator[EffectRow]:
+def each_entry(store: Store, thread: int, after: int = 0) -> Iterator[Entry]:
     """The journal entries of a thread after a number, oldest first."""
-    while page := store.effects(thread, after=after, limit=_PAGE):
+    while page := store.entries(thread, after=after, limit=_PAGE):
         yield from page
         after = page[-1].number
 
 
-def effect_of(row: EffectRow) -> Effect:
+def effect_of(row: Entry) -> Effect:
     """A journal entry as users see it."""
     return Effect(
         number=row.number,

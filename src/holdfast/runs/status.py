@@ -16,12 +16,12 @@ from holdfast.runs.record import DOUBTFUL, each_entry, each_run, effect_of, is_f
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import checkpoint_of, moment
 from holdfast.threads.save import NEW, Saver
-from holdfast.types import Effect, Interrupted, RunInfo, Stuck
+from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
 
 _ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
 
@@ -69,7 +69,7 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
     number = effect.number if isinstance(effect, Effect) else effect
     if type(number) is not int:
         raise InvalidArgument("pass an effect as its record or its number")
-    rows = store.effects(thread.position.thread, after=number - 1, limit=1)
+    rows = store.entries(thread.position.thread, after=number - 1, limit=1)
     if not rows or rows[0].number != number:
         raise NotFound(f"thread {quoted(thread.name)} has no effect {number}; hf.effects() lists them")
     row = rows[0]
@@ -90,7 +90,7 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
     store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)
 
 
-def _settled(row: EffectRow, outcome: object, redaction: Redaction) -> EffectRow:
+def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
     row = replace(row, settled="person", ended_at=now())
     if isinstance(outcome, Happened):
         msgpack.check(outcome.result)
@@ -141,7 +141,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
 # -- interrupted runs ---------------------------------------------------------------------------------------------
 
 
-def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:
+def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
     """The runs whose owner is gone, oldest first, and what a resume would do with each."""
     for name, row in each_run(store, ("running",)):
         if is_free(store, row):
@@ -150,10 +150,10 @@ def interrupted(store: Store, tools: Tools) -> Iterator[Interrupted]:
                 yield _interrupted(store, tools, thread, row)
 
 
-def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> Interrupted:
+def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
     step = thread.summary.step
     branch = branch_of(thread.position)
-    rows = open_entries(store, row.thread, row.closed, store.last_effect(row.thread), step, branch)
+    rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
     open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
     doubtful = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)
@@ -165,7 +165,7 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
         would.append(f"only through its parent, {quoted(row.parent)}")
     if row.version is not None:
         would.append(f"needs a worker of version {quoted(row.version)}")
-    return Interrupted(
+    return InterruptedRun(
         thread=thread.name,
         step=step,
         attempt=row.attempt,
@@ -182,20 +182,20 @@ _RECENT: Final = 50  # entries at the end of a journal among which the calls und
 _GENERATIONS: Final = 20  # of children whose progress counts for a run
 
 
-def stuck(store: Store, older_than: float) -> Iterator[Stuck]:
+def stuck(store: Store, older_than: float) -> Iterator[StuckRun]:
     """The runs that have made no progress for so many seconds, longest unchanged first."""
     seconds = checked_seconds("older_than", older_than)
     return _stuck(store, round(seconds * 1_000_000))
 
 
-def _stuck(store: Store, age: int) -> Iterator[Stuck]:
+def _stuck(store: Store, age: int) -> Iterator[StuckRun]:
     for name, run in each_run(store, _CAN_BE_STUCK):
         thread = store.thread(name)
         found = None if thread is None else _why(store, thread, run)
         if found is not None:
             since, why = found
             if now() - since >= age:
-                yield Stuck(thread=name, status=run.status, since=moment(since), why=why)
+                yield StuckRun(thread=name, status=run.status, since=moment(since), why=why)
 
 
 def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None:
@@ -225,7 +225,7 @@ def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]
 
 
 def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
-    rows = store.effects(run.thread, after=run.question - 1, limit=1) if run.question else []
+    rows = store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
     question = rows[0] if rows else None
     overdue = _overdue(store, run) if run.wake_at else -1
     if overdue >= 0:
@@ -279,8 +279,8 @@ def _attempts(run: RunRow) -> str:
     return "" if run.attempt <= 1 else f"; attempt {run.attempt} without a checkpoint"
 
 
-def _recent(store: Store, run: RunRow) -> list[EffectRow]:
-    return store.effects(run.thread, after=max(store.last_effect(run.thread) - _RECENT, 0), limit=_RECENT)
+def _recent(store: Store, run: RunRow) -> list[Entry]:
+    return store.entries(run.thread, after=max(store.last_entry(run.thread) - _RECENT, 0), limit=_RECENT)
 
 
 def _overdue(store: Store, run: RunRow) -> int:

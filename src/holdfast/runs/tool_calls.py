@@ -17,7 +17,7 @@ from holdfast.runs.drivers import Call, Invocation, Uncalled
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.record import now, text_of
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, Tool, is_outcome, takes_key, unknown_outcome
-from holdfast.stores.running import EffectRow, EffectStatus
+from holdfast.stores.running import Entry, EntryStatus
 
 _POLL_SECONDS: Final = 0.05
 
@@ -28,7 +28,7 @@ Step = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "giv
 Next = Literal["call", "probe", "return", "raise"]
 
 
-def step_for(status: EffectStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
+def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
     """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
 
     The table, from top to bottom.
@@ -132,7 +132,7 @@ class ToolCall:
             return "return"
         return self._confirm(known) if step == "confirm" else self._doubt(known)
 
-    def _is_stale(self, known: EffectRow) -> bool:
+    def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
         max_age = self._tool.max_age
         is_of_earlier_claim = known.fence != self._context.lease.fence
@@ -140,7 +140,7 @@ class ToolCall:
             return False
         return now() - known.ended_at > max_age * 1_000_000 and not self._journal.decided_after(known)
 
-    def _act(self, known: EffectRow | None) -> Next:
+    def _act(self, known: Entry | None) -> Next:
         """Call a tool that acts, unless an abandoned branch has called it, or the run may not."""
         tool, past = self._tool, self._context.past
         tool.check(self._given)
@@ -171,7 +171,7 @@ class ToolCall:
             raise _asking_first(entry, "may have been called by the thread that this one was forked from")
         return self._doubt(self._journal.end(replace(entry, status="in_doubt")))
 
-    def _confirm(self, entry: EffectRow) -> Next:
+    def _confirm(self, entry: Entry) -> Next:
         """Ask for permission again, unless the run now acts without."""
         if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
             raise _asking_first(entry)
@@ -221,7 +221,7 @@ class ToolCall:
 
     # -- in doubt -------------------------------------------------------------------------------------------------
 
-    def _doubt(self, entry: EffectRow) -> Next:
+    def _doubt(self, entry: Entry) -> Next:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
         if entry.redacted & CALL_REDACTED:
@@ -264,7 +264,7 @@ class ToolCall:
             return "return"
         if is_outcome(answer, NotDone) and not self._may_still_act(entry):
             self._journal.end(replace(entry, status="not_done", settled="probe"))
-            self._entry = replace(entry, number=0, ended_at=None, known=(0, 0))
+            self._entry = replace(entry, number=0, ended_at=None, replayed=(0, 0))
             if self._cause is None:
                 return "call"
             if not self._retries:
@@ -280,7 +280,7 @@ class ToolCall:
         self._result = self._journal.record(entry, unknown_outcome(self._tool.name))
         return "return"
 
-    def _may_still_act(self, entry: EffectRow) -> bool:
+    def _may_still_act(self, entry: Entry) -> bool:
         """Whether a call that timed out still runs in this process: then it may yet happen."""
         place = (self._context.identity, entry.number)
         if isinstance(self._cause, CallTimedOut) and self._cause.is_running is not None:
@@ -312,7 +312,7 @@ class ToolCall:
 
     # -- entries --------------------------------------------------------------------------------------------------
 
-    def _with_call(self, entry: EffectRow) -> EffectRow:
+    def _with_call(self, entry: Entry) -> Entry:
         """An entry with the arguments of this call. Their digest is of the redacted form, so it reveals no secret."""
         recorded = self._context.redaction.arguments(self._given)
         call = msgpack.encode(recorded)
@@ -325,7 +325,7 @@ class ToolCall:
             return self._entry.arguments
         return hashlib.sha256(msgpack.encode(self._given)).digest()
 
-    def _with_key(self, entry: EffectRow) -> dict[str, Any]:
+    def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
         entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
         parts = (self._context.identity, entry.branch, entry.step, entry.key, *((entry.since,) if entry.since else ()))
@@ -336,13 +336,13 @@ class ToolCall:
         return text_of(error, self._context.redaction)
 
 
-def suspended_by(entry: EffectRow) -> Suspended:
+def suspended_by(entry: Entry) -> Suspended:
     """The suspension of a run until a call in doubt is settled."""
     return Suspended(
         replace(entry, status="in_doubt"), f"in doubt: {entry.name}, call {entry.number}; hf.settle decides"
     )
 
 
-def _asking_first(entry: EffectRow, why: str = "waits for permission") -> Suspended:
+def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
     return Suspended(replace(entry, status="asked"), f"{entry.name} {why}; hf.settle(NotDone()) lets it be called")

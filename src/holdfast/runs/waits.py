@@ -27,11 +27,11 @@ from holdfast.runs.record import (
     queued,
 )
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Deadline, EffectRow, RunRow
+from holdfast.stores.running import Deadline, Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment
-from holdfast.types import Question
+from holdfast.types import PendingQuestion
 
 WAIT: Final = "run.wait"
 SLEEP: Final = "run.sleep"
@@ -78,7 +78,7 @@ class Waits:
             raise WaitTimedOut(f"{name!r} was not answered in time")
         return self._journal.recorded(known)
 
-    def _time_out(self, question: EffectRow, last: int) -> EffectRow:
+    def _time_out(self, question: Entry, last: int) -> Entry:
         """Record that a question was not answered in time, unless an answer was posted meanwhile."""
         try:
             return self._journal.write_expecting(replace(question, status="failed", ended_at=now()), last)
@@ -98,19 +98,19 @@ class Waits:
             raise _suspended(known, "sleeps", None)
         self._journal.end(replace(known, status="done"))
 
-    def _question(self, name: str, payload: bytes | None, timeout: float | None, step: int, key: str) -> EffectRow:
+    def _question(self, name: str, payload: bytes | None, timeout: float | None, step: int, key: str) -> Entry:
         row = self._journal.new(step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
         return replace(
             row,
             call=payload,
-            mark=None if payload is None else question_topic(name),
+            topic=None if payload is None else question_topic(name),
             deadline=None if timeout is None else self._deadline(timeout),
         )
 
-    def _answer(self, question: EffectRow) -> EffectRow | None:
+    def _answer(self, question: Entry) -> Entry | None:
         """An answer that was posted while the run did not wait: for this question, or before any of its name."""
         run = self._context.lease.row
-        return _unused_answer(self._store.marked(run.thread, question.mark), run) if question.mark else None
+        return _unused_answer(self._store.find_entries(run.thread, question.topic), run) if question.topic else None
 
     def _deadline(self, seconds: float) -> Deadline:
         clock = self._store.clock()
@@ -135,14 +135,14 @@ def checked_seconds(what: str, seconds: object) -> float:
     return float(str(seconds))
 
 
-def _suspended(question: EffectRow, reason: str, last: int | None) -> Suspended:
+def _suspended(question: Entry, reason: str, last: int | None) -> Suspended:
     deadline = question.deadline
     if deadline is None:
         return Suspended(question, reason, last=last)
     return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
 
 
-def _unused_answer(rows: list[EffectRow], run: RunRow) -> EffectRow | None:
+def _unused_answer(rows: list[Entry], run: RunRow) -> Entry | None:
     """The first answer among these entries that no question has used, and that was not for an earlier turn."""
     for row in rows:
         if row.kind == "answer" and row.status == "asked" and row.number > run.closed:
@@ -153,7 +153,7 @@ def _unused_answer(rows: list[EffectRow], run: RunRow) -> EffectRow | None:
 # -- from outside: questions and answers --------------------------------------------------------------------------
 
 
-def waiting(store: Store, name: str | None) -> Iterator[Question]:
+def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
     """The questions and the calls in doubt that runs wait for, longest first. Sleeping runs ask nothing."""
     if name is not None:
         checked_name(name)
@@ -192,8 +192,8 @@ class _Changed(Exception):
 def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None) -> None:
     number = thread.position.thread
     run = _run_of(store, thread)
-    last = store.last_effect(number)
-    rows = store.marked(number, question_topic(name))
+    last = store.last_entry(number)
+    rows = store.find_entries(number, question_topic(name))
     branch = branch_of(thread.position)
     questions = [row for row in rows if row.kind == "wait" and row.branch == branch]
     question = _open_question(run, questions)
@@ -220,13 +220,13 @@ def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str 
             store.settle(number, question.number, "asked", answered, run, queued(run))
         else:
             entry = _posted("answer", name, question_topic(name), result=encoded, by=by)
-            store.tell(number, entry, last=last, run=run)
+            store.post(number, entry, last=last, run=run)
             note_posted()
     except Conflict as conflict:
         raise _Changed from conflict
 
 
-def _open_question(run: RunRow, questions: list[EffectRow]) -> EffectRow | None:
+def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
     """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
     asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
     awaited = [row for row in asked if row.number == run.question]
@@ -262,17 +262,17 @@ def _asking_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> st
 
 def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]:
     """The threads of the children that a run started in its open step and that have not ended."""
-    last = store.last_effect(run.thread)
+    last = store.last_entry(run.thread)
     rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch_of(thread.position))
     return [row.name for row in rows if row.kind == "child" and row.status == "begun"]
 
 
-def _asked(store: Store, run: RunRow) -> list[EffectRow]:
+def _asked(store: Store, run: RunRow) -> list[Entry]:
     """The question that a run waits for, if it asks one."""
-    return store.effects(run.thread, after=run.question - 1, limit=1) if run.question else []
+    return store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
 
 
-def _require_answered(thread: ThreadRow, name: str, question: EffectRow) -> None:
+def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
     if question.status == "failed":
         raise Conflict(
             f"{name!r} of thread {quoted(thread.name)} was not answered in time, and the run has continued; "
@@ -284,13 +284,13 @@ def _require_answered(thread: ThreadRow, name: str, question: EffectRow) -> None
         )
 
 
-def _require_same(thread: ThreadRow, name: str, row: EffectRow, encoded: bytes) -> None:
+def _require_same(thread: ThreadRow, name: str, row: Entry, encoded: bytes) -> None:
     if row.result != encoded:
         raise Conflict(f"{name!r} of thread {quoted(thread.name)} already has another answer; nothing was changed")
 
 
-def _question(thread: str, row: EffectRow) -> Question:
-    return Question(
+def _question(thread: str, row: Entry) -> PendingQuestion:
+    return PendingQuestion(
         thread=thread,
         name=row.name,
         about="wait" if row.kind == "wait" else "in doubt",
@@ -329,7 +329,7 @@ def _cancel_family(store: Store, thread: ThreadRow, reason: str, done: set[str])
 
 def open_children(store: Store, thread: int) -> list[str]:
     """The threads of the children that a run has started and that did not complete."""
-    return [row.name for row in store.marked(thread, CHILD) if row.status in ("begun", "failed")]
+    return [row.name for row in store.find_entries(thread, CHILD) if row.status in ("begun", "failed")]
 
 
 def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
@@ -347,7 +347,7 @@ def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
                 _end_cancel(store, run)
                 return
             if not pending_cancel(store, run):
-                store.tell(thread.position.thread, _posted("cancel", CANCEL, CANCEL, error=reason), run=run)
+                store.post(thread.position.thread, _posted("cancel", CANCEL, CANCEL, error=reason), run=run)
                 note_posted()
             wake_parents(store, run)
             return
@@ -412,9 +412,9 @@ def _posted(
     result: bytes | None = None,
     error: str | None = None,
     by: str | None = None,
-) -> EffectRow:
+) -> Entry:
     """An entry that is written from outside the run."""
-    return EffectRow(
+    return Entry(
         branch=0,
         step=0,
         key=topic,
@@ -424,7 +424,7 @@ def _posted(
         arguments=b"",
         fence=0,
         begun_at=now(),
-        mark=topic,
+        topic=topic,
         result=result,
         error=error,
         by=by,

@@ -25,7 +25,7 @@ from holdfast.runs.tools import Tools
 from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.running import Clock, RunRow
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 
 if TYPE_CHECKING:
     from holdfast.runs.health import Health
@@ -200,7 +200,7 @@ class Worker:
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         tools: Tools,
         handlers: Mapping[str, Handler],
         *,
@@ -380,7 +380,7 @@ class Worker:
         """The runs for this worker that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
-        while len(page := self._session.store.woken(limit=limit)) > seen:
+        while len(page := self._session.store.due(limit=limit)) > seen:
             yield from (found for found in page[seen:] if self._is_ours(found[1]))
             # Runs for other workers may be overdue for longer: look past them.
             seen, limit = len(page), limit * 2

@@ -14,7 +14,7 @@ import msgspec
 
 from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -38,13 +38,13 @@ class Refs(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """All spans and blobs that a skeleton or a node cell refers to, unencoded, so that a sweep decodes no cells."""
 
     spans: tuple[Span, ...] = ()
-    values: tuple[bytes, ...] = ()
+    blobs: tuple[bytes, ...] = ()
 
 
 NO_REFS = Refs()
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
+class Append(msgspec.Struct, frozen=True, gc=False):
     """Cells that one commit appends to one log. `refs` is empty, or has one entry per cell."""
 
     log: int
@@ -83,7 +83,7 @@ class Cells(msgspec.Struct, frozen=True, gc=False):
         return cells
 
 
-class SharedValue(msgspec.Struct, frozen=True, gc=False):
+class Blob(msgspec.Struct, frozen=True, gc=False):
     """A blob: a large value stored once per namespace under the sha256 of its bytes, in pieces of at most 8 MiB."""
 
     digest: bytes
@@ -162,14 +162,14 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     expect: Position | None
     row: CheckpointRow
-    runs: tuple[Run, ...]
-    values: tuple[SharedValue, ...]
+    appends: tuple[Append, ...]
+    blobs: tuple[Blob, ...]
     summary: Summary
     bases: tuple[tuple[int, int], ...] = ()
     origins: tuple[int, ...] = ()
     fence: int | None = None
     run: RunRow | None = None
-    effects: tuple[EffectRow, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
 
 class Live(msgspec.Struct, frozen=True):
@@ -240,7 +240,7 @@ class Store(Protocol):
         """The cells of each span, verified by their checksums. `Damaged` if any cell is missing or wrong."""
         ...
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         """The pieces of a blob, verified by its digest. `Damaged` if the blob is missing or wrong."""
         ...
 
@@ -268,7 +268,7 @@ class Store(Protocol):
         """
         ...
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         """Waiting runs whose wake time has passed, with the names of their threads, longest overdue first.
 
         A wake time on this store's clock is compared with that clock. For a wake time on another clock, `wake_wall` is
@@ -276,15 +276,15 @@ class Store(Protocol):
         """
         ...
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         """A page of a thread's journal, ordered by number, with numbers above `after`."""
         ...
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
         """The entries of a thread's journal with this topic, ordered by number. Other entries cost nothing."""
         ...
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         """The number of the newest entry in a thread's journal; 0 if the journal is empty."""
         ...
 
@@ -322,7 +322,7 @@ class Store(Protocol):
         """
         ...
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         """Replace the record of a run as `update_run` does, and write the question it waits for; return its number.
 
         `entry` is a new journal entry, or replaces the entry of its number (`NotFound` if there is none). The record's
@@ -332,7 +332,7 @@ class Store(Protocol):
         """
         ...
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         """Append entries to the journal and return their numbers.
 
         An entry that has a number replaces the entry of that number (`NotFound` if there is none). `LeaseLost`, with
@@ -340,7 +340,7 @@ class Store(Protocol):
         """
         ...
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         """Append an entry to the journal from outside the run, without a fence; return its number.
 
         Used for answers, cancellations, and the results of a worker that lost its lease. The entry always gets a new
@@ -354,8 +354,8 @@ class Store(Protocol):
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -375,11 +375,11 @@ class Store(Protocol):
         """Drop segments that hold no live cells; return how many were dropped. Works in short transactions."""
         ...
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         """Start a new epoch and return it. From now on, blobs that commits contain or refer to are stamped with it."""
         ...
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         """Drop blobs whose digest is not in `live` and whose stamp is older than `epoch`; return how many were dropped.
 
         The stamp protects a blob that a commit found already stored after `live` was computed.

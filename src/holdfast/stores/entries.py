@@ -10,7 +10,7 @@ import msgspec
 from holdfast.errors import Damaged, TooLarge
 from holdfast.stores import leases, records, rows
 from holdfast.stores.rows import MAX_SEQ
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 EffectColumns = tuple[int, bytes, bytes | None]
 # row_key, record, mark
@@ -25,7 +25,7 @@ class Entries(NamedTuple):
     last: int
 
 
-def encode(thread: int, known: int, entries: Sequence[EffectRow]) -> Entries:
+def encode(thread: int, known: int, entries: Sequence[Entry]) -> Entries:
     """Number and encode journal entries. All are checked before any is written, so an error leaves nothing behind."""
     last = known
     new: list[EffectColumns] = []

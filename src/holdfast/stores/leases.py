@@ -19,7 +19,7 @@ def check_form(commit: Commit) -> None:
             raise InvalidArgument("a commit's run must have the commit's fence; nothing was stored")
         if run.thread and (expect is None or run.thread != expect.thread):
             raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
-    if commit.effects and fence is None and run is None:
+    if commit.entries and fence is None and run is None:
         raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
 
 

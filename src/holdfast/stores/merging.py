@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.intervals import Intervals
 from holdfast.stores import rows, segment
-from holdfast.stores.contract import Live, Run
+from holdfast.stores.contract import Append, Live
 from holdfast.stores.pieces import NOTHING
 
 # Size before compression. Segments of this size are left alone, so merged ones are one to two times as large.
@@ -96,7 +96,7 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
 
 def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
     """Merge the segments of a group into one, without dead cells. `Damaged` if one of them is damaged."""
-    runs: list[Run] = []
+    runs: list[Append] = []
     dropped = 0
     for source, blob in zip(group, blobs, strict=True):
         for run in segment.unpack(blob, rows.context(source.row_key)):
@@ -124,25 +124,25 @@ def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> 
     return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
 
 
-def _only_live(run: Run, alive: dict[int, Intervals]) -> list[Run]:
+def _only_live(run: Append, alive: dict[int, Intervals]) -> list[Append]:
     end = run.start + len(run.cells)
-    parts: list[Run] = []
+    parts: list[Append] = []
     for low, high in alive.get(run.log, NOTHING).within(run.start, end):
         within = slice(low - run.start, high - run.start)
-        parts.append(Run(run.log, low, run.cells[within], run.refs[within]))
+        parts.append(Append(run.log, low, run.cells[within], run.refs[within]))
     return parts
 
 
-def _join(runs: list[Run]) -> list[Run]:
+def _join(runs: list[Append]) -> list[Append]:
     """Join neighbouring appends. `Damaged` if two hold the same cell, which no writer produces."""
-    joined: list[Run] = []
-    pending: list[Run] = []
+    joined: list[Append] = []
+    pending: list[Append] = []
 
     def close() -> None:
         if pending:
             cells = tuple(chain.from_iterable(run.cells for run in pending))
             refs = tuple(chain.from_iterable(run.refs for run in pending))
-            joined.append(Run(pending[0].log, pending[0].start, cells, refs))
+            joined.append(Append(pending[0].log, pending[0].start, cells, refs))
             pending.clear()
 
     for run in sorted(runs, key=lambda run: (run.log, run.start)):

@@ -9,7 +9,7 @@ from holdfast.errors import InvalidArgument, TooLarge
 from holdfast.stores import leases, rows, segment
 from holdfast.stores.contract import Commit
 from holdfast.stores.rows import MAX_SEQ, StoredCheckpoint, StoredThread
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.stores.sharing import Packed
 
 
@@ -34,7 +34,7 @@ def prepare(commit: Commit, packed: tuple[list[Packed] | None, ...]) -> Prepared
     if row.deleted:
         raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
     ends: dict[int, int] = {}
-    for run in commit.runs:
+    for run in commit.appends:
         if run.refs and len(run.refs) != len(run.cells):
             raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
         if run.log < 0 or run.start < 0:
@@ -45,15 +45,15 @@ def prepare(commit: Commit, packed: tuple[list[Packed] | None, ...]) -> Prepared
         ends[run.log] = run.start + len(run.cells)
     leases.check_form(commit)
     stored = rows.encode(row)
-    cells_of = [run for run in commit.runs if run.cells]
+    cells_of = [run for run in commit.appends if run.cells]
     cells = segment.draft(cells_of) if cells_of else None
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
-    weight += weigh(commit.effects)
+    weight += weigh(commit.entries)
     return Prepared(commit, stored, cells, packed, weight)
 
 
-def weigh(entries: Sequence[EffectRow]) -> int:
+def weigh(entries: Sequence[Entry]) -> int:
     """Roughly how many bytes the entries take."""
     return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])
 

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.leases import is_timed
 from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
@@ -32,7 +32,7 @@ _ESCAPED: Final = b"\1"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(RunRow).decode
-_decode_effect = msgspec.msgpack.Decoder(EffectRow).decode
+_decode_effect = msgspec.msgpack.Decoder(Entry).decode
 
 
 def store_run(
@@ -78,18 +78,18 @@ def repeats(columns: RunColumns, run: RunRow) -> bool:
     return (thread_no, status, updated_at, *wake) == (run.thread, run.status.encode(), run.updated_at, *_wake(run))
 
 
-def store_effect(row_key: int, row: EffectRow) -> bytes:
+def store_effect(row_key: int, row: Entry) -> bytes:
     """The record of a journal entry. `InvalidArgument` if a number does not fit."""
     packed = _packed(row)
     return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
 
 
-def stored_mark(row: EffectRow) -> bytes | None:
+def stored_mark(row: Entry) -> bytes | None:
     """The topic of a journal entry as stored in its column."""
-    return None if row.mark is None else to_bytes(row.mark)
+    return None if row.topic is None else to_bytes(row.topic)
 
 
-def read_effect(row_key: int, record: bytes) -> EffectRow:
+def read_effect(row_key: int, record: bytes) -> Entry:
     """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
     what = f"journal entry {row_key & MAX_SEQ} of thread number {row_key >> SEQ_BITS}"
     try:

@@ -8,10 +8,8 @@ import msgspec
 
 from holdfast.types import Status, Usage
 
-EffectClass = Literal[
-    "model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"
-]
-EffectStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
+EntryKind = Literal["model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"]
+EntryStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
 
 
 class Clock(msgspec.Struct, frozen=True, gc=False):
@@ -96,7 +94,8 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # the encoded result of a completed run
     created_at: int = 0
     updated_at: int = 0
-    known: tuple[int, int] = (0, 0)  # replayed (model, tool) calls not yet counted in a journal entry
+    # Replayed (model, tool) calls that no journal entry counts yet. The stored name is older than the word.
+    replayed: tuple[int, int] = msgspec.field(default=(0, 0), name="known")
     nonce: bytes = b""  # of the last claim by a worker; distinguishes claims that are equal in all other fields
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
 
@@ -109,15 +108,15 @@ class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
     wall: int
 
 
-class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
     """One journaled call. Times are µs since 1970."""
 
     branch: int
     step: int
     key: str
     name: str
-    kind: EffectClass
-    status: EffectStatus
+    kind: EntryKind
+    status: EntryStatus
     arguments: bytes  # a digest of the arguments
     fence: int  # the fence of the worker that wrote it; 0 if it was posted from outside the run
     begun_at: int
@@ -130,12 +129,13 @@ class EffectRow(msgspec.Struct, frozen=True, kw_only=True):
     of: int = 0  # entries up to this number (of this call's place, or of a child's journal) do not count for this call
     since: int = 0  # entries up to this number, of the journal concerned, did not count when the call started
     by: str | None = None  # the person or program that answered
-    mark: str | None = None  # the topic: finds the entry without reading the whole journal
+    topic: str | None = msgspec.field(default=None, name="mark")  # finds the entry without reading the whole journal
     deadline: Deadline | None = None  # when the wait ends without an answer
     usage: Usage | None = None  # usage of a model's reply, in a run with a budget
     spent: Usage | None = None  # usage of all model replies of the thread up to this one
     held: int = 0  # ms for which the run had been held by then, in a run with a budget
-    known: tuple[int, int] = (0, 0)  # (model, tool) calls replayed from the journal since the previous entry
+    # (model, tool) calls replayed from the journal since the previous entry
+    replayed: tuple[int, int] = msgspec.field(default=(0, 0), name="known")
     settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
     redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
     sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty

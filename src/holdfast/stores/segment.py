@@ -21,7 +21,7 @@ import msgspec
 import zstandard
 
 from holdfast.errors import Damaged, NewerFormat, TooLarge
-from holdfast.stores.contract import Refs, Run
+from holdfast.stores.contract import Append, Refs
 from holdfast.types import UNREADABLE
 
 VERSION: Final = 1
@@ -117,7 +117,7 @@ def inflate(stored: bytes | memoryview, size: int) -> bytes:
     return plain
 
 
-def draft(runs: Iterable[Run], *, level: int = FAST) -> bytes:
+def draft(runs: Iterable[Append], *, level: int = FAST) -> bytes:
     """A segment without its checksum. This is the expensive part, and it needs no context yet."""
     ranges: list[tuple[int, int, int]] = []
     refs: list[tuple[Refs, ...]] = []
@@ -155,7 +155,7 @@ def seal(drafted: bytes, context: bytes) -> bytes:
     return drafted + _CHECKSUM.pack(crc32(context, crc32(drafted)))
 
 
-def pack(runs: Iterable[Run], context: bytes, *, level: int = FAST) -> bytes:
+def pack(runs: Iterable[Append], context: bytes, *, level: int = FAST) -> bytes:
     """Appends as a complete segment."""
     return seal(draft(runs, level=level), context)
 
@@ -188,7 +188,7 @@ def verify(opened: Opened, context: bytes) -> None:
     _verify(opened[3], context)
 
 
-def unpack(blob: bytes | None, context: bytes) -> list[Run]:
+def unpack(blob: bytes | None, context: bytes) -> list[Append]:
     """The appends of a segment, verified. `Damaged` if anything differs from what was packed."""
     return runs(open_(blob, context), context)
 
@@ -219,11 +219,11 @@ def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
     return plain, lengths, at
 
 
-def runs(opened: Opened, context: bytes) -> list[Run]:
+def runs(opened: Opened, context: bytes) -> list[Append]:
     """The verified appends of a segment whose header was read."""
     plain, lengths, at = body(opened, context)
     header = opened[0]
-    found: list[Run] = []
+    found: list[Append] = []
     taken = 0
     for (log, start, count), refs in zip(header.ranges, header.refs or ((),) * len(header.ranges), strict=True):
         cells: list[bytes] = []
@@ -231,7 +231,7 @@ def runs(opened: Opened, context: bytes) -> list[Run]:
             cells.append(plain[at : at + length])
             at += length
         taken += count
-        found.append(Run(log, start, tuple(cells), refs))
+        found.append(Append(log, start, tuple(cells), refs))
     return found
 
 

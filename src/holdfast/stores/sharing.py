@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import segment
-from holdfast.stores.contract import SharedValue
+from holdfast.stores.contract import Blob
 
 MAX_PIECE: Final = 8 << 20
 
@@ -20,7 +20,7 @@ class Packed(NamedTuple):
     data: bytes
 
 
-def pack(value: SharedValue) -> list[Packed]:
+def pack(value: Blob) -> list[Packed]:
     """The pieces of a blob in stored form."""
     packed: list[Packed] = []
     for piece in value.pieces:

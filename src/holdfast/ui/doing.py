@@ -243,7 +243,7 @@ def _label(view: View, form: Form) -> Plan:
     )
 
     def do() -> str:
-        made = named(view.hf._session, thread, checkpoint, label=label)
+        made = named(view.hf.context, thread, checkpoint, label=label)
         return view.step(thread, made.id)
 
     return Plan(said, do, checkpoint.id)

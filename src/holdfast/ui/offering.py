@@ -27,7 +27,7 @@ class Resumable(NamedTuple):
 
 def resumable(view: View, thread: str) -> Resumable:
     """Return the run of a thread if it can be queued. Raises NotFound, InvalidArgument or Conflict if not."""
-    store = view.hf._session.store
+    store = view.hf.context.store
     run = store.run(existing(view.hf, thread).position.thread)
     if run is None:
         raise NotFound("this thread has no run to resume")
@@ -47,7 +47,7 @@ def resumable(view: View, thread: str) -> Resumable:
 
 def cancellable(view: View, thread: str) -> None:
     """Raise NotFound if a thread has no run, Conflict if the run has ended."""
-    run = view.hf._session.store.run(existing(view.hf, thread).position.thread)
+    run = view.hf.context.store.run(existing(view.hf, thread).position.thread)
     if run is None:
         raise NotFound("this thread has no run to cancel")
     if run.status in ("completed", "halted"):
@@ -78,6 +78,6 @@ def can_be_labelled(view: View, checkpoint: Checkpoint) -> bool:
 
 def labellable(view: View, checkpoint: Checkpoint) -> None:
     """Raise Conflict if a checkpoint cannot be labelled because its thread has a run."""
-    store = view.hf._session.store
+    store = view.hf.context.store
     row = existing(view.hf, checkpoint.thread)
     branches._require_no_run(store, row, find_row(store, row, checkpoint))

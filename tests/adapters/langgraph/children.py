@@ -109,7 +109,7 @@ def work_until(url: str, namespace: str, journal: Path, commit: int, is_async: b
 
 
 def die_at(handle: Holdfast, commit: int) -> None:
-    store: Any = handle._session.store
+    store: Any = handle.context.store
     commit_really = store.commit
     counting = threading.Lock()
     counted = 0

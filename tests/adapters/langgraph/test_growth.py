@@ -40,7 +40,7 @@ class Watched:
         self.handle = savers.handle()
         self.saver = HoldfastSaver(self.handle)
         self.commits: list[Commit] = []
-        store = self.handle._session.store
+        store = self.handle.context.store
         commit = store.commit
 
         def watched(given: Commit) -> Position:
@@ -62,8 +62,8 @@ class Watched:
 
 
 def _blobs(commit: Commit) -> Iterator[bytes]:
-    yield from (cell for run in commit.runs for cell in run.cells)
-    yield from (piece for value in commit.values for piece in value.pieces)
+    yield from (cell for run in commit.appends for cell in run.cells)
+    yield from (piece for value in commit.blobs for piece in value.pieces)
     yield commit.row.skeleton
     yield commit.row.meta
 

@@ -235,7 +235,7 @@ def test_many_calls_are_found_without_reading_the_journal(local: Savers, world: 
     graph = build(saver, [once(world)], "agent", lines)
     go(graph, INPUT, is_async=False)
     assert len(world.done) == len(set(world.done)) == 96
-    store: Any = saver.hf._session.store
+    store: Any = saver.hf.context.store
     thread = store.thread(tools_thread("t"))
     assert store.run(thread.position.thread).closed > 0, "a claim does not read what is finished"
     first = [state for state in graph.get_state_history(CONFIG) if state.next and state.next[0] == "tools"][-1]

@@ -148,10 +148,10 @@ def test_a_damaged_journal_entry_is_missed(store: DirectoryStore, open_store: Op
         store.journal(line.number, row.fence, [effect()])
     damage_line(log_of(path, "a"), "effect", 1)
     other = open_store()
-    assert len(other.effects(line.number, after=2, limit=9)) == 1
+    assert len(other.entries(line.number, after=2, limit=9)) == 1
     with pytest.raises(Damaged, match="journal entry 2"):
-        other.effects(line.number, after=0, limit=9)
-    assert other.last_effect(line.number) == 3
+        other.entries(line.number, after=0, limit=9)
+    assert other.last_entry(line.number) == 3
 
 
 def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_store: Open, path: Path) -> None:
@@ -183,12 +183,12 @@ def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(
 def test_a_damaged_value_is_never_handed_out(store: DirectoryStore, path: Path) -> None:
     shared = value(b"a large prompt")
     line = saved(store, "a")
-    line.save("x", values=[shared])
+    line.save("x", blobs=[shared])
     [file] = (path / "default" / "values").rglob(shared.digest.hex())
     assert file.read_bytes() == b"a large prompt"
     file.write_bytes(b"a large prompT")
     with pytest.raises(Damaged, match=shared.digest.hex()):
-        store.value(shared.digest)
+        store.blob(shared.digest)
 
 
 def test_a_copied_folder_is_told_and_not_followed(store: DirectoryStore, open_store: Open, path: Path) -> None:

@@ -76,8 +76,8 @@ def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open)
     with pytest.raises(LeaseLost):
         first.commit(inside(commit("a", line.at), fence=1))
     with pytest.raises(LeaseLost):
-        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), effects=(effect(),)))
-    assert [entry.status for entry in second.effects(line.number, after=0, limit=9)] == ["begun"]
+        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(),)))
+    assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["begun"]
     second.commit(inside(commit("a", line.at), fence=2))
 
 
@@ -198,15 +198,15 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
     first, second = open_store(), open_store()
     prompt = value(b'"a long system prompt"')
     line = saved(first, "a", "x")
-    line.save("y", values=[] if is_first else [prompt])
+    line.save("y", blobs=[] if is_first else [prompt])
     with ThreadPoolExecutor(2) as pool:
-        with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
-            marking = pool.submit(second.mark_values)
+        with halfway(monkeypatch, pool, lambda: line.save("z", blobs=[prompt])) as saving:
+            marking = pool.submit(second.start_epoch)
             wait_for_a_lock(marking, f'INSERT INTO "{schema}".epoch')
         saving.result(DEADLINE)
         epoch = marking.result(DEADLINE)
-    line.save("again", values=[prompt])
-    assert second.sweep_values([], epoch) == 0
+    line.save("again", blobs=[prompt])
+    assert second.sweep_blobs([], epoch) == 0
 
 
 def test_an_origin_is_not_dropped_under_its_fork(
@@ -214,7 +214,7 @@ def test_an_origin_is_not_dropped_under_its_fork(
 ) -> None:
     first, second = open_store(), open_store()
     origin = saved(first, "origin", "x y")
-    fork = commit("fork", runs=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
+    fork = commit("fork", appends=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
     with ThreadPoolExecutor(2) as pool:
         with halfway(monkeypatch, pool, lambda: first.commit(fork)) as forking:
             dropping = pool.submit(second.drop, origin.number)
@@ -235,11 +235,11 @@ def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -
         start.wait()
         for n in range(10):
             one = brought[n:] + brought[:n]
-            stores[index].commit(commit(f"t{index}-{n}", values=one if index % 2 else one[::-1]))
+            stores[index].commit(commit(f"t{index}-{n}", blobs=one if index % 2 else one[::-1]))
 
     with ThreadPoolExecutor(len(stores)) as pool:
         list(pool.map(write, range(len(stores)), timeout=DEADLINE))
-    assert [stores[0].value(one.digest) for one in brought] == [list(one.pieces) for one in brought]
+    assert [stores[0].blob(one.digest) for one in brought] == [list(one.pieces) for one in brought]
     assert list(stores[0].check()) == []
 
 
@@ -276,16 +276,16 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     line, row = running(store)
     for n in range(5):
         line.position = store.commit(
-            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), effects=(effect(),))
+            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), entries=(effect(),))
         )
         store.journal(line.number, 1, [effect("begun"), effect()])
     store.renew(line.number, 1, row.lease_until + 1)
-    store.tell(line.number, effect(kind="answer"))
+    store.post(line.number, effect(kind="answer"))
     store.update_run(replace(row, status="idle", owner=None, lease_until=0))
     at = store.rewind(line.at, to=2, summary=line.stored().summary)
     store.delete(line.number, [3])
-    store.commit(commit("a", at, values=[value(b'"v"')]))
-    store.sweep_values([], store.mark_values())
+    store.commit(commit("a", at, blobs=[value(b'"v"')]))
+    store.sweep_blobs([], store.start_epoch())
     assert list(store.check()) == []
     store.drop(line.number)
     with pytest.raises(NotFound):

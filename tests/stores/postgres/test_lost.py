@@ -57,12 +57,12 @@ def a_save(store: Store) -> Act:
 
 def a_new_thread(store: Store) -> Act:
     saved(store, "a", "x")
-    return lambda: store.commit(commit("new", runs=[run("z")])).last
+    return lambda: store.commit(commit("new", appends=[run("z")])).last
 
 
 def a_save_with_values(store: Store) -> Act:
     line = saved(store, "a", "x")
-    return lambda: line.save("z", values=[PROMPT])
+    return lambda: line.save("z", blobs=[PROMPT])
 
 
 def a_save_of_a_run(store: Store) -> Act:
@@ -70,7 +70,7 @@ def a_save_of_a_run(store: Store) -> Act:
     store.journal(line.number, 1, [effect("begun", key="k")])
     after = replace(row, updated_at=9, turn="t")
     effects = (effect(key="k", number=1), effect("begun", key="l"))
-    made = inside(commit("a", line.at, runs=[run("z", start=1)]), fence=1, run=after, effects=effects)
+    made = inside(commit("a", line.at, appends=[run("z", start=1)]), fence=1, run=after, entries=effects)
     return lambda: store.commit(made)
 
 
@@ -88,7 +88,7 @@ def a_journal_entry(store: Store) -> Act:
 
 def an_answer(store: Store) -> Act:
     line, _ = running(store)
-    return lambda: store.tell(line.number, effect(key="answer", kind="answer", fence=0), last=0)
+    return lambda: store.post(line.number, effect(key="answer", kind="answer", fence=0), last=0)
 
 
 def a_claim(store: Store) -> Act:
@@ -109,7 +109,7 @@ def an_update(store: Store) -> Act:
 def a_parking(store: Store) -> Act:
     _, row = running(store)
     waiting = replace(row, status="waiting", owner=None, lease_until=0, updated_at=9)
-    return lambda: store.park(waiting, effect("asked", key="q", kind="wait"), 0)
+    return lambda: store.suspend(waiting, effect("asked", key="q", kind="wait"), 0)
 
 
 def a_settling(store: Store) -> Act:
@@ -184,7 +184,7 @@ def seen(store: Store) -> list[object]:
                 [(row.seq, row.move, row.parent) for row in rows],
                 cells,
                 None if one is None else replace(one, thread=0),
-                store.effects(number, after=0, limit=FAR),
+                store.entries(number, after=0, limit=FAR),
             )
         )
     return found
@@ -379,7 +379,7 @@ def test_a_server_that_has_vanished_is_noticed_by_the_system(store: PostgresStor
 def saved_on(store: Store, name: str, text: str) -> Any:
     thread = store.thread(name)
     assert thread is not None
-    return store.commit(commit(name, thread.position, runs=[run(text, start=thread.position.last)]))
+    return store.commit(commit(name, thread.position, appends=[run(text, start=thread.position.last)]))
 
 
 class pause_before_looking:  # noqa: N801 - reads as the statement it is

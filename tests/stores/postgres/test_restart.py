@@ -76,7 +76,7 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
             counts = [one.result(DEADLINE) for one in working]
         for index, (line, count) in enumerate(zip(lines, counts, strict=True)):
             if index < 3:
-                keys = [entry.key for entry in store.effects(line.number, after=0, limit=1 << 20)]
+                keys = [entry.key for entry in store.entries(line.number, after=0, limit=1 << 20)]
                 assert keys == [f"{n}" for n in range(count)]
             else:
                 assert texts_of(store, line.span()) == [["start", *(f"{n}" for n in range(count))]]
@@ -91,7 +91,7 @@ LAZY = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_afte
 def test_what_is_acknowledged_survives_a_crash_also_where_commits_are_not_flushed(own_server: Server) -> None:
     with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
         line = saved(store, "a", "x")
-        saved(store, "b", "x").save("y", values=[value(b'"a prompt"')])
+        saved(store, "b", "x").save("y", blobs=[value(b'"a prompt"')])
         for save in (lambda: line.save("quick"), lambda: store.claim(None, held(store, line.number))):
             save()
             own_server.stop(signal.SIGQUIT)

@@ -12,7 +12,7 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
-from holdfast.stores.contract import Live, Position, Run
+from holdfast.stores.contract import Append, Live, Position
 from holdfast.stores.group import Entry
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.writer import Work
@@ -34,15 +34,15 @@ def test_a_full_disk_changes_nothing_and_the_store_stays_usable(store: SQLiteSto
     line = saved(store, "t", "x")
     before = everything(store)
     limit_pages(store, 3)
-    big = Run(1, 1, (noise(store, 100_000),))
+    big = Append(1, 1, (noise(store, 100_000),))
     for _ in range(2):
         with pytest.raises(StoreFull) as raised:
-            store.commit(commit("t", line.at, runs=[big]))
+            store.commit(commit("t", line.at, appends=[big]))
         assert isinstance(raised.value.__cause__, sqlite3.Error)
         assert everything(store) == before
     line.save("small")
     limit_pages(store, None)
-    store.commit(commit("t", line.at, runs=[Run(1, 2, (noise(store, 100_000),))]))
+    store.commit(commit("t", line.at, appends=[Append(1, 2, (noise(store, 100_000),))]))
     assert list(store.check()) == []
 
 
@@ -78,10 +78,10 @@ def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteSto
     limit_pages(store, 20)
     with ThreadPoolExecutor(8) as pool:
         held = hold(store)
-        first = pool.submit(store.commit, commit("first", runs=[run("a")]))
-        small = [pool.submit(store.commit, commit(f"small-{n}", runs=[run("b")])) for n in range(3)]
+        first = pool.submit(store.commit, commit("first", appends=[run("a")]))
+        small = [pool.submit(store.commit, commit(f"small-{n}", appends=[run("b")])) for n in range(3)]
         waiting(store, 3)
-        big = pool.submit(store.commit, commit("big", runs=[Run(1, 0, (noise(store, 200_000),))]))
+        big = pool.submit(store.commit, commit("big", appends=[Append(1, 0, (noise(store, 200_000),))]))
         waiting(store, 4)
         held.release()
         assert [future.result(DEADLINE).head for future in (first, *small)] == [1, 1, 1, 1]
@@ -101,7 +101,7 @@ def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
         first = pool.submit(store.commit, commit("first"))
         stale = pool.submit(store.commit, commit("t", Position(line.number, 9, 9, 9)))
         waiting(store, 1)
-        again = [pool.submit(store.commit, commit("new", runs=[run("b")])) for _ in range(2)]
+        again = [pool.submit(store.commit, commit("new", appends=[run("b")])) for _ in range(2)]
         waiting(store, 3)
         good = pool.submit(line.save, "y")
         waiting(store, 4)
@@ -382,7 +382,7 @@ def test_the_wal_is_emptied_as_it_grows(path: Path, open_store: Open) -> None:
     largest = 0
     for n in range(60):
         line.position = store.commit(
-            commit("t", line.position, runs=[Run(1, n, (noise(store, 200_000, seed=str(n)),))])
+            commit("t", line.position, appends=[Append(1, n, (noise(store, 200_000, seed=str(n)),))])
         )
         largest = max(largest, wal.stat().st_size)
     assert largest < 6 << 20
@@ -401,7 +401,9 @@ def test_a_reader_that_stays_keeps_its_snapshot_and_harms_nobody(path: Path, ope
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM checkpoint").fetchone() == (1,)
     for n in range(40):
-        line.position = store.commit(commit("t", line.at, runs=[Run(2, n, (noise(store, 200_000, seed=str(n)),))]))
+        line.position = store.commit(
+            commit("t", line.at, appends=[Append(2, n, (noise(store, 200_000, seed=str(n)),))])
+        )
     assert reader.execute("SELECT count(*) FROM checkpoint").fetchone() == (1,)
     reader.execute("COMMIT")
     store._readers.give(reader)

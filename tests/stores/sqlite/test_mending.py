@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Damaged, Repaired
+from holdfast import Damaged, RepairResult
 from tests.threads.wholes import CIPHER, execute, fill
 
 
@@ -39,7 +39,7 @@ def forget(path: Path, name: str, *, in_indexes: bool = True) -> int:
     return int(number)
 
 
-def repaired(path: Path, namespace: str = "default") -> tuple[Repaired, dict[str, Any]]:
+def repaired(path: Path, namespace: str = "default") -> tuple[RepairResult, dict[str, Any]]:
     target = path.with_name("new.db")
     with holdfast.open(path, namespace=namespace, durability="off") as hf:
         done = hf.repair(target)

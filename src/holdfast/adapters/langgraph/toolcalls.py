@@ -106,7 +106,7 @@ class Journaled:
         self._kwargs = kwargs
         self._wait = wait
         self._bubbling: GraphBubbleUp | None = None
-        self._desk = desks.of(hf._session, thread_id_of(noted.config), lease)
+        self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
         self._given = _given_by_model(noted.given, injected)
         self._key = _key(noted.config, noted.id)
 

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidArgument
 from holdfast.runs.guards.usage import cache_written, counted, model_named
 from holdfast.runs.lease import local_seconds
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.types import Usage
 
 Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]
@@ -99,11 +99,11 @@ class Meter:
         """How long the run was held, by all claims."""
         return self.held + round((local_seconds() - self._since) * 1000)
 
-    def note(self, entry: EffectRow) -> None:
+    def note(self, entry: Entry) -> None:
         """Count the step of a call."""
         self._steps.add((entry.branch, entry.step))
 
-    def count(self, entry: EffectRow, reply: Any) -> Usage | None:
+    def count(self, entry: Entry, reply: Any) -> Usage | None:
         """Count a model's reply and return its usage, to be stored with it."""
         budget = self._budget
         try:
@@ -128,7 +128,7 @@ class Meter:
         self._cost += cost or 0.0
         return usage if cost is None else replace(usage, cost=cost)
 
-    def exceeded(self, entry: EffectRow) -> str | None:
+    def exceeded(self, entry: Entry) -> str | None:
         """The reason why a call may not be made; None if it may."""
         if self.failure is not None:
             raise InvalidArgument(
@@ -190,6 +190,6 @@ def _is_named(model: str, name: str) -> bool:
     return model.startswith(name) and (rest == "" or name[-1:] in _SEPARATORS or rest[0] in _SEPARATORS)
 
 
-def _no_price(entry: EffectRow, model: str | None) -> str:
+def _no_price(entry: Entry, model: str | None) -> str:
     what = f"the reply of {entry.name}, which names no model" if model is None else f"model {model!r} of {entry.name}"
     return f"the budget cannot be checked: there is no price for {what}; add it to prices=, or let usage= return a cost"

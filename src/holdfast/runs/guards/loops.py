@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import InvalidArgument
 from holdfast.runs.guards.replies import answer_of
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 _ANSWER: Final = ""  # no tool has this name
 
@@ -41,18 +41,18 @@ class Recent:
         self._branch = branch
         self._actions: dict[tuple[int, str], _Action] = {}  # by step and key: a retried call is one
 
-    def note(self, entry: EffectRow) -> None:
+    def note(self, entry: Entry) -> None:
         """Add a tool call."""
         if entry.kind != "model" and not entry.matches:
             self._add(entry, (entry.name, entry.arguments))
 
-    def replied(self, entry: EffectRow, reply: Any) -> None:
+    def replied(self, entry: Entry, reply: Any) -> None:
         """Add a model's answer."""
         answer = answer_of(reply)
         if answer is not None:
             self._add(entry, (_ANSWER, answer))
 
-    def _add(self, entry: EffectRow, action: _Action) -> None:
+    def _add(self, entry: Entry, action: _Action) -> None:
         # To repeat the work of an abandoned branch is not a loop.
         if entry.branch != self._branch:
             return

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.types import Usage
 
 
@@ -94,7 +94,7 @@ class Spending:
         self._is_read = False
         self._lock = threading.Lock()
 
-    def with_sum(self, row: EffectRow, reply: Any) -> EffectRow:
+    def with_sum(self, row: Entry, reply: Any) -> Entry:
         """The entry of a model's reply with the sum so far; unchanged if the reply reports no usage."""
         usage = row.usage if row.usage is not None else counted(reply)
         if usage is None:
@@ -109,8 +109,8 @@ class Spending:
 def spent(store: Store, thread: int) -> Usage | None:
     """The sum that the newest replies of a thread carry; None if they carry none."""
     try:
-        last = store.last_effect(thread)
-        rows = store.effects(thread, after=max(last - _LOOKED_AT, 0), limit=_LOOKED_AT)
+        last = store.last_entry(thread)
+        rows = store.entries(thread, after=max(last - _LOOKED_AT, 0), limit=_LOOKED_AT)
     except Damaged:
         return None  # a reader of the entry itself gets the error
     sums = [row.spent for row in rows if row.spent is not None]

@@ -15,7 +15,7 @@ from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
 from holdfast.runs.record import each_entry
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 
 _CALLS: Final = ("model", "read", "idempotent", "irreversible")
 
@@ -56,7 +56,7 @@ class Watch:
             for entry in each_entry(store, row.thread, row.closed):
                 self._read(entry)
 
-    def enter(self, entry: EffectRow) -> None:
+    def enter(self, entry: Entry) -> None:
         """Let a call be made. Halted if a guard refuses it: then nothing is called or written."""
         if self._recent is None and self._meter is None:
             return
@@ -69,7 +69,7 @@ class Watch:
                 raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it")
             self._note(entry)
 
-    def replied(self, entry: EffectRow, reply: Any) -> EffectRow:
+    def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""
         if self._recent is not None or self._meter is not None:
             own = reply if entry.result is None else msgpack.decode(entry.result)  # the user's `usage` may change it
@@ -77,24 +77,24 @@ class Watch:
                 entry = self._counted(entry, own)
         return self._spending.with_sum(entry, reply)
 
-    def stamp(self, entry: EffectRow) -> EffectRow:
+    def stamp(self, entry: Entry) -> Entry:
         """An entry with the time that the run was held so far, so that a resumed run can count it."""
         return entry if self._meter is None else replace(entry, held=self._meter.milliseconds)
 
-    def _note(self, entry: EffectRow) -> None:
+    def _note(self, entry: Entry) -> None:
         if self._meter is not None:
             self._meter.note(entry)
         if self._recent is not None:
             self._recent.note(entry)
 
-    def _counted(self, entry: EffectRow, reply: Any) -> EffectRow:
+    def _counted(self, entry: Entry, reply: Any) -> Entry:
         if self._meter is not None:
             entry = replace(entry, usage=self._meter.count(entry, reply))
         if self._recent is not None and entry.status != "late":
             self._recent.replied(entry, reply)
         return entry
 
-    def _read(self, entry: EffectRow) -> None:
+    def _read(self, entry: Entry) -> None:
         """Count an entry of an earlier claim."""
         if self._meter is not None:
             self._meter.held = max(self._meter.held, entry.held)

@@ -16,7 +16,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.lines import Damage, cell_text, is_whole
 from holdfast.stores.directory.replay import NO_SUMMARY, Cell, Row, Thread
 from holdfast.stores.directory.space import Followed, Space
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 
 # Cells this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -269,7 +269,7 @@ def _with_names(space: Space, page: Sequence[tuple[int, str]]) -> list[tuple[str
     return [(name, row) for name, row in found if row is not None]
 
 
-def effects(space: Space, number: int, after: int, limit: int) -> list[EffectRow]:
+def effects(space: Space, number: int, after: int, limit: int) -> list[Entry]:
     found = space.numbered(number)
     if found is None:
         return []
@@ -277,7 +277,7 @@ def effects(space: Space, number: int, after: int, limit: int) -> list[EffectRow
     return [effect(space, found, at) for at in range(max(after, 0) + 1, min(max(after, 0) + limit, newest) + 1)]
 
 
-def marked(space: Space, number: int, mark: str) -> list[EffectRow]:
+def marked(space: Space, number: int, mark: str) -> list[Entry]:
     found = space.numbered(number)
     if found is None:
         return []
@@ -286,7 +286,7 @@ def marked(space: Space, number: int, mark: str) -> list[EffectRow]:
     return [effect(space, found, at) for at, entry in sorted(found.thread.entries.items()) if entry.mark == mark]
 
 
-def effect(space: Space, found: Followed, number: int) -> EffectRow:
+def effect(space: Space, found: Followed, number: int) -> Entry:
     entry = found.thread.entries.get(number)
     if entry is None:
         raise found.thread.missing(f"journal entry {number}")

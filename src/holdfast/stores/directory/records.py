@@ -16,7 +16,7 @@ from holdfast.errors import Damaged, NewerFormat
 from holdfast.stores import contract as c
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
@@ -303,7 +303,7 @@ def read_name(line: ThreadLine) -> str:
 
 
 def show_refs(refs: c.Refs) -> References:
-    return References(refs.spans, tuple([value.hex() for value in refs.values]))
+    return References(refs.spans, tuple([value.hex() for value in refs.blobs]))
 
 
 def read_refs(shown: References | None) -> c.Refs:
@@ -348,12 +348,12 @@ def read_checkpoint(body: bytes, form: Form) -> c.CheckpointRow:
 # -- runs and their journals: new fields of the records need no change here -----------------------------------------
 
 
-def show_effect(row: EffectRow, form: Form) -> EffectLine:
-    entry, is_escaped = _sparse(row, {"number", "status", "mark", "call", "result"})
+def show_effect(row: Entry, form: Form) -> EffectLine:
+    entry, is_escaped = _sparse(row, {"number", "status", "topic", "call", "result"})
     return EffectLine(
         number=row.number,
         status=row.status,
-        mark=None if row.mark is None else escaped(row.mark) if is_escaped else row.mark,
+        mark=None if row.topic is None else escaped(row.topic) if is_escaped else row.topic,
         is_escaped=is_escaped,
         entry=entry,
         call=_show(row.call, form),
@@ -361,10 +361,10 @@ def show_effect(row: EffectRow, form: Form) -> EffectLine:
     )
 
 
-def read_effect(body: bytes, form: Form) -> EffectRow:
+def read_effect(body: bytes, form: Form) -> Entry:
     line = _checked(_decode_effect, body)
     told = {"number": line.number, "status": line.status, "mark": line.mark}
-    row = _converted(line.entry | told, EffectRow, line.is_escaped)
+    row = _converted(line.entry | told, Entry, line.is_escaped)
     return replace(row, call=_read(line.call, form), result=_read(line.result, form))
 
 
@@ -396,13 +396,13 @@ def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]
     cost extra time.
     """
     fields = {
-        field.name: value
+        field.encode_name: value
         for field in msgspec.structs.fields(row)
         if field.name not in apart and (value := getattr(row, field.name)) != field.default
     }
     try:
         msgspec.json.encode(fields)
-        row_mark = getattr(row, "mark", None)
+        row_mark = getattr(row, "topic", None)
         if isinstance(row_mark, str):
             row_mark.encode()
     except UnicodeEncodeError:

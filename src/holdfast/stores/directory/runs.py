@@ -13,7 +13,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
 from holdfast.stores.directory.writing import Plan, check_numbers, journaled, run_of
-from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Progress, RunRow
 
 T = TypeVar("T")
 
@@ -37,7 +37,7 @@ def update(space: Space, row: RunRow) -> Plan[None]:
     return _put(space, _there(space, row.thread), leases.keep_lease(before, row), [], None)
 
 
-def park(space: Space, row: RunRow, entry: EffectRow | None, last: int) -> Plan[int]:
+def park(space: Space, row: RunRow, entry: Entry | None, last: int) -> Plan[int]:
     before = leases.require_fence(run_of(space, row.thread), row.fence)
     found = _there(space, row.thread)
     leases.require_last(found.thread.last_entry, last)
@@ -49,7 +49,7 @@ def park(space: Space, row: RunRow, entry: EffectRow | None, last: int) -> Plan[
     return _put(space, found, kept, written, question)
 
 
-def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) -> Plan[list[int]]:
+def journal(space: Space, thread: int, fence: int, rows: Sequence[Entry]) -> Plan[list[int]]:
     leases.require_fence(run_of(space, thread), fence)
     found = _there(space, thread)
     check_numbers(found.thread, rows)
@@ -57,7 +57,7 @@ def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) ->
     return Plan(numbers, _shown(space, written), followed=found, entry=max(numbers, default=0))
 
 
-def tell(space: Space, thread: int, row: EffectRow, last: int | None, run: RunRow | None) -> Plan[int]:
+def tell(space: Space, thread: int, row: Entry, last: int | None, run: RunRow | None) -> Plan[int]:
     current = run_of(space, thread)
     if current is None:
         raise leases.no_run(thread)
@@ -74,8 +74,8 @@ def settle(
     space: Space,
     thread: int,
     number: int,
-    expect: EffectStatus,
-    row: EffectRow,
+    expect: EntryStatus,
+    row: Entry,
     run: RunRow | None,
     then: RunRow | None,
 ) -> Plan[None]:
@@ -101,11 +101,11 @@ def _there(space: Space, number: int) -> Followed:
     return found
 
 
-def _shown(space: Space, entries: Sequence[EffectRow]) -> list[Sealed]:
+def _shown(space: Space, entries: Sequence[Entry]) -> list[Sealed]:
     return [sealed(r.show_effect(entry, space.form)) for entry in entries]
 
 
-def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[EffectRow], answer: T) -> Plan[T]:
+def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[Entry], answer: T) -> Plan[T]:
     """Plan to replace the record of a run, and its status in listings."""
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))

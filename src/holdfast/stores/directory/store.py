@@ -38,7 +38,7 @@ from holdfast.stores.directory.writing import Plan
 from holdfast.stores.gate import Gate
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -110,7 +110,7 @@ class DirectoryStore:
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         self._turns.ready()
         try:
             return self._values.read(digest)
@@ -136,16 +136,16 @@ class DirectoryStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(reading.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(reading.woken, self._clock(), self._wall(), max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(reading.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(reading.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(reading.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(reading.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -167,21 +167,21 @@ class DirectoryStore:
     def update_run(self, row: RunRow) -> None:
         self._write(runs.update, row)
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         return self._write(runs.park, row, entry, last)
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._write(runs.journal, thread, fence, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._write(runs.tell, thread, row, last, run)
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -200,13 +200,13 @@ class DirectoryStore:
                     with suppress(HoldfastError, OSError):
                         maintenance.bury(self._space, number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         with self._turns.writing(), self._turns.looking():
             epoch = self._space.ledger.epoch + 1
             self._space.note(r.EpochLine(epoch=epoch), sync=True)
             return epoch
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = {digest.hex() for digest in live}
         with self._turns.writing():
             with self._turns.looking():

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import SharedValue
+from holdfast.stores.contract import Blob
 from holdfast.stores.directory import files
 from holdfast.types import UNREADABLE
 
@@ -56,7 +56,7 @@ class Values:
             at += length
         return pieces
 
-    def store(self, value: SharedValue, *, sync: bool) -> None:
+    def store(self, value: Blob, *, sync: bool) -> None:
         """Write a blob, unless it already exists undamaged."""
         path = self.path(value.digest.hex())
         lengths = [len(piece) for piece in value.pieces]

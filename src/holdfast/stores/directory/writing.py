@@ -15,7 +15,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ class Plan(NamedTuple, Generic[T]):
     followed: Followed | None = None
     creates: str | None = None
     number: int = 0
-    values: Sequence[c.SharedValue] = ()
+    values: Sequence[c.Blob] = ()
     origins: tuple[int, ...] = ()
     entry: int = 0  # the highest number of a journal entry in the lines
 
@@ -59,7 +59,7 @@ def prepare(commit: c.Commit, form: Form) -> Prepared:
                 refs=r.show_refs(run.refs[i]) if run.refs else None,
             )
         )
-        for run in commit.runs
+        for run in commit.appends
         for i, cell in enumerate(run.cells)
     ]
     return Prepared(commit, cells, r.show_checkpoint(commit.row, (), form))
@@ -80,12 +80,12 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
         )
     origins = _origins(space, made)
     before = thread or Thread()
-    _check_appends(made.runs, before)
-    check_numbers(before, made.effects)
+    _check_appends(made.appends, before)
+    check_numbers(before, made.entries)
 
     number = before.number or space.free_number()
     lines = list(prepared.cells)
-    entries, numbers = journaled(before, made.effects)
+    entries, numbers = journaled(before, made.entries)
     lines += [sealed(r.show_effect(entry, space.form)) for entry in entries]
     if made.run is not None:
         row = replace(made.run, thread=number)
@@ -102,7 +102,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     )
     answer = c.Position(number, at.head, at.move, at.last)
     creates = made.name if thread is None else None
-    return Plan(answer, lines, at, found, creates, number, made.values, new, max(numbers, default=0))
+    return Plan(answer, lines, at, found, creates, number, made.blobs, new, max(numbers, default=0))
 
 
 def rewind(
@@ -154,16 +154,16 @@ def require(space: Space, number: int) -> Followed:
     return found
 
 
-def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
+def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= thread.last_entry:
             raise leases.no_effect(thread.number, row.number)
 
 
-def journaled(thread: Thread, rows: Sequence[EffectRow]) -> tuple[list[EffectRow], list[int]]:
+def journaled(thread: Thread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
     """Entries with numbers assigned, and those numbers."""
     last = thread.last_entry if rows else 0
-    entries: list[EffectRow] = []
+    entries: list[Entry] = []
     for row in rows:
         if not row.number:
             last += 1
@@ -215,14 +215,14 @@ def _check_form(made: c.Commit) -> None:
         raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
     if made.row.deleted:
         raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in made.runs):
+    if any(run.refs and len(run.refs) != len(run.cells) for run in made.appends):
         raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
-    if any(len(piece) > _LARGEST_PIECE for value in made.values for piece in value.pieces):
+    if any(len(piece) > _LARGEST_PIECE for value in made.blobs for piece in value.pieces):
         raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
     leases.check_form(made)
 
 
-def _check_appends(runs: Sequence[c.Run], thread: Thread) -> None:
+def _check_appends(runs: Sequence[c.Append], thread: Thread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     ends: dict[int, int] = {}
     for run in runs:

@@ -18,8 +18,8 @@ def check_form(commit: Commit) -> None:
         raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
     if commit.row.deleted:
         raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in commit.runs):
+    if any(run.refs and len(run.refs) != len(run.cells) for run in commit.appends):
         raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
-    if any(len(piece) > _LARGEST_PIECE for value in commit.values for piece in value.pieces):
+    if any(len(piece) > _LARGEST_PIECE for value in commit.blobs for piece in value.pieces):
         raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
     leases.check_form(commit)

@@ -37,7 +37,7 @@ from holdfast.stores.memory.thread import (
     write_journal,
 )
 from holdfast.stores.memory.waking import Waking
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 
 class MemoryStore:
@@ -113,7 +113,7 @@ class MemoryStore:
         with self._open():
             return [self._at(span.thread).read(span) for span in spans]
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         with self._open():
             value = self._values.get(digest)
         if value is None:
@@ -151,7 +151,7 @@ class MemoryStore:
         page = [(name, run) for at, number, name, run in sorted(wanted, key=itemgetter(0, 1)) if (at, number) > after]
         return page[: max(limit, 0)]
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         with self._open():
             clock, wall = self._clock(), self._wall()
             due = [self._threads[number] for number in self._waking.due(clock, wall, max(limit, 0))]
@@ -159,16 +159,16 @@ class MemoryStore:
         found.sort(key=lambda one: (-leases.overdue(one[1], clock, wall), one[1].thread))
         return found[: max(limit, 0)]
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         with self._open():
             start = max(after, 0)
             return self._at(thread).effects[start : start + max(limit, 0)]
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
         with self._open():
-            return [row for row in self._at(thread).effects if row.mark == mark]
+            return [row for row in self._at(thread).effects if row.topic == topic]
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         with self._open():
             return len(self._at(thread).effects)
 
@@ -195,19 +195,19 @@ class MemoryStore:
                     "a thread whose cells this commit uses no longer exists; nothing was stored. "
                     "Call latest() and save again."
                 )
-            runs = [run for run in commit.runs if run.cells]
+            runs = [run for run in commit.appends if run.cells]
             check_appends(runs, thread.logs if thread else {})
-            check_numbers(thread or Thread(0), commit.effects)
+            check_numbers(thread or Thread(0), commit.entries)
 
             thread = thread or self._create(commit.name)
             if commit.run:
                 row = msgspec.structs.replace(commit.run, thread=thread.number)
                 self._put_run(thread, leases.keep_lease(thread.run, row) if thread.run else row)
-            write_journal(thread, commit.effects)
+            write_journal(thread, commit.entries)
             for run in runs:
                 segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
                 thread.logs.setdefault(run.log, []).append(segment)
-            for value in commit.values:
+            for value in commit.blobs:
                 known = self._values.get(value.digest)
                 self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
             for number in commit.origins:
@@ -253,7 +253,7 @@ class MemoryStore:
             before = leases.require_fence(found.run, row.fence)
             self._put_run(found, leases.keep_lease(before, row))
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         entries = [] if entry is None else [entry]
         with self._open():
             found = self._at(row.thread)
@@ -264,14 +264,14 @@ class MemoryStore:
             self._put_run(found, leases.keep_lease(before, msgspec.structs.replace(row, question=question)))
             return question
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         with self._open():
             found = self._at(thread)
             leases.require_fence(found.run, fence)
             check_numbers(found, rows)
             return write_journal(found, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         with self._open():
             found = self._at(thread)
             if found.run is None:
@@ -287,8 +287,8 @@ class MemoryStore:
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -327,12 +327,12 @@ class MemoryStore:
                 segments[:] = [segment for segment in segments if alive.parts(log, segment)]
             return before - sum(map(len, logs.values()))
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         with self._open():
             self._epoch += 1
             return self._epoch
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         with self._open():
             dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]

@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.stores import contract as c
 from holdfast.stores import leases
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 
 _NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
@@ -61,7 +61,7 @@ class Thread:
     origins: set[int] = field(default_factory=set[int])
     forks: set[int] = field(default_factory=set[int])
     run: RunRow | None = None
-    effects: list[EffectRow] = field(default_factory=list[EffectRow])
+    effects: list[Entry] = field(default_factory=list[Entry])
 
     @property
     def position(self) -> c.Position:
@@ -129,13 +129,13 @@ class Alive:
         return [part for part in parts if part.cells]
 
 
-def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
+def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= len(thread.effects):
             raise leases.no_effect(thread.number, row.number)
 
 
-def write_journal(thread: Thread, rows: Sequence[EffectRow]) -> list[int]:
+def write_journal(thread: Thread, rows: Sequence[Entry]) -> list[int]:
     numbers: list[int] = []
     for row in rows:
         if row.number:
@@ -152,7 +152,7 @@ def tombstone(row: c.CheckpointRow) -> c.CheckpointRow:
     )
 
 
-def check_appends(runs: Sequence[c.Run], logs: dict[int, list[Segment]]) -> None:
+def check_appends(runs: Sequence[c.Append], logs: dict[int, list[Segment]]) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     ends = {run.log: logs[run.log][-1].end for run in runs if logs.get(run.log)}
     for run in runs:

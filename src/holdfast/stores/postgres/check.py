@@ -10,14 +10,14 @@ from holdfast.stores import checking, records, rows
 from holdfast.stores.contract import Problem
 from holdfast.stores.postgres import reading
 from holdfast.stores.postgres.locking import read_thread
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, StoredThread
 
 _PAGE: Final = 256
 
 
-def database(session: Session) -> list[Problem]:
+def database(session: Transaction) -> list[Problem]:
     """Problems of the store as a whole."""
     found: list[Problem] = []
 
@@ -51,7 +51,7 @@ def database(session: Session) -> list[Problem]:
     return found
 
 
-def thread(session: Session, number: int) -> list[Problem]:
+def thread(session: Transaction, number: int) -> list[Problem]:
     """Problems of one thread."""
     try:
         stored, (moves, segments, run) = reading.find_number(
@@ -75,7 +75,7 @@ def thread(session: Session, number: int) -> list[Problem]:
     return found
 
 
-def _name(session: Session, name: str, stored: StoredThread) -> list[Problem]:
+def _name(session: Transaction, name: str, stored: StoredThread) -> list[Problem]:
     try:
         by_name, by_digest = session.ask(*reading.look_up(session.namespace, stored.name or b""))
         if reading.looked_up(by_name, by_digest) != stored:
@@ -85,13 +85,13 @@ def _name(session: Session, name: str, stored: StoredThread) -> list[Problem]:
     return []
 
 
-def _pages(session: Session, name: str, after: int) -> Iterator[tuple[Any, ...]]:
+def _pages(session: Transaction, name: str, after: int) -> Iterator[tuple[Any, ...]]:
     while page := session.rows(name, after, _PAGE):
         yield from page
         after = page[-1][0]
 
 
-def _keyed(session: Session, name: str, number: int) -> Iterator[Any]:
+def _keyed(session: Transaction, name: str, number: int) -> Iterator[Any]:
     low, high = rows.key(number, 0), rows.key(number, MAX_SEQ)
     while page := session.rows(name, low, high, _PAGE):
         yield from page

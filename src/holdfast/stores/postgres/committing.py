@@ -27,7 +27,7 @@ from holdfast.stores.postgres.locking import (
     recounted_run,
 )
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Quick
 from holdfast.stores.preparing import Prepared
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
@@ -61,7 +61,7 @@ class CommitWork:
         wanted, expect = self._wanted, self._wanted.expect
         if (
             expect is None
-            or wanted.values
+            or wanted.blobs
             or any(origin != expect.thread for origin in wanted.origins)
             or any(base != (expect.thread, expect.head) for base in wanted.bases)
             or (wanted.run is not None and (wanted.fence is None or is_due(wanted.run)))
@@ -84,7 +84,7 @@ class CommitWork:
         self._after = _moved(thread, wanted)
         number = thread.row.thread_no
         values_ = (*changes_of(self._after), thread.version, thread.checksum, *self._checkpoint(number))
-        if not wanted.effects and wanted.run is None:
+        if not wanted.entries and wanted.run is None:
             self._run = run
             return self._sql["quick_commit"], values_
         written, self._run = self._of_run(number, run)
@@ -105,7 +105,7 @@ class CommitWork:
 
     # -- in a transaction -------------------------------------------------------------------------------------------
 
-    def run(self, session: Session) -> Position:
+    def run(self, session: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
         held = self._lock(session)
         threads, run = held.threads, held.run
@@ -124,8 +124,8 @@ class CommitWork:
                     "a thread whose cells this commit uses no longer exists; nothing was stored. "
                     "Call latest() and save again."
                 )
-        written, changed = self._of_run(number, run) if wanted.effects or wanted.run else (None, run)
-        values.keep(session, wanted.values, self._prepared.values, held.values)
+        written, changed = self._of_run(number, run) if wanted.entries or wanted.run else (None, run)
+        values.keep(session, wanted.blobs, self._prepared.values, held.values)
         if expect is None:
             session.put("insert_thread", *_columns(after, self._namespace))
         else:
@@ -139,7 +139,7 @@ class CommitWork:
         self._after, self._run = after, changed
         return after.row.position()
 
-    def find(self, session: Session) -> Done[Position] | None:
+    def find(self, session: Transaction) -> Done[Position] | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None:
             [answer] = session.ask(reading.look_up_number(self._namespace, rows.to_bytes(wanted.name)))
@@ -169,13 +169,13 @@ class CommitWork:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _lock(self, session: Session) -> _Held:
+    def _lock(self, session: Transaction) -> _Held:
         wanted, expect = self._wanted, self._wanted.expect
         # The head cannot be deleted, so checking the position was enough.
         bases = [base for base in wanted.bases if expect is None or base != (expect.thread, expect.head)]
         needed = {*wanted.origins, *(thread for thread, _ in bases)}
         more: list[Query] = [("checkpoints_of", ([rows.key(*base) for base in bases if _is_key(*base)],))]
-        more += values.questions(self._namespace, wanted.values)
+        more += values.questions(self._namespace, wanted.blobs)
         if expect is None:
             name = rows.to_bytes(wanted.name)
             look_up = reading.look_up_number(self._namespace, name)
@@ -215,7 +215,7 @@ class CommitWork:
     def _of_run(self, number: int, run: KnownRun) -> tuple[Entries, KnownRun]:
         """The journal entries of the commit, and the changed row of its run."""
         wanted = self._wanted
-        written = entries.encode(number, entries_of(run), wanted.effects)
+        written = entries.encode(number, entries_of(run), wanted.entries)
         if wanted.run is None:
             return written, recounted_run(run, written.last)
         row = replace(wanted.run, thread=number)
@@ -247,7 +247,7 @@ def columns_of(written: Sequence[entries.EffectColumns]) -> tuple[list[int], lis
     return [row[0] for row in last], [row[1] for row in last], [row[2] for row in last]
 
 
-def put_entries(session: Session, written: Entries) -> None:
+def put_entries(session: Transaction, written: Entries) -> None:
     if written.changed:
         session.put("update_effects", *columns_of(written.changed))
     if written.new:

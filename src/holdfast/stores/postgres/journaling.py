@@ -25,15 +25,15 @@ from holdfast.stores.postgres.locking import (
     with_status_of,
 )
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Quick, Slow
-from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Progress, RunRow
 
 
 class JournalWork:
     """Journal entries of a running run: one guarded statement if the run's row is cached."""
 
-    def __init__(self, thread: int, fence: int, rows_: Sequence[EffectRow], sql: Statements) -> None:
+    def __init__(self, thread: int, fence: int, rows_: Sequence[Entry], sql: Statements) -> None:
         self._thread = thread
         self._fence = fence
         self._rows = rows_
@@ -67,7 +67,7 @@ class JournalWork:
     def quick_answer(self) -> list[int]:
         return [] if self._written is None else self._written.numbers
 
-    def run(self, session: Session) -> list[int]:
+    def run(self, session: Transaction) -> list[int]:
         run, _ = lock_run(session, self._thread)
         leases.require_fence(run.row, self._fence)
         self._encode(run)
@@ -78,7 +78,7 @@ class JournalWork:
         put_run(session, run, self._run)
         return self._written.numbers
 
-    def find(self, session: Session) -> Done[list[int]] | None:
+    def find(self, session: Transaction) -> Done[list[int]] | None:
         return _find_entries(session, self._thread, self._written)
 
     def facts(self) -> Sequence[Fact]:
@@ -92,7 +92,7 @@ class JournalWork:
 class TellWork(Slow[int]):
     """A journal entry posted from outside the run."""
 
-    def __init__(self, thread: int, row: EffectRow, last: int | None, expected: RunRow | None) -> None:
+    def __init__(self, thread: int, row: Entry, last: int | None, expected: RunRow | None) -> None:
         self._thread = thread
         self._row = replace(row, number=0)
         self._last = last
@@ -100,7 +100,7 @@ class TellWork(Slow[int]):
         self._written: entries.Entries | None = None
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> int:
+    def run(self, session: Transaction) -> int:
         run, _ = lock_run(session, self._thread)
         if run.row is None:
             raise leases.no_run(self._thread)
@@ -114,7 +114,7 @@ class TellWork(Slow[int]):
         put_run(session, run, self._run)
         return self._written.last
 
-    def find(self, session: Session) -> Done[int] | None:
+    def find(self, session: Transaction) -> Done[int] | None:
         found = _find_entries(session, self._thread, self._written)
         return None if found is None else Done(found.answer[0])
 
@@ -132,7 +132,7 @@ class RunWork(Slow[None]):
     def __init__(
         self,
         thread: int,
-        change: Callable[[Session, KnownThread | None, KnownRun], tuple[RunRow | None, entries.Entries | None]],
+        change: Callable[[Transaction, KnownThread | None, KnownRun], tuple[RunRow | None, entries.Entries | None]],
     ) -> None:
         self._thread = thread
         self._change = change
@@ -141,7 +141,7 @@ class RunWork(Slow[None]):
         self._known: KnownThread | None = None
         self._written: entries.Entries | None = None
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Transaction) -> None:
         thread, run, _ = hold(session, self._thread)
         row, self._written = self._change(session, thread, run)
         self._before = run
@@ -157,7 +157,7 @@ class RunWork(Slow[None]):
                 self._known = with_status_of(row, thread)
                 put_thread(session, self._known)
 
-    def find(self, session: Session) -> Done[None] | None:
+    def find(self, session: Transaction) -> Done[None] | None:
         """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.
 
         If only entries were to be written, they alone decide.
@@ -204,7 +204,7 @@ class RenewWork(Slow[None]):
         self._progress = progress
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Transaction) -> None:
         found, _ = lock_run(session, self._thread)
         row = leases.require_fence(found.row, self._fence)
         row = leases.renewed(row, self._until, self._progress)
@@ -216,7 +216,7 @@ class RenewWork(Slow[None]):
 
 
 def claim(expect: RunRow | None, row: RunRow) -> RunWork:
-    def change(_session: Session, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+    def change(_session: Transaction, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         leases.require_expected(run.row, expect)
         if expect is None and (thread is None or thread.row.name is None):
             raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
@@ -226,17 +226,19 @@ def claim(expect: RunRow | None, row: RunRow) -> RunWork:
 
 
 def update(row: RunRow) -> RunWork:
-    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+    def change(_session: Transaction, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         return leases.keep_lease(leases.require_fence(run.row, row.fence), row), None
 
     return RunWork(row.thread, change)
 
 
-def park(row: RunRow, entry: EffectRow | None, last: int) -> tuple[RunWork, int]:
+def park(row: RunRow, entry: Entry | None, last: int) -> tuple[RunWork, int]:
     """The work, and the number of the question."""
     question = 0 if entry is None else entry.number or last + 1
 
-    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, entries.Entries | None]:
+    def change(
+        _session: Transaction, _thread: KnownThread | None, run: KnownRun
+    ) -> tuple[RunRow, entries.Entries | None]:
         before = leases.require_fence(run.row, row.fence)
         leases.require_last(entries_of(run), last)
         after = leases.keep_lease(before, replace(row, question=question))
@@ -246,10 +248,10 @@ def park(row: RunRow, entry: EffectRow | None, last: int) -> tuple[RunWork, int]
 
 
 def settle(
-    thread: int, number: int, expect: EffectStatus, entry: EffectRow, expected: RunRow | None, then: RunRow | None
+    thread: int, number: int, expect: EntryStatus, entry: Entry, expected: RunRow | None, then: RunRow | None
 ) -> RunWork:
     def change(
-        session: Session, _thread: KnownThread | None, run: KnownRun
+        session: Transaction, _thread: KnownThread | None, run: KnownRun
     ) -> tuple[RunRow | None, entries.Entries | None]:
         if run.row is None or not 1 <= number <= entries_of(run):
             raise leases.no_effect(thread, number)
@@ -263,7 +265,7 @@ def settle(
     return RunWork(thread, change)
 
 
-def require_there(session: Session, thread: int, written: entries.Entries) -> None:
+def require_there(session: Transaction, thread: int, written: entries.Entries) -> None:
     """`Damaged` if an entry to be replaced is missing."""
     if written.changed:
         keys = [row[0] for row in written.changed]
@@ -273,7 +275,7 @@ def require_there(session: Session, thread: int, written: entries.Entries) -> No
                 raise entries.missing(thread, key & rows.MAX_SEQ)
 
 
-def _find_entries(session: Session, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
+def _find_entries(session: Transaction, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
     """Whether journal entries were written, judged by their numbers and contents."""
     if written is None:
         return None

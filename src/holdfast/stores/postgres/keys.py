@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.errors import Damaged
 from holdfast.stores.keys import KeyRow, moved_on, unreadable
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 
 
-def key(session: Session, id: bytes) -> KeyRow | None:
+def key(session: Transaction, id: bytes) -> KeyRow | None:
     row = session.row("key", session.namespace, id)
     if row is None:
         return None
@@ -17,12 +17,12 @@ def key(session: Session, id: bytes) -> KeyRow | None:
     return read
 
 
-def keys(session: Session, after: bytes, limit: int) -> list[KeyRow]:
+def keys(session: Transaction, after: bytes, limit: int) -> list[KeyRow]:
     # An unreadable key must not hide the others.
     return [_row(*row) or unreadable(bytes(row[0])) for row in session.rows("keys", session.namespace, after, limit)]
 
 
-def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+def put(session: Transaction, row: KeyRow, expect: KeyRow | None) -> KeyRow:
     name = row.name.encode()
     if expect is None:
         session.put("insert_key", session.namespace, row.id, name, row.wrapped)
@@ -38,7 +38,7 @@ def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
     return row
 
 
-def remove(session: Session, id: bytes, expect: KeyRow | None) -> None:
+def remove(session: Transaction, id: bytes, expect: KeyRow | None) -> None:
     if expect is None:
         session.put("delete_key", session.namespace, id)
     else:

@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.errors import Damaged
 from holdfast.stores import records, rows
 from holdfast.stores.postgres.known import NO_RUN, KnownRun, KnownThread
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
 from holdfast.stores.running import RunRow
@@ -34,7 +34,9 @@ def read_run(row: Sequence[Any]) -> KnownRun:
     return KnownRun(records.read_run(columns), columns, row[RUN_COLUMNS])
 
 
-def lock_threads(session: Session, numbers: Collection[int], *more: Query) -> tuple[dict[int, KnownThread], list[Any]]:
+def lock_threads(
+    session: Transaction, numbers: Collection[int], *more: Query
+) -> tuple[dict[int, KnownThread], list[Any]]:
     """Lock and return the threads of this namespace among these numbers; also the answers to other queries."""
     wanted = sorted({number for number in numbers if 1 <= number <= MAX_THREAD})
     found, *answers = session.ask(("lock_threads", (wanted,)), *more)
@@ -42,7 +44,7 @@ def lock_threads(session: Session, numbers: Collection[int], *more: Query) -> tu
     return {known.row.thread_no: known for known in threads if known.row.namespace == session.namespace}, answers
 
 
-def lock_run(session: Session, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
+def lock_run(session: Transaction, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
     """Lock and return the run of a thread; also the answers to other queries. `Damaged` if its journal is cut short."""
     if not 1 <= thread <= MAX_THREAD:
         return NO_RUN, session.ask(*more) if more else []
@@ -50,7 +52,7 @@ def lock_run(session: Session, thread: int, *more: Query) -> tuple[KnownRun, lis
     return checked_run(session.namespace, thread, found, last), answers
 
 
-def hold(session: Session, thread: int, *more: Query) -> tuple[KnownThread | None, KnownRun, list[Any]]:
+def hold(session: Transaction, thread: int, *more: Query) -> tuple[KnownThread | None, KnownRun, list[Any]]:
     """Lock and return a thread, then its run; also the answers to other queries."""
     if not 1 <= thread <= MAX_THREAD:
         return None, NO_RUN, session.ask(*more) if more else []
@@ -102,7 +104,7 @@ def changed_thread(row: StoredThread, before: int) -> KnownThread:
     return KnownThread(row, row.checksum(), before + 1)
 
 
-def put_run(session: Session, before: KnownRun, after: KnownRun) -> None:
+def put_run(session: Transaction, before: KnownRun, after: KnownRun) -> None:
     if after.row is not before.row and after.row is not None and is_due(after.row):
         session.queues = True
     session.put("update_run" if before.version else "insert_run", *(after.columns or ()), after.version)
@@ -113,7 +115,7 @@ def is_due(run: RunRow) -> bool:
     return run.status == "queued" and not run.wake_at
 
 
-def put_thread(session: Session, after: KnownThread) -> None:
+def put_thread(session: Transaction, after: KnownThread) -> None:
     session.put("update_thread", *changes_of(after))
 
 

@@ -12,7 +12,7 @@ from holdfast.stores.contract import Compacted, Live
 from holdfast.stores.merging import Plan, Source, is_dead
 from holdfast.stores.postgres import reading
 from holdfast.stores.postgres.locking import lock_threads
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.rows import MAX_SEQ
 
 # Where copies of removed data remain. This store cannot reach them.
@@ -27,7 +27,7 @@ ROWS: Final = 256
 _READ: Final = 64
 
 
-def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
+def find_dead(session: Transaction, thread: int, live: Live) -> list[list[Source]]:
     """The segments that hold no live cells, in groups for one transaction each."""
     if reading.find_number(session, thread)[0] is None:
         return []
@@ -36,7 +36,7 @@ def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
     return [dead[start : start + ROWS] for start in range(0, len(dead), ROWS)]
 
 
-def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source]) -> int:
+def drop_dead(session: Transaction, thread: int, live: Live, dead: Sequence[Source]) -> int:
     """Drop the segments that still exist and are still dead; return how many."""
     if thread not in lock_threads(session, [thread])[0]:
         return 0
@@ -50,7 +50,7 @@ def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source])
     return len(there)
 
 
-def clear(session: Session, thread: int) -> bool:
+def clear(session: Transaction, thread: int) -> bool:
     """Remove the next part of a dropped thread; return whether there may be more.
 
     Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
@@ -89,14 +89,14 @@ def clear(session: Session, thread: int) -> bool:
     return False
 
 
-def plan(session: Session, thread: int, live: Live) -> Plan:
+def plan(session: Transaction, thread: int, live: Live) -> Plan:
     """Choose the groups of segments to merge."""
     if reading.find_number(session, thread)[0] is None:
         return Plan([], 0)
     return merging.plan(_sources(session, thread, live.horizon), merging.live_ranges(thread, live))
 
 
-def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
+def merge(session: Transaction, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
     """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
     if thread not in lock_threads(session, [thread])[0]:
         return Compacted()
@@ -113,7 +113,7 @@ def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) ->
     return Compacted(merged=len(group), dropped=merged.dropped)
 
 
-def _sources(session: Session, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
+def _sources(session: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
     """Every segment up to the horizon, ordered by commit."""
     if horizon < 1:
         return
@@ -126,7 +126,7 @@ def _sources(session: Session, thread: int, horizon: int) -> Iterator[tuple[Sour
         yield source, blob
 
 
-def _pages(session: Session, name: str, low: int, high: int) -> Iterator[tuple[int, int, bytes]]:
+def _pages(session: Transaction, name: str, low: int, high: int) -> Iterator[tuple[int, int, bytes]]:
     while page := session.rows(name, low, high, _READ):
         yield from ((key, first, blob) for key, first, blob in page)
         low = page[-1][0] + 1
@@ -136,7 +136,7 @@ def _order(row: tuple[int, Source, bytes | None]) -> int:
     return row[0]
 
 
-def _read(session: Session, group: Sequence[Source]) -> list[bytes | None]:
+def _read(session: Transaction, group: Sequence[Source]) -> list[bytes | None]:
     """The segments' bytes; None for one that no longer exists or was merged since the plan."""
     cells, segments = session.ask(
         ("cells_of", ([source.row_key for source in group if not source.merged],)),
@@ -147,6 +147,6 @@ def _read(session: Session, group: Sequence[Source]) -> list[bytes | None]:
     return [found.get(source) for source in group]
 
 
-def _drop(session: Session, group: Sequence[Source]) -> None:
+def _drop(session: Transaction, group: Sequence[Source]) -> None:
     session.put("drop_cells", [source.row_key for source in group if not source.merged])
     session.put("drop_segments", [source.row_key for source in group if source.merged])

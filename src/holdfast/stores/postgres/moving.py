@@ -11,7 +11,7 @@ from holdfast.stores.contract import Position, Summary
 from holdfast.stores.postgres.committing import require_at
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
 from holdfast.stores.postgres.locking import changed_thread, hold, lock_threads, put_thread
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Plain, Quick, Slow
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 
@@ -26,7 +26,7 @@ class RewindWork(Slow[Position]):
         self._after: KnownThread | None = None
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> Position:
+    def run(self, session: Transaction) -> Position:
         number, to = self._expect.thread, self._to
         at = min(max(number, 0), MAX_THREAD)
         key = rows.key(at, to if 1 <= to <= MAX_SEQ else 0)
@@ -49,7 +49,7 @@ class RewindWork(Slow[Position]):
         put_thread(session, self._after)
         return row.position()
 
-    def find(self, session: Session) -> Done[Position] | None:
+    def find(self, session: Transaction) -> Done[Position] | None:
         expect = self._expect
         _, (stored,) = lock_threads(session, [expect.thread], ("move", (rows.key(expect.thread, expect.move + 1),)))
         self._after = None
@@ -72,14 +72,14 @@ class DeleteWork(Plain[int]):
         self._seqs = frozenset(seqs)
         self._buried: list[int] = []
 
-    def find(self, session: Session) -> Done[int] | None:
+    def find(self, session: Transaction) -> Done[int] | None:
         """Done if every checkpoint to delete is a tombstone."""
         _, (stored,) = lock_threads(session, [self._number], ("checkpoints_of", (self._buried,)))
         if not stored or not all(rows.decode(*fields).deleted for fields in stored):
             return None
         return Done(len(self._buried))
 
-    def _delete(self, session: Session) -> int:
+    def _delete(self, session: Transaction) -> int:
         number = self._number
         keys = [rows.key(number, seq) for seq in sorted(self._seqs) if 1 <= seq <= MAX_SEQ]
         threads, (stored,) = lock_threads(session, [number], ("checkpoints_of", (keys,)))
@@ -115,7 +115,7 @@ class DropWork(Slow[list[int]]):
         known.forget(self._number)
         return None
 
-    def run(self, session: Session) -> list[int]:
+    def run(self, session: Transaction) -> list[int]:
         thread, run, (origins,) = hold(session, self._number, ("origins", (self._number,)))
         if thread is None or thread.row.name is None:
             raise NotFound(f"thread number {self._number} does not exist; nothing was changed")
@@ -128,7 +128,7 @@ class DropWork(Slow[list[int]]):
         session.put("forget_name", self._number, row.checksum())
         return [origin for (origin,) in origins]
 
-    def find(self, session: Session) -> Done[list[int]] | None:
+    def find(self, session: Transaction) -> Done[list[int]] | None:
         threads, (origins,) = lock_threads(session, [self._number], ("origins", (self._number,)))
         known = threads.get(self._number)
         if known is not None and known.row.name is not None:

@@ -10,7 +10,7 @@ _FIRST: Final = 0.02
 _LONGEST: Final = 0.5
 
 
-class Patience:
+class Backoff:
     """Pauses between attempts, each longer than the one before, until a time limit."""
 
     def __init__(self, seconds: float) -> None:

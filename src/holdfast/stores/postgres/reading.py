@@ -11,7 +11,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import pieces, rows, sharing
 from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
 from holdfast.stores.postgres.locking import read_thread
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
 
 # Rows fetched at once when tombstones must be skipped.
@@ -55,7 +55,7 @@ def _disagreeing() -> Damaged:
     return Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
 
 
-def thread(session: Session, name: bytes) -> ThreadRow | None:
+def thread(session: Transaction, name: bytes) -> ThreadRow | None:
     by_name, by_digest = session.ask(*look_up(session.namespace, name))
     found = looked_up(by_name, by_digest)
     if found is None:
@@ -66,7 +66,7 @@ def thread(session: Session, name: bytes) -> ThreadRow | None:
     return found.record()
 
 
-def find_number(session: Session, number: int, *more: Query) -> tuple[StoredThread | None, list[Any]]:
+def find_number(session: Transaction, number: int, *more: Query) -> tuple[StoredThread | None, list[Any]]:
     """The thread with this number, None if this namespace does not have it; also the answers to other queries."""
     if not 1 <= number <= MAX_THREAD:
         return None, [[] for _ in more]
@@ -82,7 +82,7 @@ def find_number(session: Session, number: int, *more: Query) -> tuple[StoredThre
     return (stored if stored.namespace == session.namespace else None), answers
 
 
-def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
+def threads(session: Transaction, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
     if after is None or after < prefix:
         found = session.rows("threads_from", session.namespace, prefix, limit)
     else:
@@ -97,12 +97,12 @@ def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) ->
     return page
 
 
-def name_of(session: Session, number: int) -> str | None:
+def name_of(session: Transaction, number: int) -> str | None:
     found, _ = find_number(session, number)
     return None if found is None or found.name is None else rows.to_text(found.name)
 
 
-def told(session: Session) -> dict[int, str]:
+def told(session: Transaction) -> dict[int, str]:
     """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
     names: dict[int, str] = {}
     after = 0
@@ -116,11 +116,11 @@ def told(session: Session) -> dict[int, str]:
     return names
 
 
-def numbers(session: Session) -> list[int]:
+def numbers(session: Transaction) -> list[int]:
     return [number for (number,) in session.rows("thread_numbers", session.namespace)]
 
 
-def checkpoint(session: Session, number: int, seq: int) -> CheckpointRow | None:
+def checkpoint(session: Transaction, number: int, seq: int) -> CheckpointRow | None:
     if not 1 <= seq <= MAX_SEQ:
         seq = 0  # no row has this seq
     found, answers = find_number(session, number, ("checkpoint", (rows.key(min(max(number, 0), MAX_THREAD), seq),)))
@@ -134,7 +134,7 @@ def checkpoint(session: Session, number: int, seq: int) -> CheckpointRow | None:
 
 
 def checkpoints(
-    session: Session, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
+    session: Transaction, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
 ) -> list[CheckpointRow]:
     found, _ = find_number(session, number)
     if found is None or found.name is None or limit <= 0:
@@ -166,7 +166,7 @@ def checkpoints(
     return page
 
 
-def walk(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+def walk(session: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
     """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
     found, _ = find_number(session, number)
     if found is None or found.name is None or limit <= 0:
@@ -181,7 +181,7 @@ def walk(session: Session, number: int, after: int, limit: int) -> list[Checkpoi
     return [stored.get(seq) or _missing(number, seq) for seq in range(first, last + 1)]
 
 
-def refs(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow]:
+def refs(session: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow]:
     """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
     found, _ = find_number(session, number)
     if found is None or found.name is None:
@@ -202,7 +202,7 @@ def refs(session: Session, number: int, after: int, limit: int) -> list[Checkpoi
     return page
 
 
-def cells(session: Session, spans: Sequence[Span]) -> list[Cells]:
+def cells(session: Transaction, spans: Sequence[Span]) -> list[Cells]:
     wanted = {number: pieces.Wanted(own) for number, own in pieces.by_thread(spans).items()}
     if not wanted:
         return pieces.assemble(spans, {})
@@ -224,7 +224,7 @@ def cells(session: Session, spans: Sequence[Span]) -> list[Cells]:
     return pieces.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
 
 
-def value(session: Session, digest: bytes) -> list[bytes]:
+def value(session: Transaction, digest: bytes) -> list[bytes]:
     row = session.row("value", session.namespace, digest)
     if row is None:
         raise sharing.missing(digest)
@@ -232,17 +232,17 @@ def value(session: Session, digest: bytes) -> list[bytes]:
     return sharing.unpack(digest, count, session.rows("value_pieces", number))
 
 
-def values_known(session: Session, digests: Sequence[bytes]) -> set[bytes]:
+def values_known(session: Transaction, digests: Sequence[bytes]) -> set[bytes]:
     """The digests that are already stored, so that packing these blobs is probably unnecessary."""
     return {digest for (digest,) in session.rows("values_known", session.namespace, list(digests))}
 
 
-def last(session: Session, number: int) -> int:
+def last(session: Transaction, number: int) -> int:
     found, _ = find_number(session, number)
     return 0 if found is None else found.last
 
 
-def forks(session: Session, number: int) -> list[int]:
+def forks(session: Transaction, number: int) -> list[int]:
     found, answers = find_number(session, number, ("forks", (number,)))
     return [] if found is None else using(number, answers[0])
 

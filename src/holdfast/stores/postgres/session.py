@@ -41,7 +41,7 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
     return cursors
 
 
-class Session:
+class Transaction:
     """A transaction on one connection, started by its first query.
 
     A write transaction runs at READ COMMITTED: every statement sees what was committed before it, so statements after

@@ -42,11 +42,11 @@ from holdfast.stores.postgres.committing import CommitWork
 from holdfast.stores.postgres.errors import is_away, is_conflict, translate
 from holdfast.stores.postgres.journaling import JournalWork, RenewWork, TellWork
 from holdfast.stores.postgres.listening import Listener, channel
-from holdfast.stores.postgres.patience import Patience
+from holdfast.stores.postgres.patience import Backoff
 from holdfast.stores.postgres.pool import Pool
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Plain, Writer
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.walking import one_by_one
 
@@ -161,7 +161,7 @@ class PostgresStore:
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         return self._read(reading.value, digest)
 
     def last(self, thread: int) -> int:
@@ -175,7 +175,7 @@ class PostgresStore:
 
     def clock(self) -> Clock:
         self._pool.ready()
-        return self._clock() if self._clock is not None else self._read(Session.clock)
+        return self._clock() if self._clock is not None else self._read(Transaction.clock)
 
     def run(self, thread: int) -> RunRow | None:
         return self._read(running.run, thread)
@@ -183,25 +183,25 @@ class PostgresStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(running.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(running.woken, self._clock, self._wall, max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(running.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(running.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(running.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(running.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
         packed: tuple[list[Packed] | None, ...] = ()
-        if commit.values:
-            known = self._read(reading.values_known, [value.digest for value in commit.values])
-            packed = tuple([None if value.digest in known else pack(value) for value in commit.values])
+        if commit.blobs:
+            known = self._read(reading.values_known, [value.digest for value in commit.blobs])
+            packed = tuple([None if value.digest in known else pack(value) for value in commit.blobs])
         prepared = preparing.prepare(commit, packed)
         return self._writer.write(CommitWork(self._namespace, prepared, self._sql))
 
@@ -218,23 +218,23 @@ class PostgresStore:
     def update_run(self, row: RunRow) -> None:
         self._writer.write(journaling.update(row))
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         work, question = journaling.park(row, entry, last)
         self._writer.write(work)
         return question
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._writer.write(JournalWork(thread, fence, rows, self._sql))
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._writer.write(TellWork(thread, row, last, run))
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -252,10 +252,10 @@ class PostgresStore:
             for number in (thread, *origins):
                 self._clear(number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         return self._write(values.advance)
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         removed = after = 0
         while page := self._read(_stale_values, epoch, after):
@@ -330,12 +330,12 @@ class PostgresStore:
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
-    def _read(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a read verb in its own transaction, on one snapshot."""
 
         def attempt() -> T:
             connection = self._pool.take()
-            session = Session(connection, self._sql, self._namespace, "read", self._clock)
+            session = Transaction(connection, self._sql, self._namespace, "read", self._clock)
             try:
                 answer = verb(session, *args, **kwargs)
                 session.commit()
@@ -351,13 +351,13 @@ class PostgresStore:
 
         return self._again(attempt)
 
-    def _write(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+    def _write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a write verb that may be repeated, in its own transaction."""
         return self._writer.write(Plain(lambda session: verb(session, *args, **kwargs)))
 
     def _again(self, attempt: Callable[[], T]) -> T:
         """Run `attempt`, and retry it while the database is unreachable or busy."""
-        patience = Patience(self._patience)
+        patience = Backoff(self._patience)
         while True:
             try:
                 return attempt()
@@ -389,7 +389,7 @@ class PostgresStore:
         self._listeners = []
 
 
-def _stale_values(session: Session, epoch: int, after: int) -> list[tuple[int, bytes]]:
+def _stale_values(session: Transaction, epoch: int, after: int) -> list[tuple[int, bytes]]:
     """A page of blobs stamped before `epoch`: their numbers and digests."""
     page = session.rows("stale_values", session.namespace, epoch, after, _VALUES_AT_ONCE)
     return [(number, digest) for number, digest in page]

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import SharedValue
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.contract import Blob
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.sharing import Packed, pack
 
 _PIECE_BITS: Final = 24
@@ -15,7 +15,7 @@ _PIECE_BITS: Final = 24
 _ROUNDS: Final = 20
 
 
-def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
+def questions(namespace: bytes, values: Sequence[Blob]) -> list[Query]:
     """The queries that a commit with blobs needs first. They lock the epoch until the commit is done."""
     if not values:
         return []
@@ -24,8 +24,8 @@ def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
 
 
 def keep(
-    session: Session,
-    values: Sequence[SharedValue],
+    session: Transaction,
+    values: Sequence[Blob],
     packed: Sequence[list[Packed] | None],
     answers: Sequence[list[tuple[object, ...]]],
 ) -> None:
@@ -62,7 +62,7 @@ def keep(
     raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
 
 
-def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
+def remove(session: Transaction, numbers: Sequence[int], epoch: int) -> int:
     """Drop the blobs that are still stamped before `epoch`; return how many."""
     gone = [number for (number,) in session.rows("delete_values", list(numbers), epoch)]
     for number in gone:
@@ -70,7 +70,7 @@ def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
     return len(gone)
 
 
-def advance(session: Session) -> int:
+def advance(session: Transaction) -> int:
     """Start a new epoch after every commit that saw the old one is done; return it."""
     [(epoch,)] = session.rows("advance_epoch", session.namespace)
     return int(epoch)

@@ -12,10 +12,10 @@ from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.group import Entry, GroupCommit
 from holdfast.stores.postgres.errors import is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
-from holdfast.stores.postgres.patience import Patience
+from holdfast.stores.postgres.patience import Backoff
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Session, send
+from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Transaction, send
 from holdfast.stores.running import Clock
 
 T = TypeVar("T")
@@ -55,11 +55,11 @@ class Work(Protocol[T]):
         """The result, after the quick write was done."""
         ...
 
-    def run(self, session: Session) -> T:
+    def run(self, session: Transaction) -> T:
         """Do the write in a transaction. Keep what was read under its locks, for `find`."""
         ...
 
-    def find(self, session: Session) -> Done[T] | None:
+    def find(self, session: Transaction) -> Done[T] | None:
         """After the result of `run` or of a quick write was lost: the result if the write was done, else None.
 
         The thread is locked first, which waits for a transaction that may still commit. `OutcomeUnknown` if the stored
@@ -114,14 +114,14 @@ class Writer:
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
     def _write(self, work: Work[T], *, lost: bool) -> T:
-        patience = Patience(self._patience)
+        patience = Backoff(self._patience)
         unique = 0
         while True:
-            session: Session | None = None
+            session: Transaction | None = None
             try:
                 connection = self._pool.take()
                 try:
-                    session = Session(connection, self._sql, self._namespace, "write", self._clock)
+                    session = Transaction(connection, self._sql, self._namespace, "write", self._clock)
                     answer = self._attempt(work, session, lost=lost)
                     if session.queues:
                         self._announce(connection)
@@ -143,7 +143,7 @@ class Writer:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: Work[T], session: Session, *, lost: bool) -> T:
+    def _attempt(self, work: Work[T], session: Transaction, *, lost: bool) -> T:
         try:
             if lost:
                 found = work.find(session)
@@ -234,7 +234,7 @@ class Slow(Generic[T]):
     def quick_answer(self) -> T:
         raise HoldfastError("this write has no quick statement")
 
-    def find(self, session: Session) -> Done[T] | None:
+    def find(self, session: Transaction) -> Done[T] | None:
         return None
 
     def facts(self) -> Sequence[Fact]:
@@ -244,8 +244,8 @@ class Slow(Generic[T]):
 class Plain(Slow[T]):
     """A verb as work. Repeating it changes nothing."""
 
-    def __init__(self, run: Callable[[Session], T]) -> None:
+    def __init__(self, run: Callable[[Transaction], T]) -> None:
         self._run = run
 
-    def run(self, session: Session) -> T:
+    def run(self, session: Transaction) -> T:
         return self._run(session)

@@ -14,7 +14,7 @@ from holdfast.stores import entries as entries_of
 from holdfast.stores import leases, records, rows
 from holdfast.stores.contract import Commit
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sqlite import reading, schema
 
 _SQL: Final = schema.statements("runs.sql")
@@ -62,7 +62,7 @@ def woken(
     return found[:limit]
 
 
-def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[EffectRow]:
+def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[Entry]:
     found = _find(connection, namespace, thread)
     if found is None:
         run(connection, namespace, thread)  # raises if the run should exist
@@ -70,7 +70,7 @@ def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after
     expected = max(after, 0) + 1
     if expected > MAX_SEQ:
         return []
-    page: list[EffectRow] = []
+    page: list[Entry] = []
     ends = rows.key(thread, expected), rows.key(thread, MAX_SEQ)
     for row_key, record in connection.execute(_SQL["effects"], (*ends, limit)):
         # Entries are never removed, so a gap means damage.
@@ -83,7 +83,7 @@ def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after
     return page
 
 
-def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: str) -> list[EffectRow]:
+def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: str) -> list[Entry]:
     if _find(connection, namespace, thread) is None:
         run(connection, namespace, thread)  # raises if the run should exist
         return []
@@ -128,7 +128,7 @@ def update(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> Non
     _show(connection, namespace, row)
 
 
-def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: EffectRow | None, last: int) -> int:
+def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: Entry | None, last: int) -> int:
     found = _find_for_journal(connection, namespace, row.thread)
     before = leases.require_fence(found.run if found else None, row.fence)
     leases.require_last(found.last if found else 0, last)
@@ -143,7 +143,7 @@ def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: E
 
 
 def journal(
-    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, entries: Sequence[EffectRow]
+    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, entries: Sequence[Entry]
 ) -> list[int]:
     found = _find_for_journal(connection, namespace, thread)
     leases.require_fence(found.run if found else None, fence)
@@ -154,7 +154,7 @@ def tell(
     connection: sqlite3.Connection,
     namespace: bytes,
     thread: int,
-    entry: EffectRow,
+    entry: Entry,
     last: int | None,
     run: RunRow | None,
 ) -> int:
@@ -174,8 +174,8 @@ def settle(
     namespace: bytes,
     thread: int,
     number: int,
-    expect: EffectStatus,
-    entry: EffectRow,
+    expect: EntryStatus,
+    entry: Entry,
     run: RunRow | None,
     then: RunRow | None,
 ) -> None:
@@ -209,12 +209,12 @@ def keep(connection: sqlite3.Connection, namespace: bytes, thread: int, commit: 
     """Store the run and journal entries of a commit."""
     found = _find_for_journal(connection, namespace, thread)
     if commit.run is None:
-        _append(connection, thread, found, commit.effects)
+        _append(connection, thread, found, commit.entries)
         return
     row = msgspec.structs.replace(commit.run, thread=thread)
     if found is not None:
         row = leases.keep_lease(found.run, row)
-    written = entries_of.encode(thread, found.last if found else 0, commit.effects)
+    written = entries_of.encode(thread, found.last if found else 0, commit.entries)
     stored = records.store_run(namespace, row, written.last)
     _write(connection, thread, written)
     connection.execute(_SQL["put_run"], stored)
@@ -280,9 +280,7 @@ def _show(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None
         connection.execute(_SQL["show_status"], (thread.thread_no, thread.status, thread.updated_at, thread.checksum()))
 
 
-def _append(
-    connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[EffectRow]
-) -> list[int]:
+def _append(connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[Entry]) -> list[int]:
     """Write journal entries and return their numbers. An entry that has a number replaces the entry of that number."""
     written = entries_of.encode(thread, found.last if found else 0, entries)
     _write(connection, thread, written)

@@ -29,7 +29,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.sqlite import backup, check, keys, maintenance, mending, reading, runs, values, writing
 from holdfast.stores.sqlite import cells as reading_cells
@@ -119,7 +119,7 @@ class SQLiteStore:
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading_cells.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         return self._read(values.read, digest)
 
     def last(self, thread: int) -> int:
@@ -141,24 +141,24 @@ class SQLiteStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(runs.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(runs.woken, self._clock(), self._wall(), max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(runs.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(runs.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(runs.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(runs.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
         packed: tuple[list[Packed] | None, ...] = ()
-        if commit.values:
-            packed = tuple([None if self._read(values.known, value) else pack(value) for value in commit.values])
+        if commit.blobs:
+            packed = tuple([None if self._read(values.known, value) else pack(value) for value in commit.blobs])
         prepared = preparing.prepare(commit, packed)
         return self._write(prepared.weight, writing.commit, prepared, self._clock)
 
@@ -175,21 +175,21 @@ class SQLiteStore:
     def update_run(self, row: RunRow) -> None:
         self._write(0, runs.update, row)
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         return self._write(0 if entry is None else preparing.weigh([entry]), runs.park, row, entry, last)
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._write(preparing.weigh(rows), runs.journal, thread, fence, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._write(preparing.weigh([row]), runs.tell, thread, row, last, run)
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -207,10 +207,10 @@ class SQLiteStore:
             for number in (thread, *origins):
                 self._clear(number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         return self._write(0, values.advance)
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         removed = after = 0
         while page := self._read(values.stale, epoch, after, _VALUES_AT_ONCE):

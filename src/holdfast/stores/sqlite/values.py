@@ -8,7 +8,7 @@ from typing import Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import sharing
-from holdfast.stores.contract import SharedValue
+from holdfast.stores.contract import Blob
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.sqlite import schema
 
@@ -18,7 +18,7 @@ _WRITING: Final = schema.statements("writing.sql")
 _PIECE_BITS: Final = 24
 
 
-def known(connection: sqlite3.Connection, namespace: bytes, value: SharedValue) -> bool:
+def known(connection: sqlite3.Connection, namespace: bytes, value: Blob) -> bool:
     """Whether the blob is already stored, so that packing it is probably unnecessary."""
     return connection.execute(_READING["value"], (namespace, value.digest)).fetchone() is not None
 
@@ -26,7 +26,7 @@ def known(connection: sqlite3.Connection, namespace: bytes, value: SharedValue) 
 def keep(
     connection: sqlite3.Connection,
     namespace: bytes,
-    values: Sequence[SharedValue],
+    values: Sequence[Blob],
     packed: Sequence[list[Packed] | None],
 ) -> None:
     """Store each blob, or stamp the stored one, inside a write transaction."""

@@ -48,8 +48,8 @@ def commit(
                     "Call latest() and save again."
                 )
             connection.execute(_SQL["insert_fork"], (origin, thread.thread_no))
-    if wanted.values:
-        values.keep(connection, namespace, wanted.values, prepared.values)
+    if wanted.blobs:
+        values.keep(connection, namespace, wanted.blobs, prepared.values)
     key = rows.key(thread.thread_no, row.seq)
     cells = None if prepared.cells is None else segment.seal(prepared.cells, rows.context(key))
     _insert_checkpoint(connection, key, prepared.row, cells)
@@ -57,7 +57,7 @@ def commit(
         _insert(connection, thread)
     else:
         _update(connection, thread)
-    if wanted.effects or wanted.run is not None:
+    if wanted.entries or wanted.run is not None:
         runs.keep(connection, namespace, thread.thread_no, wanted)
     return thread.position()
 

@@ -13,20 +13,20 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.stores.contract import (
     NO_REFS,
+    Append,
+    Blob,
     CheckpointRow,
     Commit,
     Live,
     Position,
     Refs,
-    Run,
-    SharedValue,
     Span,
     Store,
     Summary,
     ThreadRow,
 )
 from holdfast.stores.hashing import PLAIN, Hashing
-from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Owner, RunRow
 
 _ids = itertools.count(1)
 
@@ -39,27 +39,27 @@ def cell(text: str) -> bytes:
     return json.dumps(text).encode()
 
 
-def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) -> Run:
-    return Run(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
+def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) -> Append:
+    return Append(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
 
 
-def value(*pieces: bytes, by: Hashing = PLAIN) -> SharedValue:
+def value(*pieces: bytes, by: Hashing = PLAIN) -> Blob:
     """A blob under the address that the store's hashing gives it."""
-    return SharedValue(digest=by.address(b"".join(pieces)), pieces=pieces)
+    return Blob(digest=by.address(b"".join(pieces)), pieces=pieces)
 
 
-def prompt(store: Store) -> SharedValue:
+def prompt(store: Store) -> Blob:
     return value(b'"a long system prompt"', by=store.hashing)
 
 
-def image(store: Store) -> SharedValue:
+def image(store: Store) -> Blob:
     return value(b'"an im', b'age"', by=store.hashing)
 
 
-def holds(store: Store, shared: SharedValue) -> bool:
+def holds(store: Store, shared: Blob) -> bool:
     """Whether the store has a blob. The store may return it in any number of pieces."""
     try:
-        return b"".join(store.value(shared.digest)) == b"".join(shared.pieces)
+        return b"".join(store.blob(shared.digest)) == b"".join(shared.pieces)
     except Damaged:
         return False
 
@@ -89,8 +89,8 @@ def commit(
     name: str,
     expect: Position | None = None,
     *,
-    runs: Sequence[Run] = (),
-    values: Sequence[SharedValue] = (),
+    appends: Sequence[Append] = (),
+    blobs: Sequence[Blob] = (),
     bases: Sequence[tuple[int, int]] = (),
     origins: Sequence[int] = (),
     shows: Summary | None = None,
@@ -104,8 +104,8 @@ def commit(
         name=name,
         expect=expect,
         row=made,
-        runs=tuple(runs),
-        values=tuple(values),
+        appends=tuple(appends),
+        blobs=tuple(blobs),
         summary=shows or summary(made.step),
         bases=tuple(bases),
         origins=tuple(origins),
@@ -125,7 +125,7 @@ def held(store: Store, thread: int, **changes: Any) -> RunRow:
     return run_row(thread, **(fields | changes))
 
 
-def effect(status: EffectStatus = "done", **changes: Any) -> EffectRow:
+def effect(status: EntryStatus = "done", **changes: Any) -> Entry:
     fields: dict[str, Any] = {
         "branch": 1,
         "step": 1,
@@ -137,10 +137,10 @@ def effect(status: EffectStatus = "done", **changes: Any) -> EffectRow:
         "fence": 1,
         "begun_at": 1_700_000_000,
     }
-    return EffectRow(**(fields | changes))
+    return Entry(**(fields | changes))
 
 
-def numbered(*rows: EffectRow) -> list[EffectRow]:
+def numbered(*rows: Entry) -> list[Entry]:
     """Entries with the numbers they get in a journal that holds only these."""
     return [msgspec.structs.replace(row, number=number) for number, row in enumerate(rows, 1)]
 
@@ -170,7 +170,7 @@ class Line:
         seqs = self._seqs + [seq] * len(texts)
         changes.setdefault("refs", Refs(spans=(Span(0, 1, 0, len(seqs), seqs[0], seqs[-1]),)) if seqs else NO_REFS)
         runs = [run(*texts, start=start, refs=cell_refs)] if texts else []
-        self.position = self.store.commit(commit(self.name, self.position, runs=runs, **changes))
+        self.position = self.store.commit(commit(self.name, self.position, appends=runs, **changes))
         self._seqs = seqs
         return self.position
 

@@ -18,13 +18,13 @@ def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict)
     seq = max(refused.row.seq, 1)
     cells = [Span(thread, 77, 0, 1, seq, seq) for thread in (*store.thread_numbers(), 1)]
     brought = value(b'"refused"', by=store.hashing)
-    refused = msgspec.structs.replace(refused, runs=(run("x", log=77),), values=(brought,))
+    refused = msgspec.structs.replace(refused, appends=(run("x", log=77),), blobs=(brought,))
     before = everything(store)
     with pytest.raises(error):
         store.commit(refused)
     assert everything(store) == before
     with pytest.raises(Damaged):
-        store.value(brought.digest)
+        store.blob(brought.digest)
     for span in cells:
         with pytest.raises(Damaged):
             store.cells([span])
@@ -57,13 +57,13 @@ class CommitContract(ContractBase):
 
     def test_an_empty_append_stores_nothing(self, store: Store) -> None:
         line = saved(store, "a", "x y")
-        assert store.commit(commit("a", line.at, runs=[run(start=2), run(log=5)])).last == 2
+        assert store.commit(commit("a", line.at, appends=[run(start=2), run(log=5)])).last == 2
         with pytest.raises(Damaged):
             store.cells([Span(line.number, 5, 0, 1, 2, 2)])
 
     def test_a_checkpoint_is_returned_complete(self, store: Store) -> None:
         origin = saved(store, "origin", "x")
-        refs = Refs(spans=(Span(0, 1, 0, 3, 1, 1), Span(origin.number, 2**33, 5, 2**20, 1, 1)), values=(b"d" * 32,))
+        refs = Refs(spans=(Span(0, 1, 0, 3, 1, 1), Span(origin.number, 2**33, 5, 2**20, 1, 1)), blobs=(b"d" * 32,))
         made = commit("a", parent=(origin.number, 1), step=2**40, label="né\0w", refs=refs, meta=b"{}", skeleton=b"[1]")
         position = store.commit(made)
         assert store.checkpoint(position.thread, 1) == made.row

@@ -65,7 +65,7 @@ class ConcurrencyContract(ContractBase):
     @pytest.mark.usefixtures("restless")
     def test_one_of_many_creates_a_thread(self, store: Store) -> None:
         for name in "abc":
-            commits = [commit(name, runs=[run(f"{n}")]) for n in range(8)]
+            commits = [commit(name, appends=[run(f"{n}")]) for n in range(8)]
             [won] = race(store, commits)
             stored = store.thread(name)
             assert stored is not None
@@ -76,9 +76,9 @@ class ConcurrencyContract(ContractBase):
 
     @pytest.mark.usefixtures("restless")
     def test_one_of_many_wins_each_position(self, store: Store) -> None:
-        at = store.commit(commit("a", runs=[run("0")]))
+        at = store.commit(commit("a", appends=[run("0")]))
         for seq in range(2, 12):
-            commits = [commit("a", at, runs=[run(f"{n}", start=seq - 1)]) for n in range(8)]
+            commits = [commit("a", at, appends=[run(f"{n}", start=seq - 1)]) for n in range(8)]
             [at] = race(store, commits)
             assert at == Position(at.thread, seq, seq, seq)
             stored = store.checkpoint(at.thread, seq)
@@ -96,8 +96,8 @@ class ConcurrencyContract(ContractBase):
             try:
                 for n in range(1, last + 1):
                     brought = value(b'"value %d"' % n, by=store.hashing)
-                    refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), values=(brought.digest,))
-                    line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, values=[brought])
+                    refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), blobs=(brought.digest,))
+                    line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, blobs=[brought])
             finally:
                 done.set()
 
@@ -116,7 +116,7 @@ class ConcurrencyContract(ContractBase):
                     [span] = head.refs.spans
                     [texts] = texts_of(store, msgspec.structs.replace(span, thread=at.thread))
                     assert texts == [f"{n}{part}" for n in range(1, seen + 1) for part in "abc"]
-                    assert store.value(head.refs.values[0]) == [b'"value %d"' % seen]
+                    assert store.blob(head.refs.blobs[0]) == [b'"value %d"' % seen]
                     listed = store.checkpoints(at.thread, before=None, limit=100)
                     assert [row.seq for row in listed] == list(range(listed[0].seq, 0, -1))
                 if finished:

@@ -31,7 +31,7 @@ class HistoryContract(ContractBase):
         assert seqs(store.checkpoints(line.number, before=FAR, limit=1)) == [5]
 
     def test_a_listing_leaves_out_refs_and_skeletons(self, store: Store) -> None:
-        made = commit("a", refs=Refs(values=(b"d" * 32,)), meta=b'{"m":1}', skeleton=b"[2]", step=7)
+        made = commit("a", refs=Refs(blobs=(b"d" * 32,)), meta=b'{"m":1}', skeleton=b"[2]", step=7)
         position = store.commit(made)
         assert store.checkpoints(position.thread, before=None, limit=1) == [
             msgspec.structs.replace(made.row, refs=NO_REFS, skeleton=b"")
@@ -62,7 +62,7 @@ class HistoryContract(ContractBase):
         assert seqs(store.refs(line.number, after=5, limit=2)) == []
 
     def test_refs_are_returned_without_meta_and_skeletons(self, store: Store) -> None:
-        refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), values=(b"d" * 32, b"e" * 32))
+        refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), blobs=(b"d" * 32, b"e" * 32))
         made = commit("a", refs=refs, meta=b'{"m":1}', skeleton=b"[2]", step=7)
         position = store.commit(made)
         assert store.refs(position.thread, after=0, limit=1) == [

@@ -51,18 +51,18 @@ class LeaseContract(ContractBase):
             store.claim(row, held(store, line.number, fence=2))
         else:
             store.update_run(replace(row, status=how))
-        before = store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)
+        before = store.run(line.number), everything(store), store.entries(line.number, after=0, limit=10)
         calls: dict[str, Callable[[], object]] = {
             "renew": lambda: store.renew(line.number, 1, FAR),
             "update_run": lambda: store.update_run(row),
             "journal": lambda: store.journal(line.number, 1, [effect(), effect(number=1)]),
-            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, effects=(effect(),))),
-            "park": lambda: store.park(replace(row, status="waiting"), effect("asked"), 1),
+            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),))),
+            "suspend": lambda: store.suspend(replace(row, status="waiting"), effect("asked"), 1),
         }
         for verb, call in calls.items():
             with pytest.raises(LeaseLost):
                 call()
-            after = store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)
+            after = store.run(line.number), everything(store), store.entries(line.number, after=0, limit=10)
             assert after == before, verb
 
     @pytest.mark.parametrize("fence", [0, 1, 2])
@@ -76,7 +76,7 @@ class LeaseContract(ContractBase):
             with pytest.raises(LeaseLost):
                 store.journal(number, fence, [effect()])
             with pytest.raises(LeaseLost):
-                store.park(run_row(number, fence=fence, status="waiting"), None, 0)
+                store.suspend(run_row(number, fence=fence, status="waiting"), None, 0)
         with pytest.raises(LeaseLost):
             store.commit(inside(commit("a", line.at), fence=fence))
         with pytest.raises(LeaseLost):
@@ -95,9 +95,9 @@ class LeaseContract(ContractBase):
     def test_a_commit_creates_the_run_of_a_thread_that_has_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
         row = run_row(line.number)
-        at = store.commit(inside(commit("a", line.at), run=row, effects=(effect(),)))
+        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(),)))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == [effect(number=1)]
+        assert store.entries(line.number, after=0, limit=10) == [effect(number=1)]
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", at), run=row))
         assert line.stored().position == at
@@ -122,11 +122,11 @@ class LeaseContract(ContractBase):
         [number] = store.journal(line.number, 1, [effect("begun", key="k")])
         done = effect("done", key="k", number=number, result=b"r")
         late = replace(row, attempt=0, updated_at=99)
-        made = inside(commit("a", line.at), fence=1, run=late, effects=(effect(key="x"), done, effect(key="y")))
+        made = inside(commit("a", line.at), fence=1, run=late, entries=(effect(key="x"), done, effect(key="y")))
         at = store.commit(made)
         assert line.stored().position == at == Position(line.number, 2, 2, 2)
         assert store.run(line.number) == late
-        assert store.effects(line.number, after=0, limit=10) == [
+        assert store.entries(line.number, after=0, limit=10) == [
             done,
             effect(key="x", number=2),
             effect(key="y", number=3),
@@ -136,16 +136,16 @@ class LeaseContract(ContractBase):
 
     def test_a_rejected_commit_leaves_run_and_journal_unchanged(self, store: Store) -> None:
         line, row = running(store)
-        brings = {"fence": 1, "run": replace(row, attempt=9), "effects": (effect(),)}
+        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(),)}
         wrong = replace(line.at, move=9)
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", wrong), **brings))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at, bases=[(line.number, 9)]), **brings))
         with pytest.raises(NotFound):
-            store.commit(inside(commit("a", line.at), **(brings | {"effects": (effect(), effect(number=5))})))
+            store.commit(inside(commit("a", line.at), **(brings | {"entries": (effect(), effect(number=5))})))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == []
+        assert store.entries(line.number, after=0, limit=10) == []
         assert line.stored().position == line.at
         assert store.checkpoint(line.number, 2) is None
 
@@ -162,7 +162,7 @@ class LeaseContract(ContractBase):
         for made in (
             inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
             inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
-            inside(commit("b", other.at), effects=(effect(),)),
+            inside(commit("b", other.at), entries=(effect(),)),
             inside(commit("new"), run=run_row(other.number)),
         ):
             with pytest.raises(InvalidArgument):
@@ -213,7 +213,7 @@ class LeaseContract(ContractBase):
 
     # -- a lease does not move backwards -----------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "park"])
+    @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "suspend"])
     def test_a_write_prepared_before_a_renewal_does_not_undo_it(self, store: Store, verb: str) -> None:
         line, row = running(store)
         renewed = row.lease_until + 5
@@ -223,7 +223,7 @@ class LeaseContract(ContractBase):
             "renew": lambda: store.renew(line.number, 1, row.lease_until),
             "update_run": lambda: store.update_run(slow),
             "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=slow)),
-            "park": lambda: store.park(slow, None, 0),
+            "suspend": lambda: store.suspend(slow, None, 0),
         }
         calls[verb]()
         assert store.run(line.number) == replace(row if verb == "renew" else slow, lease_until=renewed)
@@ -253,23 +253,23 @@ class LeaseContract(ContractBase):
     def test_a_dropped_thread_has_no_run_and_no_journal(self, store: Store, forked: bool) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()] * 3)
-        store.park(replace(row, status="waiting", wake_at=1), None, 3)
+        store.suspend(replace(row, status="waiting", wake_at=1), None, 3)
         if forked:
             saved(store, "fork", "y").save(origins=[line.number], bases=[(line.number, 1)])
         store.drop(line.number)
         assert store.run(line.number) is None
-        assert store.effects(line.number, after=0, limit=10) == []
-        assert store.last_effect(line.number) == 0
+        assert store.entries(line.number, after=0, limit=10) == []
+        assert store.last_entry(line.number) == 0
         assert store.runs(statuses=["waiting"], after=(0, 0), limit=10) == []
-        assert store.woken(limit=10) == []
+        assert store.due(limit=10) == []
         with pytest.raises(LeaseLost):
             store.journal(line.number, 1, [effect()])
         with pytest.raises(LeaseLost):
-            store.park(row, effect(), 3)
+            store.suspend(row, effect(), 3)
         with pytest.raises(NotFound):
-            store.tell(line.number, effect())
+            store.post(line.number, effect())
         with pytest.raises(NotFound):
-            store.tell(line.number, effect(), last=3)
+            store.post(line.number, effect(), last=3)
         with pytest.raises(NotFound):
             store.settle(line.number, 1, "done", effect())
         with pytest.raises(Conflict):
@@ -279,4 +279,4 @@ class LeaseContract(ContractBase):
         assert list(store.check()) == []
         again = saved(store, "a", "z")
         assert store.run(again.number) is None
-        assert store.effects(again.number, after=0, limit=10) == []
+        assert store.entries(again.number, after=0, limit=10) == []

@@ -79,26 +79,26 @@ class NamespaceContract(ContractBase):
         assert hidden.number not in store.thread_numbers()
 
     def test_blobs_of_another_namespace_are_hidden(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[prompt(store)]))
+        store.commit(commit("a", blobs=[prompt(store)]))
         with pytest.raises(Damaged):
-            other.value(prompt(store).digest)
-        assert other.sweep_values([], other.mark_values()) == 0
+            other.blob(prompt(store).digest)
+        assert other.sweep_blobs([], other.start_epoch()) == 0
         assert holds(store, prompt(store))
 
     def test_a_blob_in_two_namespaces_is_swept_in_one(self, store: Store, other: Store) -> None:
         for each in (store, other):
-            each.commit(commit("a", values=[prompt(each)]))
-        assert other.sweep_values([], other.mark_values()) == 1
+            each.commit(commit("a", blobs=[prompt(each)]))
+        assert other.sweep_blobs([], other.start_epoch()) == 1
         assert holds(store, prompt(store))
         with pytest.raises(Damaged):
-            other.value(prompt(store).digest)
+            other.blob(prompt(store).digest)
 
     def test_epochs_protect_in_their_own_namespace(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[prompt(store)]))
-        epoch = store.mark_values()
-        other.mark_values()
-        other.commit(commit("a", values=[prompt(other)]))
-        assert store.sweep_values([], epoch) == 1
+        store.commit(commit("a", blobs=[prompt(store)]))
+        epoch = store.start_epoch()
+        other.start_epoch()
+        other.commit(commit("a", blobs=[prompt(other)]))
+        assert store.sweep_blobs([], epoch) == 1
 
     @pytest.mark.usefixtures("needs_durable")
     def test_namespaces_that_look_alike(self, tmp_path: Path) -> None:

@@ -251,8 +251,8 @@ class RunContract(ContractBase):
         line, row = next(pair for pair in reversed(lines) if pair[0].number not in other.thread_numbers())
         store.journal(line.number, 1, [effect("begun")])
         assert other.run(line.number) is None
-        assert other.effects(line.number, after=0, limit=10) == []
-        assert other.last_effect(line.number) == 0
+        assert other.entries(line.number, after=0, limit=10) == []
+        assert other.last_entry(line.number) == 0
         assert other.runs(statuses=("running", *ENDED), after=(0, 0), limit=10) == []
         with pytest.raises(NotFound):
             other.claim(None, row)
@@ -269,15 +269,15 @@ class RunContract(ContractBase):
         with pytest.raises(Conflict):
             other.commit(commit(line.name, line.at))
         with pytest.raises(LeaseLost):
-            other.park(replace(row, status="waiting"), effect(), 1)
+            other.suspend(replace(row, status="waiting"), effect(), 1)
         with pytest.raises(NotFound):
-            other.tell(line.number, effect())
+            other.post(line.number, effect())
         with pytest.raises(NotFound):
             other.settle(line.number, 1, "begun", effect())
         with pytest.raises(NotFound):
             other.settle(line.number, 1, "begun", effect(), row, replace(row, fence=2))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(line.number, after=0, limit=10) == [effect("begun", number=1)]
 
     @pytest.mark.usefixtures("needs_durable")
     def test_runs_and_journals_survive_reopening(self, tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ class RunContract(ContractBase):
             store.journal(line.number, 1, [effect(result=b"r" * 5000), effect("begun")])
         with closing(self.open_store(tmp_path)) as store:
             assert store.run(line.number) == row
-            assert store.effects(line.number, after=0, limit=10) == numbered(
+            assert store.entries(line.number, after=0, limit=10) == numbered(
                 effect(result=b"r" * 5000), effect("begun")
             )
             assert store.runs(statuses=["running"], after=(0, 0), limit=10) == [("a", row)]

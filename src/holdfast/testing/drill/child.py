@@ -26,7 +26,7 @@ from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Settled, WorldLog
-from holdfast.types import Question, Status
+from holdfast.types import PendingQuestion, Status
 from holdfast.urls import open_store
 
 THREAD = "drill"
@@ -127,7 +127,7 @@ def _enter(folder: Path) -> None:
 def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
     """Run the agent and answer its questions until the run has ended; return its status."""
     told: Counter[Any] = Counter()
-    question: Question | None = None
+    question: PendingQuestion | None = None
     for _ in range(_MOST_QUESTIONS):
         status = asyncio.run(_run_async(drill, hf)) if is_async(drill.handler) else _run(drill, hf)
         if status not in ("waiting", "queued"):
@@ -143,7 +143,7 @@ def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
 
 def _sleep(drill: Drill, hf: Holdfast) -> None:
     """Wait until a sleeping run is due."""
-    store = hf._session.store
+    store = hf.context.store
     due = [row.wake_at for _, row in store.runs(statuses=("waiting",), after=(0, 0), limit=_MOST_RUNS) if row.wake_at]
     seconds = (min(due) - store.clock().now) / 1000 if due else drill.timeout + 1
     if seconds > drill.timeout:
@@ -178,7 +178,7 @@ def _check_result(drill: Drill, result: Any) -> None:
         raise Stuck(f"the value that {drill.name} returns cannot be the result of a run: {refused}") from None
 
 
-def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: Counter[Any]) -> None:
+def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, told: Counter[Any]) -> None:
     """Answer a question of the run: from `answers`, or about a call from the world log.
 
     `told` counts the answers that a call was not done.
@@ -193,7 +193,7 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: C
         hf.answer(question.thread, question.name, drill.answers[question.name])
         return
     effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
-    thread = hf._session.store.thread(question.thread)
+    thread = hf.context.store.thread(question.thread)
     truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
     place = (question.thread, effect.step, effect.key)
     if told[place] == _MOST_TIMES:

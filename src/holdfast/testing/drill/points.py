@@ -9,11 +9,11 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.stores.contract import Commit, Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
-_VERBS = ("commit", "claim", "update_run", "park", "journal")
+_VERBS = ("commit", "claim", "update_run", "suspend", "journal")
 _OUTCOMES = {"begun": "intent of", "done": "result of"}
 
 
@@ -76,12 +76,12 @@ def _place(verb: str, args: tuple[Any, ...]) -> str:
             return "the first checkpoint"
         case "commit", [Commit() as commit, *_]:
             return f"the checkpoint of step {commit.summary.step}"
-        case "journal", [_, _, [*_, EffectRow() as row]]:
+        case "journal", [_, _, [*_, Entry() as row]]:
             word = "reply of" if row.kind == "model" else _OUTCOMES.get(row.status, "outcome of")
             return f"the {word} {row.name}, step {row.step}"
         case "claim", _:
             return "the claim"
-        case "park", _:
+        case "suspend", _:
             return "the run is suspended"
         case _:
             return "the run is released"
