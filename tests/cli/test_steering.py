@@ -208,7 +208,7 @@ def test_a_run_that_goes_on_is_not_labelled(store: Path, said: Said) -> None:
     asking(store)
     code, err = said.refused("label", "asks", "x")
     assert code == Exit.CONFLICT
-    assert "fork it" in err
+    assert "Fork the thread" in err
 
 
 # -- answer, settle, cancel, submit ------------------------------------------------------------------------------------

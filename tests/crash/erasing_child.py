@@ -1,4 +1,4 @@
-"""A child of the nursery that erases the subject of `tests.threads.planting`, to be killed while it does."""
+"""A child of the nursery that erases the subject of `tests.threads.subject`, to be killed while it does."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import holdfast
 from tests.crash.tracing import say, wait_for_tracer
-from tests.threads.planting import SUBJECT
+from tests.threads.subject import SUBJECT
 
 
 def erase(path: Path, pipe: int) -> None:

@@ -24,7 +24,7 @@ from tests.crash.lab import FULL, POINT, repeated_by, spread
 from tests.crash.nursery import Nursery
 from tests.crash.tracing import WRITING, Fault, Traced, trace
 from tests.stores.postgres.server import address_at
-from tests.threads.planting import OTHERS, SUBJECT, found_in, plant, states
+from tests.threads.subject import OTHERS, SUBJECT, found_in, plant, states
 
 Kind = Literal["sqlite", "directory"]
 SHARE = 2  # of the calls of each name

@@ -54,7 +54,7 @@ def test_what_can_be_read_is_listed_then_what_cannot_is_told(
     thread = open_file().thread("t")
     left = [seq for seq in range(SAVES, 0, -1) if seq not in lost and seq not in deleted]
     seen: list[int] = []
-    with pytest.raises(Damaged, match="history was listed"):
+    with pytest.raises(Damaged, match="checkpoints were listed"):
         seen.extend(checkpoint.seq for checkpoint in thread.history())
     assert seen == left
     assert [checkpoint.seq for checkpoint in thread.history(skip_damaged=True)] == left

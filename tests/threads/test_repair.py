@@ -154,7 +154,7 @@ def test_a_head_that_is_lost_is_replaced_by_the_nearest_before_it(tables: Tables
         latest = new.thread("t").latest()
         assert latest is not None
         assert latest.state == state_at(7)
-        assert any("goes on from checkpoint 7" in lost.what for lost in done.lost)
+        assert any("continues from checkpoint 7" in lost.what for lost in done.lost)
 
 
 def test_a_missing_row_leaves_those_after_it_with_another_digest(tables: Tables) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast, VerifyProgress
-from holdfast.delta.draft import LogKind, log_kind
+from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.running import RunRow
@@ -139,7 +139,7 @@ def forged(tables: Tables, seq: int, forge: Callable[[CheckpointRow], Checkpoint
 def test_a_plain_digest_shows_what_does_not_fit_it(tables: Tables) -> None:
     saved(tables, None)
     forged(tables, 5, lambda row: msgspec.structs.replace(row, step=77))
-    assert "t (5,): its digest does not fit" in problems(tables, None)
+    assert "t (5,): its digest does not match" in problems(tables, None)
 
 
 def test_a_data_key_that_is_gone_shows(tables: Tables) -> None:
@@ -181,13 +181,13 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
     with opened("memory", Path()) as hf:
         fill(hf)
         assert with_run(hf) == []
-        assert with_run(hf, question=50) == ["its run waits for journal entry 50, which is not there"]
-        assert with_run(hf, closed=50) == ["its run has closed journal entry 50, and there are 3"]
-        assert with_run(hf, began=50) == ["its run was begun at a checkpoint that is not there"]
-        assert with_run(hf, lease_until=5) == ["its run is completed and still leased to somebody"]
-        assert with_run(hf, thread=50) == ["its run is that of thread number 50"]
+        assert with_run(hf, question=50) == ["its run waits for journal entry 50, which is missing"]
+        assert with_run(hf, closed=50) == ["its run has closed journal entry 50, but there are only 3"]
+        assert with_run(hf, began=50) == ["its run was started at a checkpoint that is missing"]
+        assert with_run(hf, lease_until=5) == ["its run is completed, but it is still leased"]
+        assert with_run(hf, thread=50) == ["its run belongs to thread number 50"]
         assert all("was written under fence 1" in what for what in with_run(hf, fence=0)[:-1])
-        assert with_run(hf, fence=0)[-1] == "its run has a fence that no claim gives"
+        assert with_run(hf, fence=0)[-1] == "its run has the fence 0, which no claim gives"
 
 
 @every_store("each store checks itself")

@@ -243,8 +243,9 @@ class _Reader:
     _failure: BaseException | None = None  # ormsgpack drops what an ext_hook raises, with its cause
 
     def read(self, buffers: Sequence[bytes | memoryview], count: int) -> list[Any]:
+        header = _HEADERS[count] if count < len(_HEADERS) else array_header(count + 1)
         try:
-            items: list[Any] = unpackb(b"".join((array_header(count + 1), *buffers, _TAIL)), ext_hook=self._hook)
+            items: list[Any] = unpackb(b"".join((header, *buffers, _TAIL)), ext_hook=self._hook)
         except ValueError as error:
             self._fail(error)
         if items.pop() != _END:
@@ -337,6 +338,10 @@ def array_header(count: int) -> bytes:
     if count < 1 << 16:
         return b"\xdc" + count.to_bytes(2, "big")
     return b"\xdd" + count.to_bytes(4, "big")
+
+
+_HEADERS: Final = tuple([array_header(count + 1) for count in range(65)])
+"""The headers of up to 64 values and `_END`, which most decodings need."""
 
 
 def map_header(count: int) -> bytes:

@@ -13,7 +13,7 @@ from operator import is_
 from typing import Any
 
 from holdfast.codec import msgpack
-from holdfast.delta.draft import Draft, LogKind, log_branch, log_kind
+from holdfast.delta.draft import Draft
 from holdfast.delta.hints import Apart, Extended, Kept
 from holdfast.delta.parts import (
     CHUNK_ITEMS,
@@ -31,6 +31,7 @@ from holdfast.delta.parts import (
     Ext,
     Kind,
     Large,
+    LogKind,
     Map,
     Part,
     Series,
@@ -40,6 +41,8 @@ from holdfast.delta.parts import (
     flatten,
     is_map,
     join_spans,
+    log_branch,
+    log_kind,
     node_digest,
     refs_of,
 )

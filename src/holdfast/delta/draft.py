@@ -3,43 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from enum import IntEnum
 from typing import Annotated, NamedTuple
 
 import msgspec
 
 from holdfast.delta.base import Base, Index
-from holdfast.delta.parts import CellHolder, Large, Map, Part, Split, Unit, digest_of, node_digest
+from holdfast.delta.parts import CellHolder, Large, LogKind, Map, Part, Split, Unit, digest_of, log_number, node_digest
 from holdfast.stores.contract import NO_REFS, Append, Blob, Refs, Span
 from holdfast.stores.hashing import Hashing
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
-
-
-class LogKind(IntEnum):
-    """The low four bits of a log's number. The rest is the seq of the save that opened the log.
-
-    Each branch opens logs of its own, so a save after a rewind or a fork need not know what the abandoned branch
-    appended. Long lists have logs of their own while there are any left: two lists that grow in turns in the same log
-    would get a span per save.
-    """
-
-    NODE = 0  # node and table cells: bodies that refer to other cells
-    UNIT = 1
-    ITEMS = 2  # … to LAST: plain items of series
-    LAST = 15
-
-
-def log_number(branch: int, kind: int) -> int:
-    return branch << 4 | kind
-
-
-def log_kind(log: int) -> int:
-    return log & 15
-
-
-def log_branch(log: int) -> int:
-    return log >> 4
 
 
 # Numbers that a save adds to must stay in range: a forged skeleton is refused when it is read.

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.delta.base import Base
-from holdfast.delta.draft import LogKind, Skeleton, log_branch, log_kind
+from holdfast.delta.draft import Skeleton
 from holdfast.delta.parts import (
     CHUNK_ITEMS,
     Buffer,
@@ -17,6 +17,7 @@ from holdfast.delta.parts import (
     Ext,
     Kind,
     Large,
+    LogKind,
     Map,
     Part,
     Series,
@@ -26,6 +27,8 @@ from holdfast.delta.parts import (
     cell_of,
     is_map,
     join_spans,
+    log_branch,
+    log_kind,
     node_digest,
 )
 from holdfast.errors import Damaged
@@ -227,12 +230,12 @@ class _Builder:
         match content.ext:
             case Ext.UNIT:
                 (span,) = content.spans
-                return self._counted(Unit(self._read(span).cells[0], span))
+                return self._counted(Unit(_first(self._read(span)), span))
             case Ext.MAP:
                 (span,) = content.spans
                 read = self._read(span)
                 self._spend(1)
-                members = read_references(read.cells[0], read.refs[0], span.thread)
+                members = read_references(_first(read), read.refs[0], span.thread)
                 if not isinstance(members, dict):
                     raise Damaged("a cell that should hold a dict does not")
                 part = Map(list(members), [self._part(member) for member in members.values()])
@@ -302,6 +305,12 @@ class _Builder:
         self._left -= size
         if self._left < 0:
             raise Damaged("the cells of a checkpoint hold more than was saved")
+
+
+def _first(read: Cells) -> bytes:
+    """The first of some cells. Raises IndexError if there are none."""
+    block = read.blocks[0]
+    return block.data[block.start : block.start + block.lengths[0]]
 
 
 class _PendingChunk:

@@ -34,6 +34,32 @@ SMALL_ITEMS_MAX = 65_536  # … up to this size
 STRUCTURE_DEPTH = 40  # values nested deeper are not split: it bounds the recursion
 
 
+class LogKind(IntEnum):
+    """The low four bits of a log's number. The rest is the seq of the save that opened the log.
+
+    Each branch opens logs of its own, so a save after a rewind or a fork need not know what the abandoned branch
+    appended. Long lists have logs of their own while there are any left: two lists that grow in turns in the same log
+    would get a span per save.
+    """
+
+    NODE = 0  # node and table cells: bodies that refer to other cells
+    UNIT = 1
+    ITEMS = 2  # … to LAST: plain items of series
+    LAST = 15
+
+
+def log_number(branch: int, kind: int) -> int:
+    return branch << 4 | kind
+
+
+def log_kind(log: int) -> int:
+    return log & 15
+
+
+def log_branch(log: int) -> int:
+    return log >> 4
+
+
 class Kind(IntEnum):
     """The type of a series."""
 

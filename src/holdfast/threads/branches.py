@@ -11,16 +11,16 @@ from msgspec.structs import replace
 from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
+from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Store, ThreadRow
 from holdfast.stores.hashing import Hashing
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.context import Context
+from holdfast.threads.context import UNOBSERVED, Context
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
 from holdfast.threads.save import Details, Parent, commit_of, save_of, summary_of
-from holdfast.threads.scan import checkpoints
 from holdfast.types import Checkpoint
 
 # -- forks ------------------------------------------------------------------------------------------------------------
@@ -153,7 +153,9 @@ class Placer:
 
     def rows(self, number: int, above: int) -> Iterator[CheckpointRow]:
         """The checkpoints with a seq above this, newest first, without skeletons."""
-        for row in checkpoints(self.session.store, number):
+        store = self.session.store
+        rows = pages(lambda before: store.checkpoints(number, before=before, limit=PAGE), lambda row: row.seq)
+        for row in rows:
             if row.seq <= above:
                 return
             yield row
@@ -195,11 +197,8 @@ class Placer:
             # It uses cells of a checkpoint that is not the head, which must still be there.
             commit = replace(commit, bases=(*commit.bases, (expect.thread, under.seq)))
         observer = self.session.observer
-        if observer is None:
+        with UNOBSERVED if observer is None else observer.saving(self.name, commit.row.step):
             position = self._stored(commit, save.meta)
-        else:
-            with observer.saving(self.name, commit.row.step):
-                position = self._stored(commit, save.meta)
         held = save.draft.base(save.root)
         self.session.bases.put(position.thread, held)
         self.session.saved(self.name)

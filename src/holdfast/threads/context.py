@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import weakref
 from collections.abc import Callable
+from contextlib import nullcontext
 from types import TracebackType
 from typing import Final
 
@@ -18,6 +19,7 @@ from holdfast.threads.migration import Migrations
 from holdfast.threads.process import free_if_dead
 
 MAX_RETRIES: Final = 50  # times a verb tries again after another writer was faster
+UNOBSERVED: Final = nullcontext()  # in the place of an observation, for a handle without an observer
 
 
 class ThreadLock:

@@ -23,7 +23,7 @@ from holdfast.stores.hashing import Hashing
 from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.context import MAX_RETRIES, Context
+from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.metadata import Meta
 from holdfast.types import Checkpoint, Status, Usage
 
@@ -326,7 +326,7 @@ class Saver:
         with self.lock:
             for _ in range(MAX_RETRIES):
                 try:
-                    return self._observed(self.prepare(request, expect), None, None, ())
+                    return self._commit(self.prepare(request, expect), None, None, ())
                 except Conflict:
                     if expect is not ANY:
                         raise
@@ -371,41 +371,36 @@ class Saver:
         `fence`, `run` and `effects` are what a run writes in the same transaction.
         """
         with self.lock:
-            return self._observed(save, fence, run, effects)
-
-    def _observed(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[Entry, ...]) -> Checkpoint:
-        observer = self._session.observer
-        if observer is None:
-            return self._commit(save, fence, run, effects)
-        with observer.saving(self._name, save.commit.row.step):
             return self._commit(save, fence, run, effects)
 
     def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[Entry, ...]) -> Checkpoint:
         session, row = self._session, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
-        try:
-            position = session.commit(replace(save.commit, fence=fence, run=run, entries=effects))
-        except OutcomeUnknown as error:
-            error.checkpoint = checkpoint
-            raise
-        except LeaseHeld as held:
-            raise LeaseHeld(
-                f"thread {quoted(self._name)} is being run by another worker; nothing was saved. "
-                "Wait until the run ends, or cancel it"
-            ) from held
-        except Conflict as conflict:
-            if save.commit.expect is None:
-                raise AlreadyExists(
-                    f"thread {quoted(self._name)} already exists; nothing was saved. latest() loads it"
+        observer = session.observer
+        with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
+            try:
+                position = session.commit(replace(save.commit, fence=fence, run=run, entries=effects))
+            except OutcomeUnknown as error:
+                error.checkpoint = checkpoint
+                raise
+            except LeaseHeld as held:
+                raise LeaseHeld(
+                    f"thread {quoted(self._name)} is being run by another worker; nothing was saved. "
+                    "Wait until the run ends, or cancel it"
+                ) from held
+            except Conflict as conflict:
+                if save.commit.expect is None:
+                    raise AlreadyExists(
+                        f"thread {quoted(self._name)} already exists; nothing was saved. latest() loads it"
+                    ) from conflict
+                raise Conflict(
+                    f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
+                    "Call latest() and try again"
                 ) from conflict
-            raise Conflict(
-                f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
-                "Call latest() and try again"
-            ) from conflict
-        self._head, self._seen = SeenHead.written(position, row, save.meta), True
-        session.bases.put(position.thread, save.draft.base(save.root))
-        session.saved(self._name)
-        return checkpoint
+            self._head, self._seen = SeenHead.written(position, row, save.meta), True
+            session.bases.put(position.thread, save.draft.base(save.root))
+            session.saved(self._name)
+            return checkpoint
 
     def _require_no_run(self, thread: int) -> None:
         """Steps identify the calls of a run: in a step that is used again, calls would get earlier results."""

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import CheckpointRow, Refs, Store, ThreadRow
+from holdfast.stores.contract import Refs, Store, ThreadRow
 from holdfast.stores.running import Entry
 from holdfast.stores.walking import told
 
@@ -15,11 +15,6 @@ from holdfast.stores.walking import told
 def threads(store: Store) -> Iterator[ThreadRow]:
     """Every thread of the namespace, in the order of their names."""
     return pages(lambda after: store.threads(prefix="", after=after, limit=PAGE), lambda thread: thread.name)
-
-
-def checkpoints(store: Store, thread: int) -> Iterator[CheckpointRow]:
-    """The checkpoints of a thread, newest first, without refs and skeletons."""
-    return pages(lambda before: store.checkpoints(thread, before=before, limit=PAGE), lambda row: row.seq)
 
 
 def roots(store: Store, thread: int) -> Iterator[Refs]:

@@ -78,7 +78,7 @@ def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, t
     assert set(found) == {"new", "run", "t"}
     assert found["t"].seqs == (10,)
     assert "it has 9 checkpoints, and had 10" in found["t"].what
-    assert "it is gone" in found["new"].what
+    assert "it is missing" in found["new"].what
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -93,7 +93,7 @@ def test_a_rewind_that_was_taken_back_shows(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:
         (problem,) = hf.verify(deep=False, fingerprint=mark).problems
     assert problem.thread == "t"
-    assert "moves were made" in problem.what
+    assert "moves, and had" in problem.what
 
 
 def test_a_thread_of_the_same_name_and_length_is_told_apart() -> None:
@@ -103,7 +103,7 @@ def test_a_thread_of_the_same_name_and_length_is_told_apart() -> None:
         hf.thread("t").drop()
         hf.thread("t").save({"n": 2})
         (problem,) = hf.verify(fingerprint=mark).problems
-        assert problem.what == "it is another checkpoint than the one that was there"
+        assert problem.what == "it is not the checkpoint that was there when the fingerprint was made"
         assert problem.seqs == (1,)
 
 
@@ -114,7 +114,7 @@ def test_a_journal_that_went_back_shows() -> None:
         report = verify(shown(store, last_entry=lambda number: max(0, store.last_entry(number) - 1)), mark=mark)
     (problem,) = report.problems
     assert problem.thread == "run"
-    assert problem.what == "its journal went back: it has 2 entries, and had 3"
+    assert problem.what == "its journal is older than the mark: it has 2 entries, and had 3"
 
 
 def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:

@@ -10,7 +10,7 @@ import msgspec
 import pytest
 
 from holdfast import Holdfast
-from holdfast.delta.draft import LogKind, log_kind
+from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores.contract import Problem
 from holdfast.stores.directory import lines, records
 from holdfast.stores.directory.space import group, sealed
@@ -93,7 +93,7 @@ def test_a_fork_whose_registration_is_lost_is_named(kind: Kind, cipher: Any, tmp
         [problem] = hf.verify().problems
         assert problem.thread == "middle"
         assert problem.seqs == (1, 2)
-        assert "cells of thread 'origin' and is not registered as a fork" in problem.what
+        assert "cells of thread 'origin' but is not registered as a fork" in problem.what
         assert hf.repair(address("sqlite", tmp_path, "new")).ok
     unregister(kind, tmp_path, origin, fork)
     with opened(kind, tmp_path, cipher=cipher) as hf:
@@ -112,7 +112,7 @@ def test_a_registration_that_nothing_explains_is_named(kind: Kind, tmp_path: Pat
     with opened(kind, tmp_path) as hf:
         [(thread, what)] = found(hf)
         assert thread == "fork"
-        assert "as a fork of thread 'other' and has nothing of it" in what
+        assert "as a fork of thread 'other' but uses nothing of it" in what
     register(kind, tmp_path, origin, other)
     with opened(kind, tmp_path) as hf:
         # What comes with the one explains the other as little.

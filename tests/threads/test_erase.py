@@ -31,7 +31,7 @@ from holdfast.threads import process
 from tests.covers import covers
 from tests.selection import every_store
 from tests.stores.postgres.server import address_at, database, schema_of
-from tests.threads.planting import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
+from tests.threads.subject import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
 from tests.threads.wholes import change_blob, flip
 
 CIPHER = Cipher(keys={"k": bytes(32)}, current="k")
@@ -495,7 +495,7 @@ def test_damage_elsewhere_keeps_shared_values_and_is_told(tmp_path: Path) -> Non
     with holdfast.open(path) as hf:
         erased = hf.erase("b")
         assert erased.threads == ("b",)
-        assert any("shared values were not removed" in each for each in erased.beyond)
+        assert any("blobs were not removed" in each for each in erased.beyond)
 
 
 def test_nothing_is_erased_where_nobody_knows_which_threads_there_are(tmp_path: Path) -> None:
