@@ -89,7 +89,7 @@ test: $(READY)
 test-stores: $(READY)
 	$(install_chromium)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
-	  --ignore=tests/crash --ignore=tests/bench --ignore=tests/examples $(ARGS)
+	  --ignore=tests/crash --ignore=tests/bench $(ARGS)
 
 # Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
