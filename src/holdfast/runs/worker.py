@@ -255,7 +255,7 @@ class Worker:
 
     @property
     def health(self) -> tuple[str, int] | None:
-        """Where the health endpoint listens, if there is one."""
+        """The address of the health endpoint, if there is one."""
         return None if self._health is None else self._health.address
 
     def stop(self) -> None:
