@@ -21,7 +21,7 @@ from holdfast.runs.drivers import Call, Invocation, is_async
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
-from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
+from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.running import EffectRow
 
 _POLL_SECONDS: Final = 0.05
@@ -142,7 +142,6 @@ class Calls:
     def __init__(self, context: RunContext) -> None:
         self.context: Final = context
         self.keys: Final = CallKeys()
-        self._waits = Waits(context)
 
     def open_step(self, step: int) -> None:
         self.context.step = step
@@ -303,7 +302,7 @@ class Calls:
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
         self.keys.require_none_under_way("a run cannot wait")
         with self.making(WAIT, name, None) as key:
-            return self._waits.wait(name, payload, seconds, key)
+            return wait(self.context, name, payload, seconds, key)
 
     def sleep(self, seconds: float) -> None:
         """Suspend the run until so many seconds have passed."""
@@ -311,7 +310,7 @@ class Calls:
         seconds = checked_seconds("sleep", seconds)
         self.keys.require_none_under_way("a run cannot sleep")
         with self.making(SLEEP, None, None) as key:
-            self._waits.sleep(seconds, key)
+            sleep(self.context, seconds, key)
 
 
 class Stream:
