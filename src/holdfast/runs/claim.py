@@ -346,7 +346,7 @@ def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
 
 
 def _held_before(known: RunRow) -> int:
-    """For how many ms a run was held. For a process that did not release it, until the last renewal."""
+    """How many ms a run was held so far. If its process did not release it, counted until the last renewal."""
     was_renewed = known.status == "running" and known.lease_first > 0
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
 

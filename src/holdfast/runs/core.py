@@ -485,7 +485,11 @@ def _without_silent(error: BaseException | None) -> BaseException | None:
     """The error for the caller of a block: a group without the exceptions that only ended the block."""
     if not isinstance(error, BaseExceptionGroup) or not any(isinstance(leaf, _SILENT) for leaf in _leaves(error)):
         return error
-    return error.subgroup(lambda part: not isinstance(part, (*_SILENT, BaseExceptionGroup))) or error
+    return error.subgroup(_is_for_caller) or error
+
+
+def _is_for_caller(part: BaseException) -> bool:
+    return not isinstance(part, (*_SILENT, BaseExceptionGroup))
 
 
 def _is_cancelled_task(error: BaseException) -> bool:

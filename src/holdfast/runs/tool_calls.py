@@ -31,7 +31,7 @@ Next = Literal["call", "probe", "return", "raise"]
 def step_for(status: EffectStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
     """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
 
-    The table, from top to bottom.
+    A table to read from top to bottom.
     """
     match (status, effect, in_doubt):
         # A result is recorded: return it.

@@ -119,7 +119,7 @@ def tool(
       model that the outcome is unknown.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: how often a failed call is made again before its error is raised.
-    - `timeout`: the seconds after which a call is in doubt.
+    - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` if it has such a
       parameter.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or

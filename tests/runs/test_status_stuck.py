@@ -12,7 +12,7 @@ import pytest
 
 from holdfast import Holdfast, InvalidArgument, Run, Stuck, tool
 from tests.runs.conftest import World
-from tests.runs.test_progress import renew
+from tests.runs.test_status_progress import renew
 
 HOUR = 3600.0
 
