@@ -142,7 +142,7 @@ def test_the_first_answer_holds() -> None:
         post(client, "/requests", ASKED)
         post(client, "/answers/ada", YES)
         status, content = post(client, "/answers/ada", NO)
-        assert (status, "answered otherwise" in content["detail"]) == (409, True)
+        assert (status, "already has another answer" in content["detail"]) == (409, True)
     assert refunds() == [["7", "40"]]
 
 

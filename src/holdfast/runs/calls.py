@@ -21,7 +21,7 @@ from holdfast.runs.drivers import Call, Invocation, is_async
 from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
-from holdfast.runs.waits import SLEEP, WAIT, Waits, checked_name, checked_seconds
+from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
 from holdfast.stores.running import Entry
 
 _POLL_SECONDS: Final = 0.05
@@ -32,6 +32,7 @@ NEED_KEYS: Final = (
 )
 
 OnChange = Literal["recorded", "rerun"]
+this_caller = threading.get_ident  # the caller of a sync run is the current thread
 
 
 class _UnderWay(msgspec.Struct, frozen=True):
@@ -109,6 +110,11 @@ class CallKeys:
                 self._under_way[full] = _UnderWay(key is not None, threading.current_thread())
             return full, self._ordinals
 
+    def retract(self, name: str, ordinals: dict[str, int]) -> None:
+        """Count the last call without a key of a name as not made."""
+        with self._lock:
+            ordinals[name] -= 1
+
     def end_call(self, full: str) -> None:
         """Note that a call is over."""
         with self._lock:
@@ -136,7 +142,6 @@ class Calls:
     def __init__(self, context: RunContext) -> None:
         self.context: Final = context
         self.keys: Final = CallKeys()
-        self._waits = Waits(context)
 
     def open_step(self, step: int) -> None:
         self.context.step = step
@@ -167,7 +172,7 @@ class Calls:
             if key is None:
                 # A failed call that is made again is the same call, as in a replay. Counted in its own step: a call
                 # that was left open may fail in the next one.
-                ordinals[name] -= 1
+                self.keys.retract(name, ordinals)
             if isinstance(error, Suspended):
                 self.context.suspend(error)
             raise
@@ -297,7 +302,7 @@ class Calls:
         seconds = None if timeout is None else checked_seconds("timeout", timeout)
         self.keys.require_none_under_way("a run cannot wait")
         with self.making(WAIT, name, None) as key:
-            return self._waits.wait(name, payload, seconds, key)
+            return wait(self.context, name, payload, seconds, key)
 
     def sleep(self, seconds: float) -> None:
         """Suspend the run until so many seconds have passed."""
@@ -305,7 +310,7 @@ class Calls:
         seconds = checked_seconds("sleep", seconds)
         self.keys.require_none_under_way("a run cannot sleep")
         with self.making(SLEEP, None, None) as key:
-            self._waits.sleep(seconds, key)
+            sleep(self.context, seconds, key)
 
 
 class Stream:
@@ -334,7 +339,7 @@ class Stream:
         return msgpack.decode(encoded)
 
     def end(self) -> None:
-        """Record the chunks: there are no more."""
+        """Record the chunks at the end of the stream."""
         redacted = RESULT_REDACTED if self._is_redacted else 0
         chunks = [msgpack.decode(encoded) for encoded in self._taken]
         self._journal.record_encoded(replace(self._entry, redacted=redacted), msgpack.encode(chunks))
@@ -350,11 +355,6 @@ def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed
     with observed as observation, streaming as stream:
         observation.tell(replayed=stream.recorded is not None)
         yield stream
-
-
-def this_caller() -> int:
-    """The caller of a sync run: the current thread."""
-    return threading.get_ident()
 
 
 def _digest(arguments: Any, redaction: Redaction = AS_IS) -> bytes:

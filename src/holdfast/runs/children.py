@@ -11,17 +11,32 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Cancelled, Conflict, InvalidArgument, Unfinished
+from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
 from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.context import Suspended
-from holdfast.runs.core import RunCore
+from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.stores.running import Entry
+from holdfast.runs.tools import Tools
+from holdfast.runs.waits import cancel
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 
 _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created
+
+
+class _KeeperOfChild:
+    """The keeper of a child: it stops with its parent's worker. Its parent decides about its failures."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def is_stopping(self) -> bool:
+        return self._keeper.is_stopping()
+
+    def after_failure(self, row: RunRow) -> RunRow:
+        return row
 
 
 class Child:
@@ -44,8 +59,12 @@ class Child:
         context.require_held()
         self._parent = parent
         self._name = name
-        self.claiming = claiming.of_child(
+        setup = claiming.setup
+        self.claiming = Claiming(
+            claiming.session,
             child_thread(parent.thread, name, parent.branch),
+            setup.tools if tools is None else Tools(tools, setup.tools),
+            setup.policy if policy is None else policy,
             Terms(
                 lease=context.lease.seconds,
                 # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
@@ -53,10 +72,10 @@ class Child:
                 agent=agent,
                 parent=parent.thread,
             ),
-            start,
-            type,
-            policy,
-            tools,
+            start=start,
+            has_start=start is not None,
+            type=type,
+            keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
         )
         self._calls: Calls | None = None
         self._making: AbstractContextManager[str] | None = None
@@ -90,7 +109,10 @@ class Child:
 
     def _start(self, calls: Calls, key: str) -> Entry:
         thread = self.claiming.thread
-        run, last = self.claiming.known()
+        store = calls.context.store
+        known = store.thread(thread)
+        run = None if known is None else store.run(known.position.thread)
+        last = 0 if known is None else store.last_entry(known.position.thread)
         parent = _PARENT.search("" if run is None or run.turn is None else run.turn)
         if parent is not None and int(parent[1]) != self._parent.created_at:
             raise Conflict(
@@ -109,7 +131,11 @@ class Child:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
             # The turn of its parent has ended without it, so no other run can resume it.
-            self.claiming.halt("the turn of its parent that it belonged to has ended")
+            store = self.claiming.session.store
+            thread = store.thread(self.claiming.thread)
+            if thread is not None:
+                with suppress(Conflict, NotFound):  # it ended meanwhile
+                    cancel(store, thread, "the turn of its parent that it belonged to has ended")
             core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
         try:
             self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child

@@ -24,7 +24,7 @@ from holdfast.errors import (
 )
 from holdfast.observer import RunObservation
 from holdfast.policy import Policy
-from holdfast.runs.core import Keeper, RunCore, Setup
+from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
 from holdfast.runs.past import Effects, checked_effects
@@ -34,14 +34,10 @@ from holdfast.runs.record import (
     is_free,
     now,
     presumed_until,
-    released,
-    released_unfinished,
     start_digest,
-    text_of,
     turn_topic,
 )
 from holdfast.runs.tools import Tools
-from holdfast.runs.waits import cancel
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.running import Claim, Clock, RunRow
 from holdfast.text import quoted
@@ -79,9 +75,6 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("wait must be seconds, 0 or more")
 
 
-# -- the claim ----------------------------------------------------------------------------------------------------
-
-
 class Claimed(NamedTuple):
     """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
 
@@ -94,87 +87,191 @@ class Claimed(NamedTuple):
     before: str | None = None
 
 
-def claim(
-    store: Store,
-    saver: Saver,
-    name: str,
-    start: Any,
-    terms: Terms,
-    *,
-    has_start: bool,
-    check: Callable[[], None],
-    expect: RunRow | None = None,
-) -> Claimed:
-    """Claim the run of a thread. Creates the thread and the run from `start` if there is none.
+class Claiming:
+    """A run to be claimed once, for a sync or an async block."""
 
-    LeaseHeld if another worker holds the run for longer than `terms.wait`, or if its record is no longer `expect`.
-    NotFound if there is no run and no start. Incompatible if another version started the run and did not finish it.
-    `check` may raise, too, before the run is claimed.
-    """
-    deadline = time.monotonic() + terms.wait
-    races = 0
-    while True:
+    def __init__(
+        self,
+        session: Context,
+        name: str,
+        tools: Tools,
+        policy: Policy,
+        terms: Terms,
+        *,
+        start: Any,
+        has_start: bool,
+        type: Any,
+        effects: Effects | None = None,
+        keeper: Keeper | None = None,
+        expect: RunRow | None = None,
+        schema_version: int | None = None,
+        guards: Iterable[Guard] = (),
+        on_resume: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`expect` is the record that the run must still have, because a worker decided by it."""
+        if not isinstance(policy, Policy):
+            raise InvalidArgument("policy must be a holdfast.Policy")
+        if on_resume is not None and not callable(on_resume):
+            raise InvalidArgument("on_resume must be a function of the run")
+        self.on_resume: Final = on_resume
+        self.session: Final = session
+        self._thread = Thread(session, name, type, schema_version)
+        self.setup = Setup(
+            tools=tools,
+            policy=policy,
+            effects=checked_effects(effects),
+            keeper=keeper,
+            guards=checked_guards(guards),
+        )
+        self._terms = terms
+        self._start = start
+        self._has_start = has_start
+        self._expect = expect
+        self._entered = False
+        self._observation: RunObservation | None = None
+        self._lease: Lease | None = None
+
+    @property
+    def thread(self) -> str:
+        return self._thread.name
+
+    @property
+    def wait(self) -> float:
+        """For how many seconds to try if another worker holds the run."""
+        return self._terms.wait
+
+    def is_failing(self) -> bool:
+        """Whether the last renewal of the lease failed because of the store."""
+        return self._lease is not None and self._lease.is_failing
+
+    def use(self, turn: str, effects: Effects) -> None:
+        """Set the turn and the effects of a child, which its parent's journal determines."""
+        self._terms = replace(self._terms, turn=turn)
+        self.setup = replace(self.setup, effects=effects)
+
+    def completed(self, result: bytes | None) -> RunCore:
+        """The run as completed with a result that its parent has recorded."""
+        row = RunRow(thread=0, status="completed", fence=0, result=result)
+        return RunCore(self.session, self._thread, row, self.setup, lease=None, resumed=True)
+
+    def enter_once(self) -> None:
+        """InvalidArgument the second time: a block is one claim."""
+        if self._entered:
+            raise InvalidArgument("a run's block cannot be entered twice; call hf.run again")
+        self._entered = True
+
+    @contextmanager
+    def observed(self) -> Generator[None]:
+        """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
+        observer = self.session.observer
+        if observer is None:
+            yield
+            return
+        self._observation = observation = observer.running(self._thread.name, self._terms.agent)
         try:
-            return _claim(store, saver, name, start, terms, has_start=has_start, check=check, expect=expect)
-        except Unfinished:
+            yield
+        except BaseException as error:
+            self._observation = None
+            observation.refused(error)
             raise
-        except Conflict:
-            # Another writer was faster, so look again. Or the records contradict each other.
-            races += 1
-            if races == MAX_RACES:
+
+    def left(self) -> None:
+        """Report the end of the block to the observer."""
+        if self._observation is not None:
+            self._observation.left()
+
+    def enter(self, *, can_await: bool, wait: float) -> RunCore:
+        """Claim the run, trying for `wait` seconds, and load it."""
+        claimed = self.claim(wait)
+        self._lease = claimed.lease
+        observation = self._observation
+        try:
+            core = RunCore(
+                self.session,
+                self._thread,
+                claimed.row,
+                self.setup,
+                lease=claimed.lease,
+                resumed=claimed.resumed,
+                can_await=can_await,
+                observation=observation,
+            )
+            if observation is not None:
+                observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
+            return core
+        except BaseException as error:
+            if claimed.lease is not None:
+                claimed.lease.stop()
+                left = left_row(claimed.lease.row, error, self.setup, self.session.redaction)
+                with suppress(LeaseLost, StoreError):
+                    self.session.store.update_run(left)
+            raise
+
+    def claim(self, wait: float) -> Claimed:
+        """Claim the run. Creates the thread and the run if there is none and the program passed a start.
+
+        LeaseHeld if another worker holds the run for longer than `wait` seconds, or if its record is not the expected
+        one. NotFound if there is no run and no start. Incompatible if the program cannot resume it.
+        """
+        deadline = time.monotonic() + wait
+        races = 0
+        while True:
+            try:
+                return self._claim()
+            except Unfinished:
                 raise
-        except LeaseHeld:
-            if time.monotonic() >= deadline:
-                raise
-            time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
+            except Conflict:
+                # Another writer was faster, so look again. Or the records contradict each other.
+                races += 1
+                if races == MAX_RACES:
+                    raise
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
+
+    def _claim(self) -> Claimed:
+        store, name, terms = self.session.store, self._thread.name, self._terms
+        if self._observation is not None:
+            terms = replace(terms, trace=self._observation.trace)
+        thread = store.thread(name)
+        taken_at, clock = local_seconds(), store.clock()
+        if thread is None:
+            if not self._has_start:
+                raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
+            row = _created(saver_of(self._thread), self._start, _held(_new_row(0, 0, 1), terms, clock))
+            return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+        known = store.run(thread.position.thread)
+        if self._expect is not None and known != self._expect:
+            raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
+        branch, head = branch_of(thread.position), thread.position.head
+        is_started = False
+        if known is None:
+            require_compatible(self._thread)
+            row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
+        else:
+            if known.parent != terms.parent:
+                raise _other_parent(name, known)
+            done = _completed(store, thread, known, terms.turn)
+            if done is not None:
+                return Claimed(None, done, resumed=True, before=done.trace)
+            if not is_free(store, known, clock):
+                raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
+            is_new_turn = _is_new_turn(name, known, terms.turn)
+            if not is_new_turn:
+                _require_version(name, known, terms.version)
+            require_compatible(self._thread)
+            row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
+            # Submitting a run gives it its first fence. That does not start it.
+            is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
+            if is_started:
+                row = _with_claim(row, known, head)
+        store.claim(known, row)
+        before = None if known is None else known.trace
+        return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
 
 
-def _claim(
-    store: Store,
-    saver: Saver,
-    name: str,
-    start: Any,
-    terms: Terms,
-    *,
-    has_start: bool,
-    check: Callable[[], None],
-    expect: RunRow | None,
-) -> Claimed:
-    thread = store.thread(name)
-    taken_at, clock = local_seconds(), store.clock()
-    if thread is None:
-        if not has_start:
-            raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
-        row = _created(saver, start, _held(_new_row(0, 0, 1), terms, clock))
-        return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
-    known = store.run(thread.position.thread)
-    if expect is not None and known != expect:
-        raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
-    if known is not None and known.parent != terms.parent:
-        raise _other_parent(name, known)
-    if known is not None:
-        done = _completed(store, thread, known, terms.turn)
-        if done is not None:
-            return Claimed(None, done, resumed=True, before=done.trace)
-        if not is_free(store, known, clock):
-            raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
-    is_new_turn = known is not None and _is_new_turn(name, known, terms.turn)
-    if known is not None and not is_new_turn:
-        _require_version(name, known, terms.version)
-    check()
-    branch, head = branch_of(thread.position), thread.position.head
-    if known is None:
-        row = _new_row(thread.position.thread, branch, head)
-    else:
-        row = _next_row(store, known, branch, head, clock, is_new_turn=is_new_turn)
-    row = _held(row, terms, clock)
-    # Submitting a run gives it its first fence. That does not start it.
-    is_started = known is not None and not is_new_turn and (known.fence > 1 or known.status != "queued")
-    if known is not None and is_started:
-        row = _with_claim(row, known, head)
-    store.claim(known, row)
-    before = None if known is None else known.trace
-    return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+# -- the record of a claimed run ------------------------------------------------------------------------------------
 
 
 def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
@@ -249,7 +346,7 @@ def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
 
 
 def _held_before(known: RunRow) -> int:
-    """For how many ms a run was held. For a process that did not release it, until the last renewal."""
+    """How many ms a run was held so far. If its process did not release it, counted until the last renewal."""
     was_renewed = known.status == "running" and known.lease_first > 0
     return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
 
@@ -266,7 +363,7 @@ def _other_parent(name: str, known: RunRow) -> InvalidArgument:
 def _require_version(name: str, known: RunRow, version: str | None) -> None:
     """Incompatible if another version started the run: only that version knows what the open step did.
 
-    Where one side has no version, they are compatible.
+    A run or a program without a version is compatible with every version.
     """
     if version is not None and known.version is not None and version != known.version:
         raise Incompatible(
@@ -315,197 +412,3 @@ def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
             known.turn,
         )
     return True
-
-
-# -- entering a block ---------------------------------------------------------------------------------------------
-
-
-class _KeeperOfChild:
-    """The keeper of a child: it stops with its parent's worker. Its parent decides about its failures."""
-
-    def __init__(self, keeper: Keeper) -> None:
-        self._keeper = keeper
-
-    def is_stopping(self) -> bool:
-        return self._keeper.is_stopping()
-
-    def after_failure(self, row: RunRow) -> RunRow:
-        return row
-
-
-class Claiming:
-    """A run to be claimed once, for a sync or an async block."""
-
-    def __init__(
-        self,
-        session: Context,
-        name: str,
-        tools: Tools,
-        policy: Policy,
-        terms: Terms,
-        *,
-        start: Any,
-        has_start: bool,
-        type: Any,
-        effects: Effects | None = None,
-        keeper: Keeper | None = None,
-        expect: RunRow | None = None,
-        schema_version: int | None = None,
-        guards: Iterable[Guard] = (),
-        on_resume: Callable[[Any], Any] | None = None,
-    ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it."""
-        if not isinstance(policy, Policy):
-            raise InvalidArgument("policy must be a holdfast.Policy")
-        if on_resume is not None and not callable(on_resume):
-            raise InvalidArgument("on_resume must be a function of the run")
-        self.on_resume: Final = on_resume
-        self._session = session
-        self._thread = Thread(session, name, type, schema_version)
-        self._setup = Setup(
-            tools=tools,
-            policy=policy,
-            effects=checked_effects(effects),
-            keeper=keeper,
-            guards=checked_guards(guards),
-        )
-        self._terms = terms
-        self._start = start
-        self._has_start = has_start
-        self._expect = expect
-        self._entered = False
-        self._observation: RunObservation | None = None
-        self._lease: Lease | None = None
-
-    @property
-    def thread(self) -> str:
-        return self._thread.name
-
-    @property
-    def wait(self) -> float:
-        """For how many seconds to try if another worker holds the run."""
-        return self._terms.wait
-
-    def is_failing(self) -> bool:
-        """Whether the last renewal of the lease failed because of the store."""
-        return self._lease is not None and self._lease.is_failing
-
-    # -- children -------------------------------------------------------------------------------------------------
-
-    def of_child(
-        self,
-        thread: str,
-        terms: Terms,
-        start: Any,
-        type: Any,
-        policy: Policy | None,
-        tools: Iterable[Callable[..., Any]] | None,
-    ) -> Claiming:
-        """The claim of a child of this run. It has the tools and the policy of this run unless it has its own."""
-        setup = self._setup
-        return Claiming(
-            self._session,
-            thread,
-            setup.tools if tools is None else Tools(tools, setup.tools),
-            setup.policy if policy is None else policy,
-            terms,
-            start=start,
-            has_start=start is not None,
-            type=type,
-            keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
-        )
-
-    def use(self, turn: str, effects: Effects) -> None:
-        """Set the turn and the effects of a child, which its parent's journal determines."""
-        self._terms = replace(self._terms, turn=turn)
-        self._setup = replace(self._setup, effects=effects)
-
-    def known(self) -> tuple[RunRow | None, int]:
-        """The run as it is, and the number of its newest journal entry; None and 0 if there is none yet."""
-        store = self._session.store
-        thread = store.thread(self._thread.name)
-        if thread is None:
-            return None, 0
-        return store.run(thread.position.thread), store.last_entry(thread.position.thread)
-
-    def halt(self, reason: str) -> None:
-        """Cancel the run, whatever it does."""
-        thread = self._session.store.thread(self._thread.name)
-        if thread is not None:
-            with suppress(Conflict, NotFound):  # it ended meanwhile
-                cancel(self._session.store, thread, reason)
-
-    def completed(self, result: bytes | None) -> RunCore:
-        """The run as completed with a result that its parent has recorded."""
-        row = RunRow(thread=0, status="completed", fence=0, result=result)
-        return RunCore(self._session, self._thread, row, self._setup, lease=None, resumed=True)
-
-    # -- the block ------------------------------------------------------------------------------------------------
-
-    def enter_once(self) -> None:
-        """InvalidArgument the second time: a block is one claim."""
-        if self._entered:
-            raise InvalidArgument("a run's block cannot be entered twice; call hf.run again")
-        self._entered = True
-
-    @contextmanager
-    def observed(self) -> Generator[None]:
-        """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
-        observer = self._session.observer
-        if observer is None:
-            yield
-            return
-        self._observation = observation = observer.running(self._thread.name, self._terms.agent)
-        try:
-            yield
-        except BaseException as error:
-            self._observation = None
-            observation.refused(error)
-            raise
-
-    def left(self) -> None:
-        """Report the end of the block to the observer."""
-        if self._observation is not None:
-            self._observation.left()
-
-    def enter(self, *, can_await: bool, wait: float) -> RunCore:
-        """Claim the run, trying for `wait` seconds, and load it."""
-        observation = self._observation
-        claimed = claim(
-            self._session.store,
-            saver_of(self._thread),
-            self._thread.name,
-            self._start,
-            replace(self._terms, wait=wait, trace=None if observation is None else observation.trace),
-            has_start=self._has_start,
-            check=lambda: require_compatible(self._thread),
-            expect=self._expect,
-        )
-        self._lease = claimed.lease
-        try:
-            core = RunCore(
-                self._session,
-                self._thread,
-                claimed.row,
-                self._setup,
-                lease=claimed.lease,
-                resumed=claimed.resumed,
-                can_await=can_await,
-                observation=observation,
-            )
-            if observation is not None:
-                observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
-            return core
-        except BaseException as error:
-            if claimed.lease is not None:
-                claimed.lease.stop()
-                with suppress(LeaseLost, StoreError):
-                    self._session.store.update_run(self._refused(claimed.lease.row, error))
-            raise
-
-    def _refused(self, row: RunRow, error: BaseException) -> RunRow:
-        """The record of a run that was claimed and could not be loaded."""
-        if not isinstance(error, Exception):
-            return released_unfinished(row, is_queued=row.handler is not None)
-        failed = released(row, "failed", text_of(error, self._session.redaction))
-        return failed if self._setup.keeper is None else self._setup.keeper.after_failure(failed)

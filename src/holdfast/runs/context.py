@@ -72,6 +72,7 @@ class RunContext:
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
         self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
         self.answered: dict[tuple[int, str], bytes] = {}  # by step and key: the arguments of each tool call, as digest
+        self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
         self.suspended: Suspended | None = None
         self.ended: Status | None = None
         self._lock = threading.Lock()

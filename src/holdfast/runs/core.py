@@ -14,6 +14,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
 from holdfast.observer import CallKind, Observed, RunObservation
 from holdfast.policy import Event, Policy
+from holdfast.redaction import Redaction
 from holdfast.runs.calls import Calls
 from holdfast.runs.context import RunContext, Suspended, over
 from holdfast.runs.guards import Guard
@@ -49,7 +50,7 @@ class Keeper(Protocol):
 
 
 class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a program passes to a run besides its thread and its state."""
+    """The settings of a run: all that a program passes besides the thread and its state."""
 
     tools: Tools
     policy: Policy
@@ -146,7 +147,7 @@ class RunCore:
 
     @property
     def created_at(self) -> int:
-        """When the run was created. It differs from that of a run on a dropped thread of the same name."""
+        """The time of its creation, which identifies the run among those of dropped threads of the same name."""
         return self._row.created_at
 
     @property
@@ -365,7 +366,7 @@ class RunCore:
         if isinstance(error, Exception):
             journal.reopen(error)
         context.lease.stop()
-        row = self._left(_final_row(context), error)
+        row = left_row(_final_row(context), error, self._setup, context.redaction)
         try:
             context.store.update_run(row)
         except (LeaseLost, StoreError):
@@ -374,14 +375,6 @@ class RunCore:
                 raise
         self._end(row.status)
         return isinstance(error, Stopped)
-
-    def _left(self, row: RunRow, error: BaseException | None) -> RunRow:
-        """The record of a run whose block was left without an end."""
-        if isinstance(error, Exception):
-            failed = released(row, "failed", text_of(error, self._session.redaction))
-            keeper = self._setup.keeper
-            return failed if keeper is None else keeper.after_failure(failed)
-        return released_unfinished(row, is_queued=error is not None and row.handler is not None)
 
     def _suspend(self, context: RunContext, suspended: Suspended) -> None:
         """Let the run wait, in the same transaction that shows its question."""
@@ -438,6 +431,14 @@ class RunCore:
             self._lease.stop()
 
 
+def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
+    """The record of a run whose block was left, or could not be entered, because of an error."""
+    if isinstance(error, Exception):
+        failed = released(row, "failed", text_of(error, redaction))
+        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
+    return released_unfinished(row, is_queued=error is not None and row.handler is not None)
+
+
 def _final_row(context: RunContext) -> RunRow:
     return context.journal.counted(context.lease.final_row())
 
@@ -485,7 +486,11 @@ def _without_silent(error: BaseException | None) -> BaseException | None:
     """The error for the caller of a block: a group without the exceptions that only ended the block."""
     if not isinstance(error, BaseExceptionGroup) or not any(isinstance(leaf, _SILENT) for leaf in _leaves(error)):
         return error
-    return error.subgroup(lambda part: not isinstance(part, (*_SILENT, BaseExceptionGroup))) or error
+    return error.subgroup(_is_for_caller) or error
+
+
+def _is_for_caller(part: BaseException) -> bool:
+    return not isinstance(part, (*_SILENT, BaseExceptionGroup))
 
 
 def _is_cancelled_task(error: BaseException) -> bool:

@@ -19,7 +19,7 @@ from holdfast.observer import Observation, Observed
 
 
 class Invocation(msgspec.Struct, frozen=True):
-    """A function of the user's to call now, for at most `timeout` seconds."""
+    """A user's function to call now, for at most `timeout` seconds."""
 
     function: Callable[..., Any]
     args: Sequence[Any] = ()

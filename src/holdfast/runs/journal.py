@@ -27,7 +27,7 @@ from holdfast.runs.record import CANCEL, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
 from holdfast.stores.running import Entry, EntryKind, EntryStatus, RunRow
 
-CALL_REDACTED: Final = 1  # in `EffectRow.redacted`
+CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2
 
 _PAGE: Final = 500
@@ -80,7 +80,7 @@ class Journal:
 
     def _read(self, closed_step: int) -> None:
         run = self._lease.row
-        self._posts, self._polled = _posts.count, time.monotonic()
+        self._posts_seen, self._polled = _posts.count, time.monotonic()
         self._last = self._store.last_entry(self._thread)
         rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
         if self._last - run.closed <= _PAGE:
@@ -253,9 +253,9 @@ class Journal:
         """
         with self._lock:
             posts, moment = _posts.count, time.monotonic()
-            if posts == self._posts and moment < self._polled + _POLL_SECONDS and not at_once:
+            if posts == self._posts_seen and moment < self._polled + _POLL_SECONDS and not at_once:
                 return []
-            self._posts, self._polled = posts, moment
+            self._posts_seen, self._polled = posts, moment
             posted: list[Entry] = []
             while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
                 self._last = page[-1].number

@@ -1,4 +1,4 @@
-"""What a thread did on earlier branches: not repeated by a run, and undone by `hf.undo`."""
+"""Calls of earlier branches: a run does not repeat them, and `hf.undo` undoes them."""
 
 from __future__ import annotations
 

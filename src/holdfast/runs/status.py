@@ -251,7 +251,7 @@ def _why_running(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str
 
 
 def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0) -> int:
-    """When a run last made progress: a checkpoint, a journal entry, reported progress, or progress of a child.
+    """The time of a run's last progress: a checkpoint, a journal entry, reported progress, or progress of a child.
 
     For later attempts, neither the claim nor the start of a call counts.
     """
@@ -270,7 +270,7 @@ def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0
 
 
 def _saved_at(store: Store, thread: ThreadRow) -> int:
-    """When the head was saved. The thread's own summary also changes with claims."""
+    """The time when the head was saved. The thread's summary also changes with claims."""
     head = store.checkpoint(thread.position.thread, thread.position.head)
     return 0 if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
 
@@ -292,7 +292,7 @@ def _overdue(store: Store, run: RunRow) -> int:
 
 
 def _unclaimed(run: RunRow) -> str:
-    """What it takes for a run to be claimed."""
+    """A hint why a run is not claimed."""
     if run.handler is None:
         return ", and it has no handler: hf.run resumes it"
     version = "" if run.version is None else f" and version {quoted(run.version)}"

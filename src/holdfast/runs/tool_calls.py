@@ -31,7 +31,7 @@ Next = Literal["call", "probe", "return", "raise"]
 def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
     """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
 
-    The table, from top to bottom.
+    A table to read from top to bottom.
     """
     match (status, effect, in_doubt):
         # A result is recorded: return it.
@@ -73,7 +73,9 @@ class ToolCall:
 
     def make(self) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
-        place, exact = (self._entry.step, self._entry.key), self._exact_arguments()
+        place, exact = (self._entry.step, self._entry.key), self._entry.arguments
+        if self._entry.redacted:
+            exact = hashlib.sha256(msgpack.encode(self._given)).digest()
         if self._context.answered.get(place, exact) != exact:
             raise InvalidArgument(
                 f"{self._tool.name!r} was already called with this key and other arguments in this step; "
@@ -318,12 +320,6 @@ class ToolCall:
         call = msgpack.encode(recorded)
         redacted = 0 if recorded is self._given else CALL_REDACTED
         return replace(entry, call=call, arguments=hashlib.sha256(call).digest(), redacted=redacted)
-
-    def _exact_arguments(self) -> bytes:
-        """The digest of the arguments before redaction."""
-        if not self._entry.redacted:
-            return self._entry.arguments
-        return hashlib.sha256(msgpack.encode(self._given)).digest()
 
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""

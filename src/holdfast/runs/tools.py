@@ -119,7 +119,7 @@ def tool(
       model that the outcome is unknown.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: how often a failed call is made again before its error is raised.
-    - `timeout`: the seconds after which a call is in doubt.
+    - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown.
     - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` if it has such a
       parameter.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
@@ -133,21 +133,21 @@ def tool(
     >>> look_up("a")
     'A'
     """
-    declare = functools.partial(
-        _declared,
-        effect=effect,
-        in_doubt=in_doubt,
-        probe=probe,
-        not_done=not_done,
-        retry=retry,
-        timeout=timeout,
-        undo=undo,
-        name=name,
-        max_age=max_age,
-    )
 
     def mark(decorated: Callable[..., Any]) -> Callable[..., Any]:
-        return _mark(decorated, declare(decorated))
+        declared = _declared(
+            decorated,
+            effect=effect,
+            in_doubt=in_doubt,
+            probe=probe,
+            not_done=not_done,
+            retry=retry,
+            timeout=timeout,
+            undo=undo,
+            name=name,
+            max_age=max_age,
+        )
+        return _mark(decorated, declared)
 
     return mark if function is None else mark(function)
 
@@ -158,17 +158,7 @@ def tool_of(function: Callable[..., Any]) -> Tool:
     if isinstance(declared, Tool):
         # A bound method or a wrapper carries the declaration of another function.
         return msgspec.structs.replace(declared, function=function)
-    return _declared(
-        function,
-        effect="irreversible",
-        in_doubt=None,
-        probe=None,
-        not_done=(),
-        retry=None,
-        timeout=None,
-        undo=None,
-        name=None,
-    )
+    return _declared(function)
 
 
 class Tools:
@@ -213,14 +203,14 @@ def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
 def _declared(
     function: Callable[..., Any],
     *,
-    effect: Effect,
-    in_doubt: InDoubt | None,
-    probe: Callable[..., Any] | None,
-    not_done: tuple[type[BaseException], ...],
-    retry: int | None,
-    timeout: float | None,
-    undo: Callable[..., Any] | None,
-    name: str | None,
+    effect: Effect = "irreversible",
+    in_doubt: InDoubt | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (),
+    retry: int | None = None,
+    timeout: float | None = None,
+    undo: Callable[..., Any] | None = None,
+    name: str | None = None,
     max_age: float | None = None,
 ) -> Tool:
     if not callable(function):

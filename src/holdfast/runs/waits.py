@@ -41,86 +41,62 @@ _MOST_SECONDS: Final = 100 * 366 * 86_400
 # -- inside the run -----------------------------------------------------------------------------------------------
 
 
-class Waits:
-    """Asks the questions of one run, and reads their answers."""
-
-    def __init__(self, context: RunContext) -> None:
-        self._context = context
-        self._journal = context.journal
-        self._store = context.store
-        self._asked: dict[tuple[int, str], bytes] = {}
-
-    def wait(self, name: str, payload: Any, timeout: float | None, key: str) -> Any:
-        """The answer to a question. Suspends the run if there is none yet."""
-        msgpack.check(payload)
-        encoded = msgpack.encode(self._context.redaction.value(payload))
-        step = self._context.step
-        if self._asked.setdefault((step, key), encoded) != encoded:
-            raise InvalidArgument(
-                f"{name!r} was already asked in this step with another payload, and one answer must not answer both; "
-                "give each question its own name"
-            )
-        known = self._journal.find(step, key)
-        if known is None:
-            known = self._question(name, encoded, timeout, step, key)
-        while known.status == "asked":
-            self._journal.flush()  # reads and failures from before the question
-            last = self._journal.last  # before the look, so that a later answer prevents the suspension
-            answer = self._answer(known)
-            if answer is not None:
-                known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
-                known = self._journal.end(replace(known, ended_at=now()), replace(answer, status="done"))
-            elif not self._has_passed(known.deadline):
-                raise _suspended(known, f"waits for an answer to {name!r}", last)
-            else:
-                known = self._time_out(known, last)
-        if known.status == "failed":
-            raise WaitTimedOut(f"{name!r} was not answered in time")
-        return self._journal.recorded(known)
-
-    def _time_out(self, question: Entry, last: int) -> Entry:
-        """Record that a question was not answered in time, unless an answer was posted meanwhile."""
-        try:
-            return self._journal.write_expecting(replace(question, status="failed", ended_at=now()), last)
-        except Conflict:
-            self._journal.poll(at_once=True)
-            return question
-
-    def sleep(self, seconds: float, key: str) -> None:
-        """Return when so many seconds have passed. Suspends the run until then."""
-        step = self._context.step
-        known = self._journal.find(step, key)
-        if known is None:
-            known = self._question(SLEEP, None, seconds, step, key)
-        if known.status == "done":
-            return
-        if not self._has_passed(known.deadline):
-            raise _suspended(known, "sleeps", None)
-        self._journal.end(replace(known, status="done"))
-
-    def _question(self, name: str, payload: bytes | None, timeout: float | None, step: int, key: str) -> Entry:
-        row = self._journal.new(step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
-        return replace(
-            row,
-            call=payload,
-            topic=None if payload is None else question_topic(name),
-            deadline=None if timeout is None else self._deadline(timeout),
+def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
+    """The answer to a question. Suspends the run if there is none yet."""
+    msgpack.check(payload)
+    encoded = msgpack.encode(context.redaction.value(payload))
+    if context.asked.setdefault((context.step, key), encoded) != encoded:
+        raise InvalidArgument(
+            f"{name!r} was already asked in this step with another payload, and one answer must not answer both; "
+            "give each question its own name"
         )
+    store, journal, run = context.store, context.journal, context.lease.row
+    known = journal.find(context.step, key)
+    if known is None:
+        known = replace(_new_question(context, name, encoded, timeout, key), topic=question_topic(name))
+    while known.status == "asked":
+        journal.flush()  # reads and failures from before the question
+        last = journal.last  # before the look, so that a later answer prevents the suspension
+        answer = None if known.topic is None else _unused_answer(store.find_entries(run.thread, known.topic), run)
+        if answer is not None:
+            known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
+            known = journal.end(replace(known, ended_at=now()), replace(answer, status="done"))
+        elif not _has_passed(store, known.deadline):
+            raise _suspended(known, f"waits for an answer to {name!r}", last)
+        else:
+            try:
+                known = journal.write_expecting(replace(known, status="failed", ended_at=now()), last)
+            except Conflict:
+                journal.poll(at_once=True)  # an entry was posted meanwhile: look again
+    if known.status == "failed":
+        raise WaitTimedOut(f"{name!r} was not answered in time")
+    return journal.recorded(known)
 
-    def _answer(self, question: Entry) -> Entry | None:
-        """An answer that was posted while the run did not wait: for this question, or before any of its name."""
-        run = self._context.lease.row
-        return _unused_answer(self._store.find_entries(run.thread, question.topic), run) if question.topic else None
 
-    def _deadline(self, seconds: float) -> Deadline:
-        clock = self._store.clock()
-        return Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
+def sleep(context: RunContext, seconds: float, key: str) -> None:
+    """Return when so many seconds have passed. Suspends the run until then."""
+    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, None, seconds, key)
+    if known.status == "done":
+        return
+    if not _has_passed(context.store, known.deadline):
+        raise _suspended(known, "sleeps", None)
+    context.journal.end(replace(known, status="done"))
 
-    def _has_passed(self, deadline: Deadline | None) -> bool:
-        if deadline is None:
-            return False
-        clock = self._store.clock()
-        return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
+
+def _new_question(context: RunContext, name: str, payload: bytes | None, seconds: float | None, key: str) -> Entry:
+    row = context.journal.new(context.step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
+    if seconds is None:
+        return replace(row, call=payload)
+    clock = context.store.clock()
+    deadline = Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
+    return replace(row, call=payload, deadline=deadline)
+
+
+def _has_passed(store: Store, deadline: Deadline | None) -> bool:
+    if deadline is None:
+        return False
+    clock = store.clock()
+    return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
 
 
 def checked_name(name: object) -> str:

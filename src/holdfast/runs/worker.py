@@ -255,7 +255,7 @@ class Worker:
 
     @property
     def health(self) -> tuple[str, int] | None:
-        """Where the health endpoint listens, if there is one."""
+        """The address of the health endpoint, if there is one."""
         return None if self._health is None else self._health.address
 
     def stop(self) -> None:
@@ -370,7 +370,7 @@ class Worker:
             start = random.randrange(len(page)) if self._lost_race else 0  # noqa: S311 - not a secret
             for name, row in page[start:] + page[:start]:
                 if row.status == "queued" and row.parent is not None:
-                    wake_parents(store, row)  # the process that answered the child may have died before it did
+                    wake_parents(store, row)  # the process that answered the child may have died before it woke them
                 if self._is_ours(row) and is_free(store, row, clock) and _is_awake(row, clock):
                     yield name, row
             last = page[-1][1]

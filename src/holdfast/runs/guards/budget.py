@@ -81,7 +81,7 @@ class Budget(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Meter:
-    """What a run has used of its budget."""
+    """The part of its budget that a run has used."""
 
     def __init__(self, budget: Budget, held: int) -> None:
         """`held` is how many ms earlier claims of the run took."""

@@ -44,7 +44,9 @@ class Watch:
     def __init__(self, guards: tuple[Guard, ...], store: Store, row: RunRow) -> None:
         self.halted: str | None = None  # why a guard refused a call
         self._lock = threading.Lock()
-        self._spending = Spending(store, row.thread)
+        self._store = store
+        self._thread = row.thread
+        self._spending: Spending | None = None  # read from the journal with the first reply
         self._recent: Recent | None = None
         self._meter: Meter | None = None
         for guard in guards:
@@ -71,11 +73,12 @@ class Watch:
 
     def replied(self, entry: Entry, reply: Any) -> Entry:
         """Count a model's reply; its entry with its usage and the sum of the thread."""
-        if self._recent is not None or self._meter is not None:
-            own = reply if entry.result is None else msgpack.decode(entry.result)  # the user's `usage` may change it
-            with self._lock:
-                entry = self._counted(entry, own)
-        return self._spending.with_sum(entry, reply)
+        with self._lock:
+            if self._recent is not None or self._meter is not None:
+                # Decoded anew: the user's `usage` may change it.
+                entry = self._counted(entry, reply if entry.result is None else msgpack.decode(entry.result))
+            spending = self._spending = self._spending or Spending(self._store, self._thread)
+        return spending.with_sum(entry, reply)
 
     def stamp(self, entry: Entry) -> Entry:
         """An entry with the time that the run was held so far, so that a resumed run can count it."""

@@ -72,3 +72,15 @@ def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, mo
         run.model(lambda: "not heard yet: this call's own write is what shows it")
         run.model(lambda: "never called")
     assert [effect.status for effect in hf.effects("t") if effect.effect == "model"] == ["done", "done"]
+
+
+def test_a_cancellation_that_any_poll_reads_is_kept(world: World) -> None:
+    hf = world.open()
+    with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
+        run.model(lambda: "first")
+        hf.cancel("t", "enough")
+        run._core.calls().context.journal.poll(at_once=True)
+        run.model(lambda: pytest.fail("called"))
+    info = hf.run_info("t")
+    assert info is not None
+    assert (info.status, info.reason) == ("halted", "enough")

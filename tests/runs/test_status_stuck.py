@@ -13,7 +13,7 @@ import pytest
 from holdfast import Holdfast, InvalidArgument, Run, StuckRun, tool
 from tests.covers import covers
 from tests.runs.conftest import World
-from tests.runs.test_progress import renew
+from tests.runs.test_status_progress import renew
 from tests.selection import every_store
 
 HOUR = 3600.0

@@ -11,7 +11,7 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseCompletedEvent, ResponseFunctionCallArgumentsDeltaEvent
 
 from holdfast.adapters.generic import plain
-from holdfast.runs.guards.replies import answer_of
+from holdfast.runs.guards.loops import answer_of
 from tests.cases import for_each
 
 Json = dict[str, Any]
