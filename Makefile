@@ -13,6 +13,8 @@ READY := $(VENV)/.ready
 # Two -q print only errors. One would still print the addresses that pip uses.
 PIP := -m pip --disable-pip-version-check -qq
 SOURCES := $(wildcard src tests bench examples scripts)
+# Tests start hundreds of Python processes. Without bytecode files each of them compiles the library anew.
+export PYTHONDONTWRITEBYTECODE :=
 
 .PHONY: help check format test test-stores coverage kill-sweep crash-lab crash-lab-rest demo bench-engine bench-runs bench-stores bench-verify \
   bench-langgraph bench-ui screens dist lock clean
@@ -47,7 +49,7 @@ help:
 	@echo 'make check            ruff, mypy and pyright'
 	@echo 'make format           format the code with ruff and apply its fixes'
 	@echo 'make test             run all tests; make test ARGS="tests/codec -x" runs some'
-	@echo 'make test-stores      test adapters, ciphers and runs on every kind of store; make test uses only some'
+	@echo 'make test-stores      run the tests that make test runs on SQLite on every kind of store'
 	@echo 'make coverage         run all tests, and list the lines and branches that none of them reached'
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
@@ -82,10 +84,12 @@ test: $(READY)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
-# Adapters, ciphers and runs on each kind of store. `make test` runs these on some stores, and the store tests on all.
+# `make test` runs the contract suite on every store and most other tests on SQLite, with a share of each sweep: see
+# tests/selection.py.
 test-stores: $(READY)
+	$(install_chromium)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
-	  tests/adapters tests/crypto tests/runs tests/looking tests/parity $(ARGS)
+	  --ignore=tests/crash --ignore=tests/bench $(ARGS)
 
 # Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
@@ -98,14 +102,14 @@ demo: $(READY)
 	$(BIN)/python examples/demo.py --keep build/demo
 
 kill-sweep: $(READY)
-	HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
+	HOLDFAST_STORES=all HOLDFAST_SWEEP=full $(BIN)/pytest -n 2 tests/runs/test_kill_sweep.py tests/runs/test_chat_sweep.py
 
 # Every test that writes to the ledger takes part. The time-out is long, because a sweep takes long without hanging.
 LAB_LEDGER := build/crash-lab.jsonl
 LAB_CACHE := build/crash-lab-cache
 define crash_lab
 $(install_strace)
-HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
+HOLDFAST_STORES=all HOLDFAST_LAB=full HOLDFAST_SWEEP=full HOLDFAST_KILL_ROUNDS=1000 HOLDFAST_LAB_LEDGER=$(CURDIR)/$(LAB_LEDGER) \
   $(BIN)/pytest -n 2 --dist worksteal -o faulthandler_timeout=7200 -o cache_dir=$(LAB_CACHE) $(1) \
   tests/crash $$(grep -rl --include='test_*.py' --exclude-dir=crash 'tests\.crash.*ledger' tests | sort)
 $(BIN)/python -m tests.crash.report $(LAB_LEDGER)

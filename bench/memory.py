@@ -131,9 +131,9 @@ def _bounded(plan: Plan) -> Number:
         most = real = 0
         for number, agent in enumerate(agents):
             hf.thread(f"thread-{number}").save(agent.state)
-            most = max(most, hf._session.bases.size)
+            most = max(most, hf.context.bases.size)
         before = _held()
-        hf._session.bases.clear()
+        hf.context.bases.clear()
         real = before - _held()
     return Number(
         number="M6",

@@ -1,7 +1,8 @@
-"""Fixtures that run a test on every store."""
+"""Fixtures that open stores, and the selection of the stores that a run takes."""
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -10,9 +11,26 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from tests.selection import left_out
 from tests.stores.postgres.server import address_at
 
 OpenHandle = Callable[..., Holdfast]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        # In the background of a shell Ctrl-C is ignored, and the processes that tests interrupt would inherit that.
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    config.addinivalue_line("markers", "every_store(because): run on every store in `make test` too")
+    config.addinivalue_line("markers", "on_store(kind): the store of a test that has no parameter that names it")
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leave out the stores that this run does not take; see `tests.selection`."""
+    if out := left_out(items, config.args):
+        config.hook.pytest_deselected(items=out)
+        gone = set(map(id, out))
+        items[:] = [item for item in items if id(item) not in gone]
 
 
 @pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import DEADLINE
+
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
@@ -27,7 +29,7 @@ def run(name: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess
         env=environment,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE,
         check=False,
     )
 

@@ -22,7 +22,9 @@ from typing import Any
 import pytest
 
 import holdfast
+from tests.cases import for_each
 from tests.covers import covers
+from tests.waiting import DEADLINE
 
 ROOT = Path(__file__).resolve().parent.parent
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -112,13 +114,13 @@ def test_every_block_runs(path: Path, tmp_path: Path) -> None:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-4000:]
 
 
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.name)
+@for_each("path", DOCUMENTS)
 def test_every_link_leads_somewhere(path: Path) -> None:
     for target, anchor in _LINK.findall(path.read_text("utf-8")):
         file = (path.parent / target) if target else path
@@ -130,7 +132,7 @@ def guides() -> str:
     return "\n".join(guide.read_text("utf-8") for guide in GUIDES)
 
 
-@pytest.mark.parametrize("name", holdfast.__all__)
+@for_each("name", holdfast.__all__)
 def test_the_guides_mention_every_public_name(name: str) -> None:
     assert re.search(rf"(?<!\w){name}(?!\w)", guides()), f"docs/guide.md and docs/runs.md say nothing of {name}"
 
@@ -148,7 +150,7 @@ def test_the_readme_shows_the_quickstart() -> None:
     assert code in [source for _, source in blocks((ROOT / "README.md").read_text("utf-8"))]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "source",
     [
         "1 + 1  # -> 3",

@@ -7,7 +7,7 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
+from tests.cases import for_each
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = (ROOT / "docs" / "guarantees.md").read_text("utf-8")
@@ -31,7 +31,7 @@ def names_of(path: str) -> set[str]:
     return {name for name in names if name.startswith(("test", "Test"))}
 
 
-@pytest.mark.parametrize(("path", "name"), NAMED, ids=[f"{path}::{name}" for path, name in NAMED])
+@for_each(("path", "name"), NAMED)
 def test_every_test_that_is_named_exists(path: str, name: str) -> None:
     assert (ROOT / path).is_file()
     assert name in names_of(path)

@@ -6,7 +6,6 @@ import os
 import signal
 import stat
 import threading
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,15 +14,11 @@ import pytest
 
 import holdfast
 from holdfast import Closed, Holdfast, InvalidArgument, Retention, StoreError
+from tests.cases import for_each
 from tests.conftest import OpenHandle
 from tests.covers import covers
-
-
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 20
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
+from tests.selection import every_store
+from tests.waiting import DEADLINE, until
 
 
 class TestOpen:
@@ -55,7 +50,7 @@ class TestOpen:
         assert stat.S_IMODE(found[0].parent.stat().st_mode) == 0o700
 
     @covers("continuum/ErrorCategory.Configuration")
-    @pytest.mark.parametrize(
+    @for_each(
         "url", ["", ":memory:", "redis://x", "sqlite://x", "sqlite:x", "sqlite:///", "http://a/b", 5, b"a.db", "a\0b"]
     )
     def test_what_names_no_store_is_refused(self, url: Any) -> None:
@@ -162,6 +157,7 @@ class TestThreads:
                 hf.threads(**bad)
 
 
+@every_store("threads use one store at once")
 class TestSharing:
     @covers("D5", "smooth/CheckpointStore.sync", "cortex/MemoryCheckpointStore", "smooth/python.one_slot")
     def test_many_threads_write_through_one_handle(self, hf: Holdfast) -> None:
@@ -218,7 +214,7 @@ class TestBases:
         with holdfast.open(url, durability="off", base_bytes=300_000) as hf:
             for n in range(20):
                 hf.thread(f"t{n}").save({"messages": ["x" * 1_000 for _ in range(50)]})
-            assert 0 < hf._session.bases.size <= 300_000
+            assert 0 < hf.context.bases.size <= 300_000
             state = {"messages": ["y" * 1_000 + str(n) for n in range(50)]}
             thread = hf.thread("t0")
             thread.save(state)
@@ -238,7 +234,7 @@ class TestBases:
             latest = thread.latest()
             assert latest is not None
             assert latest.state == state
-            assert hf._session.bases.size == 0
+            assert hf.context.bases.size == 0
 
 
 class TestRetention:
@@ -259,7 +255,7 @@ class TestRetention:
             thread = hf.thread("t")
             for n in range(4):
                 thread.save({"n": n})
-            wait_until(lambda: thread.count() == 1)
+            until(lambda: thread.count() == 1)
             assert [c.seq for c in thread.history()] == [4]
 
     def test_closing_finishes_what_is_due(self, open_file: OpenHandle) -> None:
@@ -289,16 +285,16 @@ class TestRetention:
 
         for n in range(3):
             hf.thread("t").save({"n": n})
-        monkeypatch.setattr(hf._session.store, "delete", fail)
+        monkeypatch.setattr(hf.context.store, "delete", fail)
         hf.thread("t").save({"n": 3})
-        assert failed.wait(20)
+        assert failed.wait(DEADLINE)
 
         def maintained_without_failing() -> bool:
             hf.maintain()
             return False
 
         with pytest.raises(StoreError, match="no"):
-            wait_until(maintained_without_failing)
+            until(maintained_without_failing)
         monkeypatch.undo()
         hf.close()
 
@@ -309,7 +305,7 @@ class TestRetentionOfMany:
             for n in range(20):
                 for _ in range(3):
                     hf.thread(f"t{n}").save({"n": n}, expect=holdfast.ANY)
-            wait_until(lambda: all(info.count == 1 for info in hf.threads()))
+            until(lambda: all(info.count == 1 for info in hf.threads()))
 
     def test_a_thread_that_is_gone_by_then_is_no_failure(self, url: str) -> None:
         hf = holdfast.open(url, durability="off", retention=Retention(keep_last=1))
@@ -322,7 +318,7 @@ def test_locks_held_at_a_fork_do_not_hang_the_child(open_file: OpenHandle) -> No
     hf = open_file(retention=Retention(keep_last=5))
     thread = hf.thread("t")
     thread.save({"n": 1})
-    with hf._session.bases._lock, hf._maintenance._lock:
+    with hf.context.bases._lock, hf._maintenance._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(20)

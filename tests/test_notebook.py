@@ -15,8 +15,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast
-
-DEADLINE = 30.0
+from tests.waiting import DEADLINE
 
 
 class Notebook:

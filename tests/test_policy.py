@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from holdfast import policy as policy_module
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.policy import AfterModel, AfterToolCall, AnyOf, Event, EveryN, EverySeconds, Never, Policy
+from tests.cases import for_each
 from tests.covers import covers
 
 EVENTS: tuple[Event, ...] = ("model", "tool", "step")
@@ -80,13 +81,13 @@ def test_every_seconds_answers_at_any_event(event: Event) -> None:
 
 
 @covers("E9")
-@pytest.mark.parametrize("n", [0, -1, True, False, 1.0, "3", None, math.nan])
+@for_each("n", [0, -1, True, False, 1.0, "3", None, math.nan])
 def test_every_n_refuses(n: Any) -> None:
     with pytest.raises(InvalidArgument):
         EveryN(n)
 
 
-@pytest.mark.parametrize("s", [0, 0.0, -0.0, -1, math.inf, -math.inf, math.nan, True, "30", None, 1j])
+@for_each("s", [0, 0.0, -0.0, -1, math.inf, -math.inf, math.nan, True, "30", None, 1j])
 def test_every_seconds_refuses(s: Any) -> None:
     with pytest.raises(InvalidArgument):
         EverySeconds(s)
@@ -97,10 +98,8 @@ def test_every_seconds_takes_any_finite_time() -> None:
     assert not EverySeconds(10**400).should_save("step", 1, seconds=1e300)
 
 
-@pytest.mark.parametrize(
-    "policy", [AfterToolCall(), AfterModel(), EveryN(1), EverySeconds(1), Never(), Never() | EveryN(2)]
-)
-@pytest.mark.parametrize("event", ["", "Tool", "tools", None, 1, ["tool"]])
+@for_each("policy", [AfterToolCall(), AfterModel(), EveryN(1), EverySeconds(1), Never(), Never() | EveryN(2)])
+@for_each("event", ["", "Tool", "tools", None, 1, ["tool"]])
 def test_unknown_events_are_refused(policy: Policy, event: Any) -> None:
     with pytest.raises(InvalidArgument, match=r'"model", "tool" or "step"'):
         policy.should_save(event, 1)

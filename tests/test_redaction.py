@@ -18,6 +18,7 @@ import holdfast
 from holdfast import Happened, Holdfast, InvalidArgument, Run, Unsupported
 from holdfast import redaction as redacting
 from holdfast.redaction import Redaction, api_keys
+from tests.cases import for_each
 
 SECRET = "hunter2-is-my-password"  # noqa: S105 - to be found, or not
 
@@ -152,7 +153,7 @@ KEYS = [
 ]
 
 
-@pytest.mark.parametrize("key", KEYS)
+@for_each("key", KEYS)
 def test_keys_are_found_wherever_they_stand(key: str) -> None:
     assert api_keys(key) == "[redacted]"
     assert api_keys(f"export KEY={key}") == "export KEY=[redacted]"
@@ -161,7 +162,7 @@ def test_keys_are_found_wherever_they_stand(key: str) -> None:
     assert shown.startswith('{"key": "[redacted]')
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("text", "shown"),
     [
         ("Authorization: Bearer abcdef0123456789xyz", "Authorization: Bearer [redacted]"),
@@ -182,7 +183,7 @@ def test_what_stands_around_a_key_stays(text: str, shown: str) -> None:
     assert api_keys(text) == shown
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         "",
@@ -200,7 +201,7 @@ def test_other_texts_pass_as_they_are(text: str) -> None:
     assert api_keys(text) == text
 
 
-@pytest.mark.parametrize(
+@for_each(
     "piece",
     [
         "a://b:c/@",
@@ -248,7 +249,7 @@ def everything(hf: Holdfast) -> str:
     shown: list[Any] = [list(hf.waiting()), list(hf.interrupted())]
     for info in hf.threads():
         thread = hf.thread(info.name)
-        shown += [info, hf.progress(info.name), hf.effects(info.name), hf._session.store.run(1)]
+        shown += [info, hf.progress(info.name), hf.effects(info.name), hf.context.store.run(1)]
         shown += [(checkpoint, thread.load(checkpoint).state) for checkpoint in thread.history()]
     return repr(shown)
 
@@ -278,9 +279,9 @@ def test_a_save_that_changes_nothing_stores_nothing_new(hf: Holdfast) -> None:
     state = {"messages": [{"content": f"{number} {SECRET}"} for number in range(200)], "long": SECRET * 3000}
     thread = hf.thread("t")
     thread.save(state)
-    assert hf._session.store.refs(1, after=0, limit=9)[-1].refs.values
+    assert hf.context.store.refs(1, after=0, limit=9)[-1].refs.blobs
     second = thread.save(state)
-    row = hf._session.store.checkpoint(1, second.seq)
+    row = hf.context.store.checkpoint(1, second.seq)
     assert row is not None
     assert all(span.last == 1 for span in row.refs.spans), "all that it names was written by the first"
 
@@ -413,7 +414,7 @@ def test_reasons_and_what_was_settled_are_redacted(hf: Holdfast) -> None:
     hf.submit("work", "submitted", start={"x": SECRET})
     hf.submit("work", "submitted", start={"x": SECRET})
     assert "hunter2" not in everything(hf)
-    assert not re.search("hunter2", repr([hf._session.store.run(number) for number in range(1, 6)]))
+    assert not re.search("hunter2", repr([hf.context.store.run(number) for number in range(1, 6)]))
 
 
 def test_a_result_that_cannot_be_recorded_leaves_no_text_behind(hf: Holdfast) -> None:

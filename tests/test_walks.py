@@ -47,8 +47,8 @@ BUDGETS = {
     # walk: frames and modules at most, then the targets of both
     "thread.save": Budget(138, 23, 110, 14),
     "thread.latest, cold": Budget(184, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(197, 23, 110, 14),
-    "resume after a kill": Budget(313, 36, 170, 22),
+    "run.tool, irreversible, new": Budget(161, 25, 110, 14),
+    "resume after a kill": Budget(262, 35, 170, 22),
     "langgraph put": Budget(528, 46, 250),
     "langgraph put_writes": Budget(351, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),

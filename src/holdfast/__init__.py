@@ -35,38 +35,38 @@ from holdfast.errors import (
     StoreError,
     StoreFull,
     TooLarge,
+    ToolNotDone,
     Unfinished,
     Unsupported,
     WaitTimedOut,
     WrongKey,
 )
 from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
-from holdfast.maintenance import BackedUp
+from holdfast.maintenance import BackupResult
 from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.runs.guards.limits import Budget, LoopGuard
-from holdfast.runs.outcome import GiveUp, Happened, NotDone
+from holdfast.runs.guards import Budget, LoopGuard
 from holdfast.runs.run import Run
-from holdfast.runs.tools import tool
+from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
 from holdfast.runs.worker import Worker, handler
 from holdfast.threads.diff import Change, Diff
-from holdfast.threads.gc import Optimized
-from holdfast.threads.retention import Pruned, Retention
+from holdfast.threads.gc import OptimizeResult
+from holdfast.threads.retention import PruneResult, Retention
 from holdfast.threads.save import ANY, NEW
 from holdfast.threads.thread import Thread
-from holdfast.threads.verify import Looked, Repaired, Report
+from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport
 from holdfast.types import (
     NOT_LOADED,
     Checkpoint,
     Effect,
-    Erased,
-    Interrupted,
-    Lost,
+    EraseResult,
+    InterruptedRun,
+    MissingValue,
+    PendingQuestion,
     Progress,
-    Question,
     RunInfo,
     Skipped,
     Status,
-    Stuck,
+    StuckRun,
     ThreadInfo,
     Usage,
 )
@@ -87,7 +87,7 @@ __all__ = [
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
-    "BackedUp",
+    "BackupResult",
     "Budget",
     "Busy",
     "CallFailed",
@@ -103,7 +103,7 @@ __all__ = [
     "Effect",
     "EffectsAhead",
     "ErasePending",
-    "Erased",
+    "EraseResult",
     "EveryN",
     "EverySeconds",
     "GiveUp",
@@ -112,13 +112,12 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Incompatible",
-    "Interrupted",
+    "InterruptedRun",
     "InvalidArgument",
     "LeaseHeld",
     "LeaseLost",
-    "Looked",
     "LoopGuard",
-    "Lost",
+    "MissingValue",
     "Never",
     "NewerFormat",
     "NotAStore",
@@ -127,17 +126,16 @@ __all__ = [
     "NotFound",
     "NotInstalled",
     "NotRecorded",
-    "Optimized",
+    "OptimizeResult",
     "OutcomeUnknown",
+    "PendingQuestion",
     "Policy",
     "Progress",
     "Protected",
-    "Pruned",
-    "Question",
+    "PruneResult",
     "ReadOnly",
-    "Repaired",
+    "RepairResult",
     "Replaced",
-    "Report",
     "Retention",
     "Run",
     "RunInfo",
@@ -145,13 +143,16 @@ __all__ = [
     "Status",
     "StoreError",
     "StoreFull",
-    "Stuck",
+    "StuckRun",
     "Thread",
     "ThreadInfo",
     "TooLarge",
+    "ToolNotDone",
     "Unfinished",
     "Unsupported",
     "Usage",
+    "VerifyProgress",
+    "VerifyReport",
     "WaitTimedOut",
     "Worker",
     "WrongKey",

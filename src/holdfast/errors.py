@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.types import Checkpoint, Erased
+    from holdfast.types import Checkpoint, EraseResult
 
 
 class HoldfastError(Exception):
@@ -78,6 +78,10 @@ class LeaseHeld(HoldfastError):
 
 class LeaseLost(HoldfastError):
     """This worker's lease ended and another worker holds the thread. This write was not made."""
+
+
+class ToolNotDone(HoldfastError):
+    """Raise it in a tool to report that nothing was done. The tool may then be called again."""
 
 
 class CallFailed(HoldfastError):
@@ -157,7 +161,7 @@ class ErasePending(StoreError):
     `erased` is the result so far.
     """
 
-    erased: Erased | None = None
+    erased: EraseResult | None = None
 
 
 class StoreFull(StoreError):

@@ -11,33 +11,30 @@ from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
-from holdfast.maintenance import BackedUp
+from holdfast.maintenance import BackupResult
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.redaction import Redaction
-from holdfast.runs import answers, progress, recovery, stuck, undoing
-from holdfast.runs.claiming import Terms
+from holdfast.runs import past, status, waits
+from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.entering import Claiming
-from holdfast.runs.family import wake_parents
-from holdfast.runs.guards.limits import Guard
-from holdfast.runs.outcome import Outcome
+from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.runs.run import Run, RunBlock
-from holdfast.runs.tools import Tools
+from holdfast.runs.tools import Outcome, Tools
 from holdfast.runs.worker import Server, Worker
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import erase, gc
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 from holdfast.threads.diff import Diff, diff
-from holdfast.threads.gc import Optimized
+from holdfast.threads.gc import OptimizeResult
 from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import Retention
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
-from holdfast.threads.verify import Looked, Repaired, Report, verify
-from holdfast.types import Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
+from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport, verify
+from holdfast.types import Effect, EraseResult, InterruptedRun, PendingQuestion, Progress, RunInfo, StuckRun, ThreadInfo
 from holdfast.urls import Durability, open_store
 
 if TYPE_CHECKING:
@@ -70,7 +67,7 @@ class Holdfast:
                 raise InvalidArgument(f"{name} must be a whole number of bytes")
         self._retention = retention
         self._maintenance = gc.Maintenance(self._apply_retention)
-        self._session = Session(
+        self.context = Context(
             store,
             namespace=namespace,
             base_bytes=base_bytes,
@@ -82,7 +79,7 @@ class Holdfast:
         self._aio: AsyncHoldfast | None = None
 
     def __repr__(self) -> str:
-        return f"Holdfast({self._session.store!r})"
+        return f"Holdfast({self.context.store!r})"
 
     @property
     def aio(self) -> AsyncHoldfast:
@@ -101,8 +98,8 @@ class Holdfast:
         instances of it. `schema_version` is stored with each checkpoint; states of older versions are migrated when
         they are loaded (`Incompatible` if no migration leads to this version).
         """
-        self._session.check_open()
-        return Thread(self._session, name, type, schema_version)
+        self.context.check_open()
+        return Thread(self.context, name, type, schema_version)
 
     def migration(self, from_: int, to: int) -> Callable[[M], M]:
         """Register a function that takes a plain state of schema version `from_` and returns one of version `to`.
@@ -110,14 +107,14 @@ class Holdfast:
         Use it as a decorator. It applies to threads and runs of this handle that have a `schema_version`. Stored states
         are not changed.
         """
-        self._session.check_open()
-        return self._session.migrations.registering(from_, to)
+        self.context.check_open()
+        return self.context.migrations.registering(from_, to)
 
     def threads(
         self, prefix: str | None = None, status: str | None = None, limit: int | None = None, after: str | None = None
     ) -> Iterator[ThreadInfo]:
         """List the threads of this namespace in order of their names. Pass the last name as `after` for more."""
-        self._session.check_open()
+        self.context.check_open()
         checked_limit(limit)
         for name, text in (("prefix", prefix), ("after", after)):
             if text is not None and type(text) is not str:
@@ -130,7 +127,7 @@ class Holdfast:
         left = limit
         while left is None or left > 0:
             page = _PAGE if left is None or status is not None else min(left, _PAGE)
-            rows = self._session.store.threads(prefix=prefix, after=after, limit=page)
+            rows = self.context.store.threads(prefix=prefix, after=after, limit=page)
             for row in rows:
                 if status is None or row.summary.status == status:
                     yield _info(row)
@@ -193,9 +190,9 @@ class Holdfast:
         guards: Iterable[Guard],
         on_resume: Callable[[Any], Any] | None,
     ) -> Claiming:
-        self._session.check_open()
+        self.context.check_open()
         return Claiming(
-            self._session,
+            self.context,
             thread,
             self._tools if tools is None else Tools(tools, self._tools),
             AfterToolCall() if policy is None else policy,
@@ -211,36 +208,36 @@ class Holdfast:
 
     def effects(self, thread: str) -> list[Effect]:
         """Return the journal of a thread: every recorded call, oldest first. `NotFound` if there is no such thread."""
-        return recovery.effects_of(self._session.store, self._row(thread))
+        return status.effects_of(self.context.store, self._row(thread))
 
     def run_info(self, thread: str) -> RunInfo | None:
         """Return the status of a thread's run, and why it ended; None if the thread has no run."""
-        return recovery.info_of(self._session.store, self._row(thread))
+        return status.info_of(self.context.store, self._row(thread))
 
-    def interrupted(self) -> Iterator[Interrupted]:
+    def interrupted(self) -> Iterator[InterruptedRun]:
         """List the runs whose process died, and what a resume would do with each."""
-        self._session.check_open()
-        return recovery.interrupted(self._session.store, self._tools)
+        self.context.check_open()
+        return status.interrupted(self.context.store, self._tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Decide an effect in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
         row = self._row(thread)
-        recovery.settle(self._session.store, row, effect, outcome, self._session.redaction)
-        wake_parents(self._session.store, self._session.store.run(row.position.thread))
+        status.settle(self.context.store, row, effect, outcome, self.context.redaction)
+        waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
 
-    def waiting(self, name: str | None = None) -> Iterator[Question]:
+    def waiting(self, name: str | None = None) -> Iterator[PendingQuestion]:
         """List what runs wait for: questions of `run.wait`, all or of one name, and calls in doubt; oldest first."""
-        self._session.check_open()
-        return answers.waiting(self._session.store, name)
+        self.context.check_open()
+        return waits.waiting(self.context.store, name)
 
     def progress(self, thread: str) -> Progress | None:
-        """Return the progress that the run of a thread last reported; None if it reported none since its last claim."""
-        return progress.progress_of(self._session.store, self._row(thread))
+        """Return the status that the run of a thread last reported; None if it reported none since its last claim."""
+        return status.progress_of(self.context.store, self._row(thread))
 
-    def stuck(self, older_than: float = 300.0) -> Iterator[Stuck]:
+    def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:
         """List the runs that made no progress for `older_than` seconds, and why: see `Stuck`."""
-        self._session.check_open()
-        return stuck.stuck(self._session.store, older_than)
+        self.context.check_open()
+        return status.stuck(self.context.store, older_than)
 
     def answer(self, thread: str, name: str, value: Any, by: str | None = None) -> None:
         """Answer a question of `run.wait`, also before the run asks it.
@@ -248,12 +245,12 @@ class Holdfast:
         The first answer counts; another one is a `Conflict`. `AskedByChild` if the question was asked by a child of the
         thread's run: the error names the child's thread.
         """
-        redact = self._session.redaction.value
-        answers.answer(self._session.store, self._row(thread), name, redact(value), redact(by))
+        redact = self.context.redaction.value
+        waits.answer(self.context.store, self._row(thread), name, redact(value), redact(by))
 
     def cancel(self, thread: str, reason: str) -> None:
         """Halt a run. If a worker holds it, the run's next call raises `Cancelled`. `Conflict` if it is completed."""
-        answers.cancel(self._session.store, self._row(thread), self._session.redaction.value(reason))
+        waits.cancel(self.context.store, self._row(thread), self.context.redaction.value(reason))
 
     def undo(self, thread: str, *, to: Ref) -> list[Effect]:
         """Undo what a thread did after a checkpoint, newest first, by the `undo=` of its tools. Return what was undone.
@@ -262,15 +259,15 @@ class Holdfast:
         holds the thread. The thread is not rewound.
         """
         row = self._row(thread)
-        store = self._session.store
-        at, namespace = find_row(store, row, to), self._session.namespace
-        return undoing.undo(store, self._tools, row, at, namespace, self._session.redaction)
+        store = self.context.store
+        at, namespace = find_row(store, row, to), self.context.namespace
+        return past.undo(store, self._tools, row, at, namespace, self.context.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
-        self._session.check_open()
-        saver = saver_of(Thread(self._session, thread))
-        recovery.submit(self._session.store, saver, thread, handler, start, version)
+        self.context.check_open()
+        saver = saver_of(Thread(self.context, thread))
+        status.submit(self.context.store, saver, thread, handler, start, version)
 
     def worker(
         self,
@@ -289,14 +286,14 @@ class Holdfast:
         event loop. With `health=(host, port)` the worker answers `GET /live` and `GET /ready` there. Port 0 means any
         free port; `worker.health` has the address.
         """
-        self._session.check_open()
+        self.context.check_open()
         server: Server | None = None
         if isinstance(handlers, Mapping) and any(callable(each) and is_async(each) for each in handlers.values()):
             from holdfast.aio.worker import AsyncServer  # noqa: PLC0415 - as for aio
 
             server = AsyncServer()
         return Worker(
-            self._session,
+            self.context,
             self._tools,
             handlers,
             concurrency=concurrency,
@@ -309,9 +306,9 @@ class Holdfast:
         )
 
     def _row(self, thread: str) -> ThreadRow:
-        self._session.check_open()
+        self.context.check_open()
         checked_name(thread)
-        row = self._session.store.thread(thread)
+        row = self.context.store.thread(thread)
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists the threads")
         return row
@@ -326,37 +323,41 @@ class Holdfast:
 
     def erase(
         self, thread: str | None = None, *, metadata: dict[str, Any] | None = None, forks: bool = False
-    ) -> Erased:
+    ) -> EraseResult:
         """Erase a thread, or every thread that has a checkpoint with this metadata, also from the store's files.
 
         Children are erased with their parent, forks only with `forks=True`; the result says what is left. `LeaseHeld`,
         with nothing changed, if a worker holds one of the threads. `ErasePending` if a reader still uses the files:
         call `erase` again to finish.
         """
-        self._session.check_open()
-        return erase.erase(self._session, thread, metadata, forks=forks)
+        self.context.check_open()
+        return erase.erase(self.context, thread, metadata, forks=forks)
 
     def verify(
-        self, *, deep: bool = True, mark: str | None = None, progress: Callable[[Looked], None] | None = None
-    ) -> Report:
+        self,
+        *,
+        deep: bool = True,
+        fingerprint: str | None = None,
+        progress: Callable[[VerifyProgress], None] | None = None,
+    ) -> VerifyReport:
         """Check everything stored: structures, checksums, digests, journals, and that everything referred to exists.
 
         With `deep=False`, cells are not read. With a fingerprint from `hf.mark()`, also check that no thread has gone
         back to an older state or is missing (`InvalidArgument` if it is from another store). `progress` is called
         with a `Looked`.
         """
-        self._session.check_open()
-        return verify(self._session.store, self._session.namespace, deep=deep, mark=mark, progress=progress)
+        self.context.check_open()
+        return verify(self.context.store, self.context.namespace, deep=deep, mark=fingerprint, progress=progress)
 
-    def mark(self) -> str:
+    def fingerprint(self) -> str:
         """Return a fingerprint of all threads, to keep outside the store. `verify(mark=…)` compares with it.
 
         In an encrypted store the fingerprint is signed. `Damaged` if a thread cannot be read.
         """
         from holdfast.threads.fingerprint import mark  # noqa: PLC0415 - only needed here
 
-        self._session.check_open()
-        return mark(self._session.store, self._session.namespace)
+        self.context.check_open()
+        return mark(self.context.store, self.context.namespace)
 
     def backup(
         self,
@@ -364,7 +365,7 @@ class Holdfast:
         *,
         verify: bool = True,
         progress: Callable[[int, int], None] | None = None,
-    ) -> BackedUp:
+    ) -> BackupResult:
         """Copy the store, as it is at one moment, to a new store of the same kind. Other processes may keep writing.
 
         All namespaces are copied, and encrypted data stays encrypted. The copy of this handle's namespace is verified;
@@ -372,18 +373,20 @@ class Holdfast:
         `AlreadyExists` if the target exists, `InvalidArgument` if it is in the store's own folder. After an error
         there is no copy.
         """
-        self._session.check_open()
-        return maintenance.backup(self._session, target, deep=verify, progress=progress)
+        self.context.check_open()
+        return maintenance.backup(self.context, target, deep=verify, progress=progress)
 
-    def repair(self, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None = None) -> Repaired:
+    def repair(
+        self, target: str | os.PathLike[str], *, progress: Callable[[VerifyProgress], None] | None = None
+    ) -> RepairResult:
         """Copy everything readable in this namespace into a new store of any kind. This store is only read.
 
         Ids, order, labels, metadata, times, journals and runs are kept. Damaged checkpoints become tombstones, and the
         result lists them. `AlreadyExists` if the target holds threads; `WrongKey` if it is encrypted already. Stop all
         writers of this store first.
         """
-        self._session.check_open()
-        return maintenance.repair(self._session, target, progress=progress)
+        self.context.check_open()
+        return maintenance.repair(self.context, target, progress=progress)
 
     def rekey(self, progress: Callable[[int], None] | None = None) -> int:
         """Wrap every data key with the cipher's current key. Return how many were changed. Stored data is not touched.
@@ -393,33 +396,33 @@ class Holdfast:
         wrapped, if a key cannot be read. `Conflict` if another process keeps making keys with an older one.
         `NotEncrypted` if the store was opened without a cipher.
         """
-        self._session.check_open()
-        return maintenance.rekey(self._session.store, progress)
+        self.context.check_open()
+        return maintenance.rekey(self.context.store, progress)
 
-    def optimize(self) -> Optimized:
+    def optimize(self) -> OptimizeResult:
         """Merge small segments, remove unused data and return free space to the file system."""
-        self._session.check_open()
+        self.context.check_open()
         self._maintenance.run_now()
-        return gc.optimize(self._session.store)
+        return gc.optimize(self.context.store)
 
     def maintain(self) -> None:
         """Apply the handle's retention now, instead of in the background, to the threads saved since the last time."""
-        self._session.check_open()
+        self.context.check_open()
         self._maintenance.run_now()
 
     def close(self) -> None:
         """Finish maintenance and release everything. Closing again does nothing."""
         try:
-            self._session.check_open()
+            self.context.check_open()
         except Closed:
             return
         try:
             self._maintenance.stop()
         finally:
-            self._session.close()
+            self.context.close()
 
     def __enter__(self) -> Self:
-        self._session.check_open()
+        self.context.check_open()
         return self
 
     def __exit__(
@@ -435,7 +438,7 @@ class Holdfast:
         if self._retention is None:
             return
         try:
-            Thread(self._session, name).prune(self._retention)
+            Thread(self.context, name).prune(self._retention)
         except (NotFound, Protected):
             # The thread was dropped, or rewound to a checkpoint that was to be removed. The next round decides again.
             return

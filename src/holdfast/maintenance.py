@@ -16,29 +16,29 @@ from holdfast.errors import AlreadyExists, InvalidArgument, NotEncrypted, StoreE
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
 from holdfast.stores.contract import Problem, Store
 from holdfast.stores.files import sync_folder
-from holdfast.threads.context import Session
-from holdfast.threads.verify import Looked, Repaired, Report, verify
+from holdfast.threads.context import Context
+from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport, verify
 from holdfast.urls import Durability, open_plain, path_of
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
 
 
-class BackedUp(msgspec.Struct, frozen=True):
+class BackupResult(msgspec.Struct, frozen=True):
     """The result of `hf.backup()`: the path of the copy, its size, and the report of verifying it."""
 
     target: str
     bytes: int
-    report: Report
+    report: VerifyReport
 
 
 def backup(
-    context: Session,
+    context: Context,
     target: str | os.PathLike[str],
     *,
     deep: bool,
     progress: Callable[[int, int], None] | None,
-) -> BackedUp:
+) -> BackupResult:
     """Copy a store to a new one of the same kind, and verify the copy."""
     store = _plain(context.store)
     kind, path = path_of(target)
@@ -56,10 +56,12 @@ def backup(
         report = verify(_with_same_cipher(context.store, copy), context.namespace, deep=deep)
     finally:
         copy.close()
-    return BackedUp(path, size, report)
+    return BackupResult(path, size, report)
 
 
-def repair(context: Session, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None) -> Repaired:
+def repair(
+    context: Context, target: str | os.PathLike[str], *, progress: Callable[[VerifyProgress], None] | None
+) -> RepairResult:
     """Copy what can be read of a store into a new one."""
     from holdfast.threads import repair as repairs  # noqa: PLC0415 - slow to import, and only needed here
 
@@ -76,7 +78,7 @@ def repair(context: Session, target: str | os.PathLike[str], *, progress: Callab
             repairs.require_empty(copy)
             sealed = _with_same_cipher(context.store, copy)
             with _salvageable(context.store, near=None if kind not in _SHAPES else path) as (source, lost):
-                done = repairs.repair(source, sealed, progress, values=_plain(source).value)
+                done = repairs.repair(source, sealed, progress, values=_plain(source).blob)
                 done = replace(done, lost=(*lost, *done.lost))
         finally:
             copy.close()

@@ -61,9 +61,9 @@ def instrument(
     """
     if not isinstance(hf, Holdfast):
         raise InvalidArgument("instrument() takes a handle from holdfast.open(); for an async handle, pass its .sync")
-    if hf._session.observer is not None:
+    if hf.context.observer is not None:
         raise InvalidArgument("this handle is already instrumented; nothing was changed")
-    hf._session.observer = Telemetry(tracer_provider or get_tracer_provider(), meter_provider or get_meter_provider())
+    hf.context.observer = Telemetry(tracer_provider or get_tracer_provider(), meter_provider or get_meter_provider())
     return hf
 
 

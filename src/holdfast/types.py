@@ -51,7 +51,7 @@ class Usage(msgspec.Struct, frozen=True, omit_defaults=True, forbid_unknown_fiel
             raise InvalidArgument('usage: currency must be a code such as "USD"')
 
 
-class Lost(msgspec.Struct, frozen=True):
+class MissingValue(msgspec.Struct, frozen=True):
     """Placeholder for an unreadable value in a state loaded with `partial=True`.
 
     A state that contains one cannot be saved.
@@ -93,7 +93,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
     schema_version: int | None
     state: Any = NOT_LOADED
     skipped: tuple[Skipped, ...] = ()
-    lost: tuple[Lost, ...] = ()
+    lost: tuple[MissingValue, ...] = ()
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,7 +145,7 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
     since: datetime
 
 
-class Interrupted(msgspec.Struct, frozen=True, kw_only=True):
+class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run whose process died. `would` says what a resume would do."""
 
     thread: str
@@ -165,7 +165,7 @@ class Progress(msgspec.Struct, frozen=True, kw_only=True):
     at: datetime
 
 
-class Stuck(msgspec.Struct, frozen=True, kw_only=True):
+class StuckRun(msgspec.Struct, frozen=True, kw_only=True):
     """A run that makes no progress: since when, and why, as far as the store shows it."""
 
     thread: str
@@ -174,7 +174,7 @@ class Stuck(msgspec.Struct, frozen=True, kw_only=True):
     why: str
 
 
-class Erased(msgspec.Struct, frozen=True, kw_only=True):
+class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `hf.erase`.
 
     `threads` were erased. `forks_left` share data with them and were kept, with the data they use. `values_kept` are
@@ -188,7 +188,7 @@ class Erased(msgspec.Struct, frozen=True, kw_only=True):
     beyond: tuple[str, ...]
 
 
-class Question(msgspec.Struct, frozen=True, kw_only=True):
+class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a run waits for.
 
     `about` is "wait" for a question of `run.wait`, answered by `hf.answer`, or "in doubt" for a call decided by

@@ -14,6 +14,7 @@ import pytest
 from holdfast import Unsupported, Usage
 from holdfast.adapters import generic
 from holdfast.adapters.generic import plain, recorded, usage_of
+from tests.cases import for_each
 
 
 class Part(pydantic.BaseModel):
@@ -64,7 +65,7 @@ def test_what_a_client_adds_to_a_reply_is_not_sent_back() -> None:
     assert plain(Parsed(content="7", parsed=7)) == {"content": "7"}
 
 
-@pytest.mark.parametrize("value", [None, True, 7, 2.5, "text", [], {}, {"a": [{"b": None}]}])
+@for_each("value", [None, True, 7, 2.5, "text", [], {}, {"a": [{"b": None}]}])
 def test_plain_data_stays_as_it_is(value: Any) -> None:
     assert plain(value) == value
     assert type(plain(value)) is type(value)
@@ -257,7 +258,7 @@ def test_the_usage_of_a_stream_is_what_its_chunks_came_to() -> None:
     assert usage_of(openai) == usage_of(anthropic) == Usage(input=100, output=5, cached=70, total=105)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reply",
     [
         None,

@@ -11,6 +11,7 @@ import pytest
 from holdfast import InvalidArgument
 from holdfast.adapters import streams
 from holdfast.adapters.streams import joined
+from tests.cases import for_each
 
 Json = dict[str, Any]
 
@@ -152,7 +153,7 @@ def test_chunks_are_left_as_they_were() -> None:
         assert chunks == before
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("chunks", "problem"),
     [
         ([], "the chunks are not those of"),

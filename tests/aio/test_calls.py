@@ -13,6 +13,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -42,7 +43,7 @@ def test_a_cancelled_caller_hears_of_that_even_if_its_tool_fails(hf: Holdfast) -
     @holdfast.tool(effect="idempotent")
     def look() -> None:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         raise ValueError("no such row")
 
     async def main() -> None:

@@ -17,6 +17,7 @@ import holdfast
 from holdfast import Holdfast
 from holdfast.aio import executor
 from tests.covers import covers
+from tests.waiting import DEADLINE
 
 BRIDGES = 40  # more than asyncio's pool has threads, or Holdfast's
 
@@ -43,9 +44,9 @@ class Noting:
 
 @covers("D6")
 def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("holdfast.runs.journal._LOOK_SECONDS", 0.0)  # so that it looks before every call
+    monkeypatch.setattr("holdfast.runs.journal._POLL_SECONDS", 0.0)  # so that it looks before every call
     with holdfast.open(tmp_path / "agent.db", durability="off") as opened:
-        noting: Any = Noting(opened._session.store)
+        noting: Any = Noting(opened.context.store)
         hf = Holdfast(noting)
 
         async def one() -> int:
@@ -62,7 +63,7 @@ def test_the_store_is_never_called_on_the_loop(tmp_path: Path, monkeypatch: pyte
             return threading.get_ident()
 
         loop = asyncio.run(main())
-        assert {"commit", "effects"} <= noting.threads.keys()
+        assert {"commit", "entries"} <= noting.threads.keys()
         assert [name for name, threads in noting.threads.items() if loop in threads] == []
 
 
@@ -92,8 +93,8 @@ def test_plain_tools_may_wait_for_the_loop_as_many_as_there_are(hf: Holdfast) ->
 
         @holdfast.tool(effect="read")
         def bridge(n: int) -> int:
-            meet.wait(10)
-            asyncio.run_coroutine_threadsafe(hf.aio.effects("t"), loop).result(10)
+            meet.wait(DEADLINE)
+            asyncio.run_coroutine_threadsafe(hf.aio.effects("t"), loop).result(DEADLINE)
             return n
 
         async with hf.aio.run("t", start={}) as run:
@@ -120,7 +121,7 @@ def test_a_plain_function_may_raise_stop_iteration(hf: Holdfast) -> None:
 
     async def main() -> None:
         async with hf.aio.run("t", start={}) as run:
-            async with asyncio.timeout(10):
+            async with asyncio.timeout(DEADLINE):
                 with pytest.raises(RuntimeError, match="StopIteration"):
                     await run.model(empty)
                 with pytest.raises(RuntimeError, match="StopIteration"):
@@ -157,7 +158,7 @@ def test_a_forked_process_has_threads_of_its_own() -> None:
     meet = threading.Barrier(32)  # as many as there are: a pool that has all its threads begins no more
 
     async def fill() -> None:
-        for each in [executor.start(lambda: meet.wait(10)) for _ in range(32)]:
+        for each in [executor.start(lambda: meet.wait(DEADLINE)) for _ in range(32)]:
             (await each).given()
 
     async def work() -> None:

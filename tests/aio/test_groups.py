@@ -12,6 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import AsyncRun, Cancelled, Happened, Holdfast, InvalidArgument, NotDone
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -211,11 +212,11 @@ def test_a_child_beside_one_that_waits_is_given_back_before_its_parent(hf: Holdf
 def test_a_call_that_begins_while_its_step_is_closed_is_refused(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     done: list[int] = []
     was_called = threading.Event()
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     commit = store.commit
 
     def slow_commit(*args: Any) -> Any:
-        assert was_called.wait(10)
+        assert was_called.wait(DEADLINE)
         return commit(*args)
 
     @holdfast.tool

@@ -15,6 +15,8 @@ from holdfast import Conflict, Holdfast, Retention
 from holdfast.stores.contract import Commit, Position
 from holdfast.stores.memory import MemoryStore
 from tests.covers import covers
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -22,6 +24,7 @@ def run(main: Callable[[], Coroutine[Any, Any, None]]) -> None:
 
 
 @covers("continuum/CheckpointSystemTrait", "cortex/CheckpointStore", "cortex/test_load_latest")
+@every_store("threads use one store at once")
 def test_a_tour(url: str) -> None:
     async def main() -> None:
         async with await holdfast.aopen(url, durability="off") as ahf:
@@ -84,7 +87,7 @@ class SlowStore(MemoryStore):
 
     def commit(self, commit: Commit) -> Position:
         self.entered.set()
-        assert self.go_on.wait(20)
+        assert self.go_on.wait(DEADLINE)
         return super().commit(commit)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import threading
-import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -12,9 +11,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone
+from holdfast import AsyncRun, Happened, Holdfast, InvalidArgument, NotDone, ToolNotDone
 from holdfast.aio import executor, run
 from tests.covers import covers
+from tests.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -159,7 +159,7 @@ def test_a_sync_run_refuses_async_functions(hf: Holdfast) -> None:
             run.model(world.model, prompt="x")
         with pytest.raises(InvalidArgument, match=r"hf\.aio\.run"):
             run.tool(holdfast.tool(effect="read", name="charge")(world.charge), {"item": "x"})
-        with pytest.raises(NotDone, match=r"hf\.aio\.run"):
+        with pytest.raises(ToolNotDone, match=r"hf\.aio\.run"):
             run.model(lambda: world.model(prompt="x"))
     assert world.asked == 0
 
@@ -247,7 +247,7 @@ def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast)
 
     def charge() -> str:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         ledger.append("charged")
         return "charged"
 
@@ -274,12 +274,12 @@ def test_a_tool_that_is_not_async_is_not_cut_short_by_cancellation(hf: Holdfast)
 def test_cancelled_before_it_was_called_a_tool_is_not_in_doubt(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its intent is written, and then its caller is gone: nothing happened, and nobody need be asked."""
     writing, go_on = threading.Event(), threading.Event()
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     journal = store.journal
 
     def slow_journal(*args: Any) -> Any:
         writing.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         return journal(*args)
 
     ledger: list[str] = []
@@ -375,9 +375,8 @@ def test_the_loop_is_free_while_a_plain_function_works(hf: Holdfast) -> None:
 
         ticking = asyncio.ensure_future(tick())
         async with hf.aio.run("t", start={}) as run:
-            await run.model(time.sleep, 0.05)
+            await run.model(lambda: until(lambda: ticks > 5, "the loop has ticked"))
         ticking.cancel()
-        assert ticks > 5
 
     asyncio.run(main())
 

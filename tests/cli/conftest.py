@@ -14,8 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
-
-DEADLINE = 30.0  # seconds for anything that is waited for; most of it takes some tenths of one
+from tests.waiting import DEADLINE
 
 
 class Command:
@@ -98,8 +97,5 @@ class Folder:
 @pytest.fixture
 def folder(tmp_path: Path) -> Iterator[Folder]:
     made = Folder(tmp_path)
-    # Where the tests run in the background of a shell, Ctrl-C is ignored, and children would inherit that.
-    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield made
-    signal.signal(signal.SIGINT, previous)
     made.close()

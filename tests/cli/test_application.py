@@ -11,6 +11,7 @@ import pytest
 
 from holdfast import HoldfastError, InvalidArgument
 from holdfast.cli.application import load_application, load_handlers, load_tools
+from tests.cases import for_each
 
 APP = """
 def shopper(run): ...
@@ -139,7 +140,7 @@ def test_a_module_of_a_package() -> None:
     assert told("hf_package.agent:handlers").startswith("no module 'hf_package.agent' in ")
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("named", "message"),
     [
         ("hf_app", "'hf_app' does not name an attribute of a module; write \"module:attribute\", like app:handlers"),
@@ -207,7 +208,7 @@ def test_tools_are_an_iterable_of_functions() -> None:
         ("hf_app:look_up", "hf_app:look_up is of type function; it must be a list of functions"),
         ("hf_app:handlers", "hf_app:handlers is of type dict; it must be a list of functions"),
         ("hf_app:words", "tools must be functions"),
-        ("hf_app:twins", "two tools are called 'look_up'"),
+        ("hf_app:twins", "two tools are named 'look_up'"),
         ("hf_app:tool", "module 'hf_app' has no attribute 'tool'; did you mean 'tools'?"),
     ],
 )

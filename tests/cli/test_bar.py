@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import io
 import sys
-import time
-from collections.abc import Callable
 
 import pytest
 
 from holdfast.cli import bar as bars
 from holdfast.cli.bar import bar
-
-DEADLINE = 20.0  # seconds
+from tests.waiting import until
 
 
 class Terminal(io.StringIO):
@@ -29,13 +26,6 @@ def at_a_terminal(monkeypatch: pytest.MonkeyPatch, patience: float) -> Terminal:
     return made
 
 
-def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.005)
-
-
 def is_wiped(terminal: Terminal, text: str) -> bool:
     """Whether a line was wiped after a text was last written to it."""
     return terminal.getvalue().rindex("\x1b[2K") > terminal.getvalue().rindex(text)
@@ -44,10 +34,10 @@ def is_wiped(terminal: Terminal, text: str) -> bool:
 def test_what_lasts_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
     terminal = at_a_terminal(monkeypatch, 0.01)
     with bar("looking") as show:
-        wait_until(lambda: "looking" in terminal.getvalue())  # though nobody says how far it is
+        until(lambda: "looking" in terminal.getvalue())  # though nobody says how far it is
         assert show is not None
         show("reading", 1234, 5678)
-        wait_until(lambda: "1,234 of 5,678" in terminal.getvalue())
+        until(lambda: "1,234 of 5,678" in terminal.getvalue())
     assert is_wiped(terminal, "of 5,678")
 
 
@@ -68,7 +58,7 @@ def test_where_nobody_looks_on_there_is_none(monkeypatch: pytest.MonkeyPatch) ->
 
 def fail(terminal: Terminal) -> None:
     with bar("looking"):
-        wait_until(lambda: "looking" in terminal.getvalue())
+        until(lambda: "looking" in terminal.getvalue())
         raise KeyError
 
 

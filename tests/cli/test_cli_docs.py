@@ -16,11 +16,10 @@ from tempfile import TemporaryDirectory
 from typing import Any
 from unittest import mock
 
-import pytest
-
 import holdfast
 from holdfast.cli.main import main
 from holdfast.cli.verbs import VERBS
+from tests.cases import for_each
 from tests.cli.looked import VERBS as LOOKING
 from tests.cli.looked import fill
 
@@ -76,7 +75,7 @@ def shapes_text() -> str:
     return "".join(f"{verb}:\n  {text}\n" for verb, text in shapes().items())
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@for_each("verb", VERBS)
 def test_the_page_has_the_help_of_every_verb(verb: str) -> None:
     told = dict(_HELP.findall(PAGE.read_text("utf-8")))
     assert told.get(verb) == help_of(verb), "python -m tests.cli.test_cli_docs writes it anew"

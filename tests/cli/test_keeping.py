@@ -71,7 +71,7 @@ def test_verify_says_what_is_damaged(store: Path, said: Said) -> None:
 def test_a_name_cannot_talk_to_the_terminal(store: Path, said: Said) -> None:
     with opened("sqlite", store.parent) as hf:
         hf.thread("a\x1b[2J\u202eb").save({"n": 1})
-        mark = hf.mark()
+        mark = hf.fingerprint()
         hf.thread("a\x1b[2J\u202eb").drop()
     (store.parent / "mark").write_text(mark)
     _, out, _ = said("verify", "--mark", str(store.parent / "mark"))
@@ -107,7 +107,7 @@ def test_backup_copies_and_checks(store: Path, said: Said) -> None:
     assert out == f"{target}: {target.stat().st_size} bytes, 4 threads, verified\n"
     code, out, err = said("backup", str(target))
     assert (code, out) == (Exit.CONFLICT, "")
-    assert "there is something already" in err
+    assert "already exists" in err
     assert said("backup", "memory:")[0] == Exit.USAGE
     code, found = said.json("backup", str(store.parent / "second.db"))
     assert code == Exit.OK
@@ -139,7 +139,7 @@ def test_repair_says_what_was_lost_and_touches_nothing(store: Path, said: Said) 
     (store.parent / "folder").mkdir()
     code, _, err = said("repair", str(store.parent / "newer.db"), "--store", str(store.parent / "folder"))
     assert code == Exit.ERROR
-    assert "not a file" in err
+    assert "not a regular file" in err
     assert not list(store.parent.glob(".holdfast-*"))
 
 

@@ -21,6 +21,7 @@ from tests.cli import looked
 from tests.cli.conftest import Folder
 from tests.cli.looked import HOSTILE, OBEYED, VERBS, Say, fill, infos
 from tests.threads import wholes
+from tests.waiting import DEADLINE
 
 say = looked.say  # fixtures are found by where they stand
 store = looked.store
@@ -152,7 +153,7 @@ def test_who_closes_the_pipe_sees_no_traceback(store: Path) -> None:
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
     )
     os.close(writer)
     assert done.returncode == 141  # as of a program that the system ends for it

@@ -14,6 +14,7 @@ import pytest
 from holdfast.cli.exits import Exit
 from holdfast.cli.main import main
 from tests.threads.wholes import fill, opened
+from tests.waiting import DEADLINE
 
 VERBS = (("mark",), ("verify",), ("verify", "--json"), ("--help",), ("--version",), ("log", "--help"), ("threads",))
 
@@ -36,7 +37,7 @@ def command(*words: str, stdout: int) -> tuple[int, str]:
         stderr=subprocess.PIPE,
         env=environment,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
     )
     return done.returncode, done.stderr.decode()
 
@@ -85,7 +86,7 @@ def test_what_was_closed_before_it_began(line: str, code: Exit) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
     )
     assert done.returncode == code
     assert "Traceback" not in done.stderr

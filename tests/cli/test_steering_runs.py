@@ -80,8 +80,8 @@ def submit(path: Path, handler: str, thread: str = "t", **given: Any) -> None:
 
 
 def run_of(hf: Holdfast, thread: str) -> Any:
-    row = hf._session.store.thread(thread)
-    return None if row is None else hf._session.store.run(row.position.thread)
+    row = hf.context.store.thread(thread)
+    return None if row is None else hf.context.store.run(row.position.thread)
 
 
 def test_a_submitted_run_is_run_by_its_handler(store: Path, app: str, said: Said) -> None:

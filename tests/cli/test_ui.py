@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast.cli.main import main
 from tests.ui.conftest import Server
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -27,7 +28,7 @@ def store(tmp_path: Path) -> Path:
 
 def asked(url: str, **headers: str) -> tuple[int, str]:
     at = urlsplit(url)
-    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=30)
+    connection = http.client.HTTPConnection(at.hostname or "", at.port, timeout=DEADLINE)
     try:
         connection.request("GET", f"{at.path}?{at.query}", headers=headers)
         answer = connection.getresponse()

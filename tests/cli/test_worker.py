@@ -248,4 +248,4 @@ def test_a_tool_that_nobody_named_is_told(folder: Folder) -> None:
         hf.submit("shopper", "t", start={"item": "ink"})
     worker = start(folder, "shop:Agents.handlers", "--until-idle")
     assert worker.end() == 0
-    assert "NotFound: there is no tool 'price'; registered are: none" in worker.err
+    assert "NotFound: there is no tool 'price'; the registered tools are: none" in worker.err

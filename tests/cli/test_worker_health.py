@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from tests.cli.conftest import Command, Folder
+from tests.waiting import DEADLINE
 
 PATIENT = """
 import time
@@ -37,7 +38,7 @@ def address(worker: Command) -> str | None:
 def ask(worker: Command, path: str) -> tuple[int, Any]:
     worker.wait_until(lambda: address(worker) is not None)
     try:
-        with urllib.request.urlopen(f"{address(worker)}{path}", timeout=30) as answer:  # noqa: S310 - on loopback
+        with urllib.request.urlopen(f"{address(worker)}{path}", timeout=DEADLINE) as answer:  # noqa: S310 - on loopback
             return answer.status, json.load(answer)
     except urllib.error.HTTPError as refused:
         with refused:

@@ -18,6 +18,7 @@ from holdfast.codec import msgpack
 from holdfast.codec.jsontext import REFERENCES, TextForm, from_text, from_texts, to_text
 from holdfast.delta.parts import Ext
 from holdfast.errors import Damaged
+from tests.cases import for_each
 from tests.codec.strategies import values
 from tests.covers import covers
 
@@ -59,7 +60,7 @@ READABLE: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("value", "shown"), READABLE, ids=lambda value: str(value)[:30])
+@for_each(("value", "shown"), READABLE)
 def test_common_values_are_readable_and_come_back(value: Any, shown: Any) -> None:
     data = msgpack.encode(value)
     text = to_text(data)
@@ -135,7 +136,7 @@ def test_the_state_layers_codes_have_a_word_each() -> None:
     assert set(REFERENCES) == {code.value for code in Ext}
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     [
         b"",

@@ -41,6 +41,7 @@ from holdfast.codec.msgpack import (
     map_header,
 )
 from holdfast.errors import Damaged, Unsupported
+from tests.cases import for_each
 from tests.codec.strategies import identical, values
 from tests.covers import covers
 
@@ -209,8 +210,8 @@ def test_bytes_are_equal_exactly_when_values_are_identical(left: Any, right: Any
     assert (encode(left) == encode(right)) == identical(left, right)
 
 
-@pytest.mark.parametrize(("left", "right"), PAIRS)
-@pytest.mark.parametrize("wrap", [lambda v: v, lambda v: [v], lambda v: {"a": v}, lambda v: (v,), lambda v: {1: v}])
+@for_each(("left", "right"), PAIRS)
+@for_each("wrap", [lambda v: v, lambda v: [v], lambda v: {"a": v}, lambda v: (v,), lambda v: {1: v}])
 def test_values_that_differ_only_in_type_differ_in_bytes(left: Any, right: Any, wrap: Callable[[Any], Any]) -> None:
     left, right = wrap(left), wrap(right)
     assert encode(left) != encode(right)
@@ -258,7 +259,7 @@ def test_sets_are_encoded_alike_in_every_order_and_process(value: Any) -> None:
         assert done.stdout.strip() == encode(value).hex()
 
 
-@pytest.mark.parametrize(("value", "data"), GOLDEN)
+@for_each(("value", "data"), GOLDEN)
 def test_the_stored_format(value: Any, data: str) -> None:
     assert encode(value) == bytes.fromhex(data)
     assert identical(decode(bytes.fromhex(data)), value)
@@ -294,8 +295,8 @@ WRAPS: list[tuple[str, Callable[[Any], Any]]] = [
 ]
 
 
-@pytest.mark.parametrize("value", REFUSED + NATIVE, ids=lambda v: type(v).__name__)
-@pytest.mark.parametrize(("path", "wrap"), WRAPS)
+@for_each("value", REFUSED + NATIVE)
+@for_each(("path", "wrap"), WRAPS)
 def test_check_refuses_every_other_type_by_path(value: Any, path: str, wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(Unsupported) as caught:
         check(wrap(value))
@@ -305,8 +306,8 @@ def test_check_refuses_every_other_type_by_path(value: Any, path: str, wrap: Cal
 
 
 @covers("G3")
-@pytest.mark.parametrize("value", REFUSED, ids=lambda v: type(v).__name__)
-@pytest.mark.parametrize(("path", "wrap"), WRAPS)
+@for_each("value", REFUSED)
+@for_each(("path", "wrap"), WRAPS)
 def test_encoding_refuses_by_path(value: Any, path: str, wrap: Callable[[Any], Any]) -> None:
     with pytest.raises(Unsupported) as caught:
         encode(wrap(value))
@@ -453,7 +454,7 @@ def test_what_follows_or_lacks_is_damage(value: Any, more: bytes) -> None:
         decode(extension(extensions.TUPLE, encode([value]) + more))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "data",
     [
         b"",
@@ -513,8 +514,8 @@ def test_huge_lengths_reserve_nothing(head: bytes) -> None:
             tracemalloc.stop()
 
 
-@pytest.mark.parametrize("lists", [0, 1, 1000])
-@pytest.mark.parametrize("code", sorted(extensions.CONTAINERS))
+@for_each("lists", [0, 1, 1000])
+@for_each("code", sorted(extensions.CONTAINERS))
 def test_forged_nesting_is_damage_and_overflows_no_stack(code: int, lists: int) -> None:
     data = b"\xc0"
     for _ in range(2000 if lists < 1000 else 60):
@@ -603,7 +604,7 @@ def test_resolve_gets_no_codes_but_its_own() -> None:
 # -- framing ----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("size", [0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 255, 256, 65535, 65536])
+@for_each("size", [0, 1, 2, 3, 4, 5, 8, 15, 16, 17, 255, 256, 65535, 65536])
 def test_framing_is_that_of_the_encoder(size: int) -> None:
     assert extension(5, b"a" * size) == ormsgpack.packb(ormsgpack.Ext(5, b"a" * size))
     assert array_header(size) + b"\x01" * size == ormsgpack.packb([1] * size)

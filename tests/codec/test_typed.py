@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from holdfast.codec.msgpack import check, decode, encode
 from holdfast.codec.typed import StateType
 from holdfast.errors import InvalidArgument, Unsupported
+from tests.cases import for_each
 from tests.codec.strategies import datetimes, identical, leaves
 from tests.covers import covers
 
@@ -176,7 +177,7 @@ ACCEPTED: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "state"), ACCEPTED)
+@for_each(("kind", "state"), ACCEPTED)
 def test_a_typed_state_comes_back(kind: Any, state: Any) -> None:
     typed = StateType(kind)
     plain = typed.to_plain(state)
@@ -304,7 +305,7 @@ REFUSED: list[tuple[Any, Callable[[], Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("kind", "make", "path"), REFUSED)
+@for_each(("kind", "make", "path"), REFUSED)
 def test_what_would_come_back_different_is_refused_by_path(kind: Any, make: Callable[[], Any], path: str) -> None:
     with pytest.raises(Unsupported) as caught:
         StateType(kind).to_plain(make())
@@ -350,7 +351,7 @@ def test_validators_that_change_or_raise_are_refused() -> None:
 
 
 @covers("cortex/CheckpointError.Serialization")
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "plain", "path"),
     [
         (State, {"messages": [{"role": "user", "text": 5}]}, "$.messages[0].text"),
@@ -376,7 +377,7 @@ def test_stored_data_that_fits_no_more_says_where_and_shows_nothing(kind: Any, p
     assert caught.value.__cause__ is not None
 
 
-@pytest.mark.parametrize("kind", [5, "State", State([], anything="s3cret"), len, Other, object, Message | Tag, ..., []])
+@for_each("kind", [5, "State", State([], anything="s3cret"), len, Other, object, Message | Tag, ..., []])
 def test_other_arguments_are_no_types(kind: Any) -> None:
     with pytest.raises(InvalidArgument, match="type= cannot be used") as caught:
         StateType(kind)

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.codec.typed import StateType, left_over
+from tests.cases import for_each
 from tests.covers import covers
 
 
@@ -77,7 +78,7 @@ class Root(pydantic.RootModel[dict[str, Mail]]):
 
 
 @covers("G6")
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "plain", "path"),
     [
         (Mail, {"subject": "a", "note": 1}, "$.note"),
@@ -101,7 +102,7 @@ def test_what_would_be_dropped_is_refused_by_its_path(kind: Any, plain: Any, pat
     assert f"at {path};" in str(told.value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("kind", "plain"),
     [
         (Mail, {"subject": "a"}),

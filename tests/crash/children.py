@@ -17,7 +17,7 @@ from holdfast import Holdfast, Retention
 from tests.codec.strategies import identical
 from tests.crash.model import Line, Mix, Operation, apply, next_operation, removable, state_of
 
-AT_ONCE = 3.0  # seconds; a lock left behind by a dead process would hold a save up for ten
+AT_ONCE = 8.0  # seconds; a lock left behind by a dead process would hold a save up for ten
 RECENT = 60
 
 

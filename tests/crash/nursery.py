@@ -21,8 +21,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+from tests.waiting import DEADLINE
+
 ROOT = Path(__file__).resolve().parent.parent.parent
-DEADLINE = 30.0  # seconds for anything a child is waited for; a round takes some hundredths of one
 
 Program = Callable[[Path, int], None]
 """What a child runs: given the file with its task, and a pipe to report to."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import random
-import time
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,9 +12,9 @@ import msgspec
 import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.errors import Conflict, NotFound
+from tests.waiting import until
 
 MAIN = "main"
-PATIENCE = 20.0  # seconds for the first save of another process
 
 
 class Race(msgspec.Struct):
@@ -50,10 +49,7 @@ def race(path: Path, pipe: int) -> None:
 
 
 def _wait_for_the_first(hf: Holdfast) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while hf.thread(MAIN).head() is None:
-        assert time.monotonic() < deadline, "nobody saved anything"
-        time.sleep(0.001)
+    until(lambda: hf.thread(MAIN).head() is not None, "another process has saved something")
 
 
 def _save(hf: Holdfast, task: Race, at: int) -> str:

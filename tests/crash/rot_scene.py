@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 import holdfast
-from holdfast import Effect, Holdfast, Lost, Retention, Run
+from holdfast import Effect, Holdfast, MissingValue, Retention, Run
 from holdfast.errors import InvalidArgument, LeaseHeld, NotFound, StoreError
 from tests.codec.strategies import identical
 
@@ -288,7 +288,7 @@ class Judge:
 
 
 def _require_left(whole: Any, left: Any) -> None:
-    if isinstance(left, Lost):
+    if isinstance(left, MissingValue):
         return
     assert type(left) is type(whole), CHECKED
     if isinstance(whole, dict):

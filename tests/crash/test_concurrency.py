@@ -25,8 +25,8 @@ from tests.crash.lab import FULL
 from tests.crash.nursery import Child, Nursery
 from tests.crash.racing import MAIN, Race, state_of
 from tests.stores.postgres.server import address_at
+from tests.waiting import DEADLINE
 
-DEADLINE = 60.0
 RACES = 12 if FULL else 1
 SAVES = 24
 THREADS = 200

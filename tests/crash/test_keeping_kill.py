@@ -165,7 +165,7 @@ def test_a_repair_cut_off_at_every_call_of_its_target(
     to = "sqlite" if kind == "encrypted" else kind
     with holdfast.open("memory:", cipher=cipher) as hf:
         small(hf)
-        before, mark = seen(hf), hf.mark()
+        before, mark = seen(hf), hf.fingerprint()
 
         def cut_off(target: str, number: int, *, is_done: bool) -> int:
             targets: list[Mortal] = []
@@ -189,7 +189,7 @@ def test_a_repair_cut_off_at_every_call_of_its_target(
             target = address(to, tmp_path, name)
             with repeated_by(f"{number}/{'after' if is_done else 'before'}"):
                 calls = cut_off(target, number, is_done=is_done)
-                assert hf.verify(deep=False, mark=mark).ok
+                assert hf.verify(deep=False, fingerprint=mark).ok
                 try:
                     assert hf.repair(target).ok
                 except (AlreadyExists, WrongKey):

@@ -6,7 +6,7 @@ operations made, or that and the one operation in flight; and the next save must
 
 HOLDFAST_KILL_SEED repeats the rounds of a failure: the same operations, killed after as many of them and as long
 after. Where exactly the kill strikes is up to the machine. HOLDFAST_KILL_ROUNDS sets how many rounds, for each of the
-two stores; 100 if it is not set.
+two stores; 40 if it is not set.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from tests.crash.children import Inspection, Left, Work, write_task
 from tests.crash.model import MIXES, Line
 from tests.crash.nursery import Child, Nursery
 
-ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "100"))
+ROUNDS = int(os.environ.get("HOLDFAST_KILL_ROUNDS", "40"))
 VERIFY_EVERY = 10
 NEW_STORES = 40
 LONGEST_DELAY = 0.006  # seconds after the last awaited acknowledgement: some saves, or a part of an optimize

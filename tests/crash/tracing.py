@@ -19,7 +19,8 @@ from typing import Literal, NamedTuple
 
 import pytest
 
-from tests.crash.nursery import DEADLINE, Nursery
+from tests.crash.nursery import Nursery
+from tests.waiting import DEADLINE
 
 # Those that a machine does not have are passed over: some know only the calls that end in "at".
 WRITING = (

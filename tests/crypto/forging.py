@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast import Cipher
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.urls import open_store
 
 KEY = bytes(range(32))
@@ -24,7 +24,7 @@ class Forger:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self.of_entry: Callable[[int, EffectRow], EffectRow] = lambda thread, row: row
+        self.of_entry: Callable[[int, Entry], Entry] = lambda thread, row: row
         self.of_run: Callable[[RunRow], RunRow] = lambda row: row
         self.of_thread: Callable[[ThreadRow], ThreadRow] = lambda row: row
         self.of_checkpoint: Callable[[int, CheckpointRow], CheckpointRow] = lambda thread, row: row
@@ -60,13 +60,13 @@ class Forger:
         return [(name, self.of_run(row)) for name, row in found]
 
     def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        return [(name, self.of_run(row)) for name, row in self._store.woken(limit=limit)]
+        return [(name, self.of_run(row)) for name, row in self._store.due(limit=limit)]
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
-        return [self.of_entry(thread, row) for row in self._store.effects(thread, after=after, limit=limit)]
+    def effects(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+        return [self.of_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return [self.of_entry(thread, row) for row in self._store.marked(thread, mark)]
+    def marked(self, thread: int, mark: str) -> list[Entry]:
+        return [self.of_entry(thread, row) for row in self._store.find_entries(thread, mark)]
 
 
 @contextmanager

@@ -32,7 +32,7 @@ def rows(store: Store) -> dict[bytes, KeyRow]:
 
 
 def key_made_by_saving(hf: Holdfast, name: str, state: dict[str, Any] | None = None) -> KeyRow:
-    store = hf._session.store
+    store = hf.context.store
     before = rows(store)
     hf.thread(name).save(state or {"name": name})
     (made,) = [row for id, row in rows(store).items() if id not in before]

@@ -29,7 +29,7 @@ def test_a_key_is_32_bytes_however_they_are_written(given: bytes) -> None:
 
 @pytest.mark.parametrize("given", [b"short", "c2VjcmV0", "z" * 64, 7, None, KEY + b"x"])
 def test_what_is_no_key_is_refused_without_being_shown(given: bytes) -> None:
-    with pytest.raises(InvalidArgument, match="'mine' is not 32 bytes") as refused:
+    with pytest.raises(InvalidArgument, match="'mine' must be 32 bytes") as refused:
         Cipher(keys={"mine": given}, current="mine")
     assert "secret" not in str(refused.value)
 
@@ -43,7 +43,7 @@ def test_a_function_is_asked_when_the_key_is_needed() -> None:
 
     cipher = Cipher(keys={"k": fetch}, current="k")
     assert asked == []
-    with pytest.raises(InvalidArgument, match="'k' is not 32 bytes"):
+    with pytest.raises(InvalidArgument, match="'k' must be 32 bytes"):
         cipher.key("k")
 
 
@@ -90,7 +90,7 @@ def test_keys_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert both is not None
     assert (both.current, both.key("old")) == ("new", bytes(32))
     monkeypatch.setenv("HOLDFAST_KEY", "not a key")
-    with pytest.raises(HoldfastError, match="is not 32 bytes"):
+    with pytest.raises(HoldfastError, match="must be 32 bytes"):
         Cipher.from_environment()
 
 

@@ -1,4 +1,4 @@
-"""A store behind a cipher passes the suite that every store passes."""
+"""A store with a cipher passes the suite that every store passes. What a cipher does is the same on each store."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from holdfast.stores.contract import Store
 from holdfast.testing import StoreContract
 from holdfast.urls import open_store
 from tests.covers import covers
-from tests.shares import EVERY_STORE
+from tests.selection import on_store
 from tests.stores.postgres.server import address_at
 
 CIPHER = Cipher(keys={"first": bytes(range(32))}, current="first")
 
 
+@on_store("memory")
 class TestEncryptedMemory(StoreContract):
     durable = False
 
@@ -25,6 +26,7 @@ class TestEncryptedMemory(StoreContract):
 @covers("G1", "cortex/EncryptedCheckpointStoreWrapper", "cortex/EncryptedCheckpointStoreWrapper other verbs")
 @covers("cortex/EncryptedSessionStoreWrapper", "cortex/EncryptedSessionStoreWrapper.list_for_user")
 @covers("cortex/test_encrypted_session_list", "cortex/test_encrypted_session_delete")
+@on_store("sqlite")
 class TestEncryptedSQLite(StoreContract):
     durable = True
 
@@ -32,16 +34,17 @@ class TestEncryptedSQLite(StoreContract):
         return open_store(tmp_path / "store.db", namespace=namespace, durability="full", cipher=CIPHER)
 
 
-if EVERY_STORE:  # what a cipher does is the same on each
+@on_store("directory")
+class TestEncryptedDirectory(StoreContract):
+    durable = True
 
-    class TestEncryptedDirectory(StoreContract):
-        durable = True
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)
 
-        def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-            return open_store(f"dir:{tmp_path / 'store'}", namespace=namespace, durability="full", cipher=CIPHER)
 
-    class TestEncryptedPostgres(StoreContract):
-        durable = True
+@on_store("postgres")
+class TestEncryptedPostgres(StoreContract):
+    durable = True
 
-        def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-            return open_store(address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return open_store(address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)

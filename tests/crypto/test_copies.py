@@ -14,7 +14,7 @@ from holdfast import AlreadyExists, Cipher, Damaged, Holdfast, InvalidArgument, 
 from holdfast.crypto.records import seal_value
 from holdfast.crypto.store import SealedStore
 from holdfast.stores import segment
-from holdfast.stores.contract import SharedValue
+from holdfast.stores.contract import Blob
 from tests.stores.postgres.server import address_at
 from tests.threads.wholes import fill, seen
 
@@ -108,19 +108,19 @@ def test_a_backup_made_with_another_algorithm_is_read_as_the_store_was(kind: str
 def test_a_value_that_would_not_be_found_again_is_refused(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path, "store", AES) as hf:
         hf.thread("t").save({"n": 1})
-        store = hf._session.store
+        store = hf.context.store
         assert isinstance(store, SealedStore)
-        with pytest.raises(InvalidArgument, match="shared value"):
-            seal_value(SharedValue(hashlib.sha256(b"plain").digest(), (b"plain",)), store._ring.records)
+        with pytest.raises(InvalidArgument, match="blob"):
+            seal_value(Blob(hashlib.sha256(b"plain").digest(), (b"plain",)), store._ring.records)
 
 
 def test_a_sealed_value_of_other_keys_is_refused(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path, "store", AES) as hf, opened("sqlite", tmp_path, "other", AES) as other:
-        store, strange = hf._session.store, other._session.store
+        store, strange = hf.context.store, other.context.store
         assert isinstance(store, SealedStore)
         assert isinstance(strange, SealedStore)
         address_of_it = strange.hashing.address(b"a value")
-        sealed = seal_value(SharedValue(address_of_it, (b"a value",)), strange._ring.records)
+        sealed = seal_value(Blob(address_of_it, (b"a value",)), strange._ring.records)
         with pytest.raises(Damaged):
             seal_value(sealed, store._ring.records)
         assert seal_value(sealed, strange._ring.records) == sealed, "what is sealed already is carried as it is"
@@ -130,7 +130,7 @@ def test_a_target_that_has_keys_of_its_own_is_refused(tmp_path: Path) -> None:
     opened("sqlite", tmp_path, "new", AES).close()
     with opened("sqlite", tmp_path, "old", AES) as hf:
         with_large_values(hf)
-        with pytest.raises(WrongKey, match=r"keys of its own.*name a new store"):
+        with pytest.raises(WrongKey, match=r"its own data keys.*Use a new store"):
             hf.repair(address("sqlite", tmp_path, "new"))
     with opened("sqlite", tmp_path, "new", AES) as new:
         assert list(new.threads()) == []

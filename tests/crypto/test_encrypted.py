@@ -16,6 +16,7 @@ from holdfast import Cipher, Damaged, NotEncrypted, Run, WrongKey
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Cells, Span
 from tests.covers import covers
+from tests.selection import every_store
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 CIPHER = Cipher(keys={"2025": OLD}, current="2025")
@@ -63,7 +64,7 @@ def act(word: str) -> str:
 
 @holdfast.tool(effect="idempotent")
 def fail(idempotency_key: str) -> str:
-    raise holdfast.NotDone(SECRETS["failure"])
+    raise holdfast.ToolNotDone(SECRETS["failure"])
 
 
 def use_everything(hf: holdfast.Holdfast) -> None:
@@ -105,7 +106,7 @@ def steps(run: Run) -> None:
     run.progress(1, 2, said["note"])
     run.model(answered, said["model-argument"])
     run.tool(said["tool-name"], {"word": said["tool-argument"]}, key=said["tool-key"])
-    with pytest.raises(holdfast.NotDone):
+    with pytest.raises(holdfast.ToolNotDone):
         run.tool("fail", {}, key="f")
     run.wait(said["question"], {"payload": said["payload"]})
     run.state["m"].append(said["result"])
@@ -134,6 +135,7 @@ def hf(address: str) -> Iterator[holdfast.Holdfast]:
 
 
 @covers("G9", "cortex/EncryptedCheckpointStoreWrapper.inner")
+@every_store("each store leaves other files")
 def test_no_secret_is_on_the_disk(address: str, tmp_path: Path) -> None:
     with holdfast.open(address, cipher=CIPHER) as hf:
         use_everything(hf)
@@ -262,7 +264,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
 ) -> None:
     """What was sealed for one log opens in no other, though it is whole and by a key that is there."""
     numbers: list[int] = []
-    store = hf._session.store
+    store = hf.context.store
     for name in ("a", "b"):
         hf.thread(name).save({"messages": [{"text": f"{name} {n} " + "x" * 200} for n in range(60)]})
         row = store.thread(name)
@@ -284,7 +286,7 @@ def test_records_of_two_threads_are_not_exchanged_unnoticed(
 
 
 def test_a_dropped_thread_takes_its_key_along(hf: holdfast.Holdfast, address: str) -> None:
-    store = hf._session.store
+    store = hf.context.store
     before = len(store.keys(after=b"", limit=10))
     hf.thread("t").save({"a": 1})
     assert len(store.keys(after=b"", limit=10)) == before + 1
@@ -300,11 +302,12 @@ def test_a_fork_keeps_the_key_of_its_origin(hf: holdfast.Holdfast, address: str)
         assert len(latest(again, "fork").state["messages"]) == 50
 
 
+@every_store("two writers meet in the store")
 def test_a_fork_that_is_made_while_its_origin_is_dropped_keeps_the_key(
     hf: holdfast.Holdfast, address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf.thread("t").save({"messages": [{"text": "x" * 300} for _ in range(50)]})
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     drop = store._store.drop
 

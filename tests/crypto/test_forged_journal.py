@@ -13,7 +13,7 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Busy, Closed, Damaged, LeaseLost, Run
 from holdfast.crypto.store import SealedStore
-from holdfast.stores.running import Deadline, EffectRow, EffectStatus
+from holdfast.stores.running import Deadline, Entry, EntryStatus
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 
@@ -30,7 +30,7 @@ IN_CLEAR = [
     "matches",
     "of",
     "since",
-    "mark",
+    "topic",
     "deadline",
     "held",
     "redacted",
@@ -41,7 +41,7 @@ WHOLE = effect(
     matches=1,
     of=2,
     since=3,
-    mark="mark",
+    topic="mark",
     deadline=Deadline("clock", 5, 6),
     held=8,
     redacted=1,
@@ -64,8 +64,8 @@ def number(address: str) -> int:
         return number_of(store, "a")
 
 
-def read(store: SealedStore, number: int) -> list[EffectRow]:
-    return store.effects(number, after=0, limit=10)
+def read(store: SealedStore, number: int) -> list[Entry]:
+    return store.entries(number, after=0, limit=10)
 
 
 # -- what is in clear ------------------------------------------------------------------------------------------------
@@ -86,22 +86,22 @@ def test_a_done_call_that_is_said_not_to_be_is_not_made_again(address: str) -> N
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Died), hf.run("a", start={}) as run:
             work(run)
-        store = hf._session.store
+        store = hf.context.store
         assert isinstance(store, SealedStore)
-        [entry] = store.plain.effects(number_of(store, "a"), after=0, limit=9)
+        [entry] = store.plain.entries(number_of(store, "a"), after=0, limit=9)
         store.plain.settle(number_of(store, "a"), 1, "done", replace(entry, status="not_done"))
     with holdfast.open(address, cipher=CIPHER, tools=[charge]) as hf:
         with pytest.raises(Damaged), hf.run("a") as run:
             work(run)
-        assert "changed, or put in another one's place" in hf.verify().problems[0].what
+        assert "changed or moved to another place" in hf.verify().problems[0].what
     assert charged == [7]
 
 
 def test_every_field_in_clear_is_authenticated(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        stored = store.plain.effects(number, after=0, limit=1)[0]
-        empty = {field.name: field.default for field in msgspec.structs.fields(EffectRow)}
-        said = [name for name in EffectRow.__struct_fields__ if getattr(stored, name) not in (empty[name], "", b"")]
+        stored = store.plain.entries(number, after=0, limit=1)[0]
+        empty = {field.name: field.default for field in msgspec.structs.fields(Entry)}
+        said = [name for name in Entry.__struct_fields__ if getattr(stored, name) not in (empty[name], "", b"")]
         assert said == [*IN_CLEAR, "sealed", "number"], "a field that is in clear and not tried here"
         for name in IN_CLEAR:
             forger.of_entry = lambda _, row, name=name: replace(row, **{name: changed(getattr(row, name))})  # type: ignore[misc]
@@ -114,7 +114,7 @@ def test_every_field_in_clear_is_authenticated(address: str, number: int) -> Non
 
 def default(name: str) -> Any:
     """What a field says of which nothing is stored, or nothing of the kind."""
-    found = {field.name: field.default for field in msgspec.structs.fields(EffectRow)}[name]
+    found = {field.name: field.default for field in msgspec.structs.fields(Entry)}[name]
     return {"kind": "read", "status": "not_done"}.get(name, 0) if found is msgspec.NODEFAULT else found
 
 
@@ -124,7 +124,7 @@ def default(name: str) -> Any:
 @pytest.mark.parametrize(("under", "taken"), [(1, 2), (2, 1), (3, 1)])
 def test_an_entry_is_not_believed_under_another_number(address: str, number: int, under: int, taken: int) -> None:
     with forged(address) as (store, forger):
-        other = store.plain.effects(number, after=taken - 1, limit=1)[0]
+        other = store.plain.entries(number, after=taken - 1, limit=1)[0]
         forger.of_entry = lambda _, row: replace(other, number=under) if row.number == under else row
         with pytest.raises(Damaged, match=f"journal entry {under} .* under another number"):
             read(store, number)
@@ -132,7 +132,7 @@ def test_an_entry_is_not_believed_under_another_number(address: str, number: int
 
 def test_entries_that_changed_places_are_a_problem_for_verify(address: str, number: int) -> None:
     with closing(opened(address)) as store:
-        one, two, _ = store.plain.effects(number, after=0, limit=9)
+        one, two, _ = store.plain.entries(number, after=0, limit=9)
         for entry, under in ((one, 2), (two, 1)):
             store.plain.settle(number, under, "done", replace(entry, number=under))
     with holdfast.open(address, cipher=CIPHER) as hf:
@@ -141,14 +141,14 @@ def test_entries_that_changed_places_are_a_problem_for_verify(address: str, numb
 
 def test_an_entry_of_another_thread_is_not_believed(address: str, number: int) -> None:
     with forged(address) as (store, forger):
-        others = store.plain.effects(number_of(store, "b"), after=0, limit=9)
+        others = store.plain.entries(number_of(store, "b"), after=0, limit=9)
         forger.of_entry = lambda thread, row: others[row.number - 1] if thread == number else row
         with pytest.raises(Damaged, match="key of another thread"):
             read(store, number)
 
 
 @pytest.mark.parametrize("status", ["begun", "done"])
-def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, status: EffectStatus) -> None:
+def test_an_entry_that_is_replaced_keeps_its_number(address: str, number: int, status: EntryStatus) -> None:
     with closing(opened(address)) as store:
         store.journal(number, 1, [effect(status, key="changed", number=2)])
         store.settle(number, 3, "done", effect(status, key="settled"))
@@ -165,7 +165,7 @@ def told_before(
         monkeypatch.undo()
         with closing(opened(address)) as other:
             for n in range(times):
-                other.tell(number, effect(key=f"told {n}", kind="answer", fence=0))
+                other.post(number, effect(key=f"told {n}", kind="answer", fence=0))
         return write(*args, **options)
 
     monkeypatch.setattr(store.plain, verb, late)
@@ -190,7 +190,7 @@ def test_entries_come_to_stand_behind_what_was_told_meanwhile(
     else:
         at = store.thread("a")
         assert at is not None
-        store.commit(replace(commit("a", at.position), fence=1, effects=tuple(entries)))
+        store.commit(replace(commit("a", at.position), fence=1, entries=tuple(entries)))
     assert store.journal(number, 1, [effect(key="sixth")]) == [8]
     expected = numbered(
         WHOLE,
@@ -217,7 +217,7 @@ def test_an_entry_that_cannot_be_written_again_was_written_once(
             monkeypatch.undo()
             raise error
 
-        store.plain.tell(number, store._seal_entry(number, effect(key="told", fence=0), 4), last=3)
+        store.plain.post(number, store._seal_entry(number, effect(key="told", fence=0), 4), last=3)
         monkeypatch.setattr(store.plain, "journal", refuse)
         return write(*args)
 
@@ -233,11 +233,11 @@ def test_what_came_to_stand_behind_is_believed_there_alone(
     at = store.thread("a")
     assert at is not None
     brought = (effect(key="fifth"), effect(key="sixth"))
-    store.commit(replace(commit("a", at.position), fence=1, effects=brought))
+    store.commit(replace(commit("a", at.position), fence=1, entries=brought))
     store.journal(number, 1, [effect(key="seventh"), effect(key="eighth")])
     for under, taken in ((4, 5), (6, 5), (7, 5), (8, 5), (7, 6), (5, 6)):
         with forged(address) as (other, forger):
-            moved = other.plain.effects(number, after=taken - 1, limit=1)[0]
+            moved = other.plain.entries(number, after=taken - 1, limit=1)[0]
             forger.of_entry = lambda _, row, under=under, moved=moved: (  # type: ignore[misc]
                 replace(moved, number=under) if row.number == under else row
             )
@@ -248,6 +248,6 @@ def test_what_came_to_stand_behind_is_believed_there_alone(
 def test_two_that_tell_at_once_are_both_heard(
     store: SealedStore, address: str, number: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    told_before(store, address, number, 1, monkeypatch, "tell")
-    assert store.tell(number, effect(key="mine")) == 5
+    told_before(store, address, number, 1, monkeypatch, "post")
+    assert store.post(number, effect(key="mine")) == 5
     assert [row.key for row in read(store, number)][3:] == ["told 0", "mine"]

@@ -16,6 +16,7 @@ from holdfast.crypto.store import SealedStore
 from holdfast.stores.running import Progress, RunRow
 from holdfast.testing.contract.build import effect, held, saved
 from tests.crypto.forging import CHACHA, CIPHER, changed, forged, number_of, opened
+from tests.selection import every_store
 
 PROGRESS = Progress(1.0, 2.0, "half of it", 5)
 IN_CLEAR = [
@@ -117,7 +118,7 @@ def test_the_question_of_a_run_is_the_one_it_asked(address: str, number: int) ->
     with forged(address) as (store, forger):
         row = store.run(number)
         assert row is not None
-        assert store.park(replace(row, status="waiting", owner=None, lease_until=0), effect("asked"), 0) == 1
+        assert store.suspend(replace(row, status="waiting", owner=None, lease_until=0), effect("asked"), 0) == 1
         parked = store.run(number)
         assert parked is not None
         assert parked.question == 1
@@ -186,6 +187,7 @@ def test_a_run_that_cannot_be_told_keeps_nobody_from_the_others(address: str, nu
 # -- handles of two algorithms ---------------------------------------------------------------------------------------
 
 
+@every_store("each store compares the record that a claim expects")
 def test_a_run_is_claimed_by_who_seals_otherwise(address: str, number: int) -> None:
     with closing(opened(address, CHACHA)) as store:
         row = store.run(number)
@@ -197,9 +199,9 @@ def test_a_run_is_claimed_by_who_seals_otherwise(address: str, number: int) -> N
         found = store.run(number)
         assert found == replace(row, fence=2)
         assert found is not None
-        assert store.tell(number, effect(fence=0), run=found) == 1
+        assert store.post(number, effect(fence=0), run=found) == 1
         with pytest.raises(Conflict):
-            store.tell(number, effect(fence=0), run=row)
+            store.post(number, effect(fence=0), run=row)
         store.settle(number, 1, "done", effect("failed", fence=0), found, replace(found, fence=3))
 
 

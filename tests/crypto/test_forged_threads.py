@@ -28,11 +28,11 @@ def number(address: str) -> int:
         for name in ("a", "b"):
             hf.thread(name).save({"m": messages(name)}, agent=f"agent of {name}", label=f"first of {name}")
             hf.thread(name).save({"m": messages(name, 61)}, label=f"second of {name}")
-            store = hf._session.store
+            store = hf.context.store
             thread = number_of(store, name)
             store.claim(None, held(store, thread))
             store.journal(thread, 1, [effect(key=f"of {name}")])
-        return number_of(hf._session.store, "a")
+        return number_of(hf.context.store, "a")
 
 
 def other_of(store: SealedStore) -> int:
@@ -103,13 +103,13 @@ def test_a_thread_that_has_lost_its_agent_is_known_by_its_checkpoints(
     """So its states can be fallen back on, and repaired."""
     with forged(address) as (store, forger):
         forger.of_thread = lambda row: with_agent(row, agent) if row.name == "a" else row
-        with pytest.raises(Damaged, match="not the one of its name") as raised:
+        with pytest.raises(Damaged, match="does not belong to its name") as raised:
             store.thread("a")
         assert raised.value.known is not None
         assert raised.value.known.position.thread == number
         listed = store.threads(prefix="", after=None, limit=9)
         assert [row.summary.agent for row in listed] == [None, other_agent(store)]
-        with pytest.raises(Damaged, match="not the one of its name"):
+        with pytest.raises(Damaged, match="does not belong to its name"):
             store.threads(prefix="", after="b", limit=9)
 
 
@@ -154,15 +154,15 @@ def test_what_is_read_first_does_not_decide_whose_a_thread_is(address: str, numb
     """The other thread's records come first, to a handle that has read nothing: they are damage."""
     with closing(opened(address)) as store:
         other = other_of(store)
-        entry = store.plain.effects(other, after=0, limit=1)[0]
+        entry = store.plain.entries(other, after=0, limit=1)[0]
         saved = store.plain.checkpoint(other, 1)
         assert saved is not None
     with forged(address) as (store, forger):
         forger.of_entry = lambda thread, row: entry
         with pytest.raises(Damaged, match="key of another thread"):
-            store.effects(number, after=0, limit=1)
+            store.entries(number, after=0, limit=1)
         forger.of_entry = lambda thread, row: row
-        assert store.effects(number, after=0, limit=1)[0].key == "of a"
+        assert store.entries(number, after=0, limit=1)[0].key == "of a"
     with forged(address) as (store, forger):
         forger.of_checkpoint = lambda thread, row: saved if row.seq == 1 else row
         with pytest.raises(Damaged, match="key of another thread"):
@@ -177,7 +177,7 @@ def test_a_key_that_a_record_only_claims_to_have_is_not_learned(address: str, nu
     with forged(address) as (store, forger):
         # The newest checkpoint is said to be sealed by the other's key, which does not open it.
         forger.of_checkpoint = lambda thread, row: claimed(row, saved.meta) if row.seq == 2 else row
-        assert store.effects(number, after=0, limit=1)[0].key == "of a", "the one before it says whose this is"
+        assert store.entries(number, after=0, limit=1)[0].key == "of a", "the one before it says whose this is"
 
 
 def claimed(row: CheckpointRow, by: bytes) -> CheckpointRow:
@@ -223,7 +223,7 @@ def test_cells_that_a_checkpoint_names_are_those_it_named(address: str, number: 
 
 def shifted(refs: Refs) -> Refs:
     """The same number of cells, from elsewhere in the same logs."""
-    return Refs(tuple(Span(s.thread, s.log, s.start + 1, s.count, s.first, s.last) for s in refs.spans), refs.values)
+    return Refs(tuple(Span(s.thread, s.log, s.start + 1, s.count, s.first, s.last) for s in refs.spans), refs.blobs)
 
 
 def test_cells_that_a_cell_names_are_those_it_named(address: str) -> None:
@@ -248,7 +248,7 @@ def test_a_fork_does_not_take_the_cells_of_another_for_those_of_its_origin(addre
     with holdfast.open(address, cipher=CIPHER) as hf:
         for name in ("a", "b"):
             hf.thread(name).save({"m": messages(name)})
-            numbers[name] = number_of(hf._session.store, name)
+            numbers[name] = number_of(hf.context.store, name)
             hf.thread(name).fork(f"fork of {name}")
             if is_dropped:
                 hf.thread(name).drop()

@@ -201,7 +201,7 @@ def test_a_thread_that_is_damaged_is_dropped_with_its_key(tmp_path: Path) -> Non
         hf.thread("t").drop()
         hf.erase("t")
         assert [info.name for info in hf.threads()] == ["good"]
-        assert len(rows(hf._session.store)) == 3
+        assert len(rows(hf.context.store)) == 3
         assert hf.verify().ok
 
 
@@ -214,7 +214,7 @@ def test_a_record_that_was_cut_is_damaged(
     hf: Holdfast, plain: Store, monkeypatch: pytest.MonkeyPatch, field: str, left: int
 ) -> None:
     hf.thread("t").save({"n": 1})
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     whole = store._store.checkpoint
     thread = store.thread("t")
@@ -267,6 +267,6 @@ def test_a_function_is_asked_once_by_a_handle(address: str, tmp_path: Path) -> N
 def test_two_keys_of_one_name_in_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for keys in (f"a:{KEY.hex()},a:{bytes(32).hex()}", f"{KEY.hex()},{bytes(32).hex()}"):
         monkeypatch.setenv("HOLDFAST_KEY", keys)
-        with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY holds two keys named '(a|default)'") as refused:
+        with pytest.raises(InvalidArgument, match=r"HOLDFAST_KEY has two keys named '(a|default)'") as refused:
             Cipher.from_environment()
         assert KEY.hex() not in str(refused.value)

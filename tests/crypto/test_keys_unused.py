@@ -16,6 +16,7 @@ from holdfast.stores.contract import CheckpointRow, Commit, Store, Summary
 from holdfast.stores.keys import KeyRow
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
+from tests.selection import every_store
 
 
 @pytest.fixture(params=KINDS)
@@ -37,7 +38,7 @@ def plain(address: str, hf: Holdfast) -> Iterator[Store]:
 
 
 def cut_off_creation(hf: Holdfast) -> None:
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     store._ring.new()
 
@@ -117,15 +118,16 @@ def test_a_nested_state_of_a_fork_keeps_the_key_of_its_origin(hf: Holdfast, addr
         assert again.verify().ok
 
 
+@every_store("two writers meet in the store")
 def test_a_thread_that_is_created_while_unused_keys_are_removed_keeps_its_key(
     hf: Holdfast, address: str, plain: Store, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """At every moment between the key and the thread."""
     with opened(address) as tidier:
-        store = hf._session.store
+        store = hf.context.store
         assert isinstance(store, SealedStore)
         commit = store._store.commit
-        inner = tidier._session.store
+        inner = tidier.context.store
         assert isinstance(inner, SealedStore)
         removing = inner._store.remove_key
         waiting: list[Any] = []
@@ -164,7 +166,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
 ) -> None:
     """Wholly, after its key was seen: before that is suspected, or when it was, just before it is removed."""
     with opened(address) as tidier:
-        inner, outer = tidier._session.store, hf._session.store
+        inner, outer = tidier.context.store, hf.context.store
         assert isinstance(inner, SealedStore)
         assert isinstance(outer, SealedStore)
         real = getattr(inner._store, verb)
@@ -174,7 +176,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
         def create() -> None:
             at = CheckpointRow(seq=1, id=bytes(16), parent=None, step=1, move=1, digest=bytes(32), skeleton=b"s")
             summary = Summary(step=1, status="running", agent=None, size=1, updated_at=1)
-            new = Commit(name="t", expect=None, row=at, runs=(), values=(), summary=summary)
+            new = Commit(name="t", expect=None, row=at, appends=(), blobs=(), summary=summary)
             outer._store.commit(outer._sealed(new, seal, ()))
             outer._ring.keep(seal.id)
 
@@ -195,7 +197,7 @@ def test_keys_stay_while_nobody_knows_whose_they_are(
 ) -> None:
     hf.thread("t").save({"n": 1})
     with opened(address) as other:
-        store = other._session.store
+        store = other.context.store
         assert isinstance(store, SealedStore)
         cut_off_creation(other)
         kept = rows(store)
@@ -213,6 +215,7 @@ def test_keys_stay_while_nobody_knows_whose_they_are(
         assert rows(store).keys() == kept.keys()
 
 
+@every_store("each store keeps keys in its own way")
 def test_a_key_is_removed_only_as_it_is_expected(plain: Store) -> None:
     row = KeyRow(b"12345678", "k", b"wrapped")
     plain.put_key(row, None)

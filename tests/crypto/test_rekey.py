@@ -14,6 +14,7 @@ from holdfast.crypto.store import SealedStore
 from holdfast.stores.contract import Store
 from holdfast.stores.keys import KeyRow
 from tests.crypto.keyed import KINDS, address_of, key_made_by_saving, rows
+from tests.selection import every_store
 
 OLD, NEW = bytes(range(32)), bytes(range(32, 64))
 BEFORE = Cipher(keys={"old": OLD, "new": NEW}, current="old")
@@ -41,7 +42,7 @@ def hf(address: str, older: Holdfast) -> Iterator[Holdfast]:
 
 
 def plain(hf: Holdfast) -> Store:
-    store = hf._session.store
+    store = hf.context.store
     assert isinstance(store, SealedStore)
     return store.plain
 
@@ -63,12 +64,13 @@ def test_a_key_that_an_older_writer_makes_meanwhile_is_wrapped_too(hf: Holdfast,
         assert found.state == {"n": 2}
 
 
+@every_store("two writers meet in the store")
 def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
     hf: Holdfast, older: Holdfast, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row = key_made_by_saving(older, "t")
     store, put = plain(hf), plain(hf).put_key
-    ring = older._session.store._ring  # type: ignore[attr-defined]  # it is encrypted
+    ring = older.context.store._ring  # type: ignore[attr-defined]  # it is encrypted
 
     def interfering(new: KeyRow, expect: KeyRow | None) -> KeyRow:
         if expect == row:
@@ -108,7 +110,7 @@ def test_writers_that_go_on_with_the_old_key_are_told_of(
         return keys(after=after, limit=limit)
 
     monkeypatch.setattr(store, "keys", busy)
-    with pytest.raises(Conflict, match="open every writer with the new key as the current one"):
+    with pytest.raises(Conflict, match="Open every writer with the new key as the current one"):
         hf.rekey()
 
 
@@ -117,7 +119,7 @@ def test_a_bad_record_does_not_stop_the_others(hf: Holdfast, older: Holdfast, ad
     bad = key_made_by_saving(hf if is_current else older, "bad")
     good = key_made_by_saving(older, "good")
     plain(hf).put_key(replace(bad, wrapped=bad.wrapped[:-1] + bytes((bad.wrapped[-1] ^ 1,))), bad)
-    with pytest.raises(Damaged, match=rf"^4 data keys were wrapped anew.* 1 could not be: {bad.id.hex()}"):
+    with pytest.raises(Damaged, match=rf"^4 data keys were rewrapped.* 1 could not be: {bad.id.hex()}"):
         hf.rekey()
     names = {id: row.name for id, row in rows(plain(hf)).items()}
     assert names.pop(bad.id) == bad.name

@@ -52,11 +52,11 @@ class Added:
     """What one save added to the store."""
 
     def __init__(self, commit: Commit) -> None:
-        self.cells = sum(len(run.cells) for run in commit.runs)
-        cell_bytes = sum(len(cell) for run in commit.runs for cell in run.cells)
-        spans = len(commit.row.refs.spans) + sum(len(refs.spans) for run in commit.runs for refs in run.refs)
-        value_bytes = sum(len(piece) for value in commit.values for piece in value.pieces)
-        self.values = len(commit.values)
+        self.cells = sum(len(run.cells) for run in commit.appends)
+        cell_bytes = sum(len(cell) for run in commit.appends for cell in run.cells)
+        spans = len(commit.row.refs.spans) + sum(len(refs.spans) for run in commit.appends for refs in run.refs)
+        value_bytes = sum(len(piece) for value in commit.blobs for piece in value.pieces)
+        self.values = len(commit.blobs)
         self.spans = spans
         # A span takes up to six integers; most are small.
         self.bytes = cell_bytes + value_bytes + len(commit.row.skeleton) + len(commit.row.meta) + 12 * spans

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given, settings
 
 from holdfast import Retention, Unsupported
+from tests.cases import for_each
 from tests.codec.strategies import identical, values
 from tests.covers import covers
 from tests.delta.engine import Engine
@@ -53,8 +54,8 @@ TYPE_CHANGES: list[tuple[Any, Any]] = [
 ]
 
 
-@pytest.mark.parametrize("size", [1, 40, 400], ids=["small state", "list", "long list"])
-@pytest.mark.parametrize(("before", "after"), TYPE_CHANGES, ids=repr)
+@for_each("size", [1, 40, 400])
+@for_each(("before", "after"), TYPE_CHANGES)
 def test_a_change_of_type_alone_is_noticed_at_any_depth(before: Any, after: Any, size: int) -> None:
     for first, second in ((before, after), (after, before)):
         engine = Engine()
@@ -131,7 +132,7 @@ def test_summarising_the_head_stores_the_summary_only() -> None:
     assert engine.cold_state() == state
 
 
-@pytest.mark.parametrize("at", [0, 1, 31, 32, 33, 500, 999, 1_000])
+@for_each("at", [0, 1, 31, 32, 33, 500, 999, 1_000])
 def test_one_insertion_anywhere_costs_one_cell(at: int) -> None:
     engine = Engine()
     state = chat(1_000)
@@ -256,7 +257,7 @@ def test_values_over_8_mib_are_stored_in_pieces() -> None:
     engine.save(state)
     commit = engine.store.last_commit
     assert commit is not None
-    assert [len(piece) for piece in commit.values[0].pieces] == [8 * 2**20, 8 * 2**20, 4 * 2**20]
+    assert [len(piece) for piece in commit.blobs[0].pieces] == [8 * 2**20, 8 * 2**20, 4 * 2**20]
     assert engine.cold_state() == state
 
 
@@ -273,7 +274,7 @@ def test_a_state_that_is_refused_leaves_the_base_as_it_was() -> None:
     assert engine.cold_state() == state
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("place", "path"),
     [
         (lambda s, v: s.update(bad=v), "$.bad"),
@@ -282,9 +283,7 @@ def test_a_state_that_is_refused_leaves_the_base_as_it_was() -> None:
         (lambda s, v: s["nested"]["a"].append((1, v)), "$.nested.a[1][1]"),
     ],
 )
-@pytest.mark.parametrize(
-    "bad", [object(), bytearray(b"x"), memoryview(b"x"), 1j, range(3)], ids=lambda value: type(value).__name__
-)
+@for_each("bad", [object(), bytearray(b"x"), memoryview(b"x"), 1j, range(3)])
 def test_what_is_refused_is_named_by_its_path(place: Any, path: str, bad: Any) -> None:
     engine = Engine()
     state = chat(200) | {"files": {f"f{i}": "x" * 50 for i in range(100)}, "nested": {"a": ["y" * 3_000]}}
@@ -385,7 +384,7 @@ def test_a_message_that_spells_out_a_table_is_not_taken_for_one() -> None:
         # What an agent could be made to say: the very bytes of every table stored so far, as values.
         state["said"] = [
             [[[s.thread, s.log, s.start, s.count, s.first, s.last] for s in refs.spans], []]
-            for run in added.runs
+            for run in added.appends
             for refs in run.refs
         ]
         engine.save(state)
@@ -474,4 +473,4 @@ def test_states_nested_as_deep_as_may_be_come_back() -> None:
 def test_what_a_handle_holds_is_counted_with_what_it_costs(item: Any) -> None:
     engine = Engine()
     engine.save({"many": [item] * 100_000 + ["end"]})
-    assert engine.hf._session.bases.size > 100_000 * 60
+    assert engine.hf.context.bases.size > 100_000 * 60

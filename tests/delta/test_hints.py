@@ -22,6 +22,7 @@ from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads.branches import Placer
 from holdfast.threads.save import checked_details
+from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.delta.engine import Added, WatchedStore
 
@@ -39,7 +40,7 @@ class Tree:
 
     def __init__(self) -> None:
         self.store = WatchedStore()
-        self.placer = Placer(Holdfast(self.store)._session, "agent")
+        self.placer = Placer(Holdfast(self.store).context, "agent")
         self.position: Position | None = None
         self.rows: list[CheckpointRow] = []
         self.bases: list[Base] = []
@@ -171,7 +172,7 @@ def test_what_is_apart_is_read_back_as_it_was(changes: list[Edit], branched: boo
     played(changes, branched=branched, apart=True)
 
 
-@pytest.mark.parametrize("keep", [0, 1, 31, 32, 33, 63, 64, 99, 100])
+@for_each("keep", [0, 1, 31, 32, 33, 63, 64, 99, 100])
 def test_a_list_may_be_cut_anywhere_and_only_what_follows_is_stored(keep: int) -> None:
     tree = Tree()
     whole = [message(number) for number in range(100)]
@@ -374,4 +375,4 @@ def _kept(tree: Tree, key: str) -> dict[str, Any]:
 
 
 def _cells(commit: Commit) -> list[bytes]:
-    return [cell for run in commit.runs for cell in run.cells]
+    return [cell for run in commit.appends for cell in run.cells]

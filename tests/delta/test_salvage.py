@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Damaged, Lost, Unsupported
+from holdfast import Damaged, MissingValue, Unsupported
 from tests.codec.strategies import identical
 from tests.conftest import OpenHandle
 
@@ -65,9 +65,9 @@ def damage(path: Path, seqs: list[int]) -> None:
                 connection.execute("UPDATE checkpoint SET cells = ? WHERE row_key = ?", (bytes(cells), found[0]))
 
 
-def marks_in(whole: Any, left: Any) -> list[Lost]:
+def marks_in(whole: Any, left: Any) -> list[MissingValue]:
     """The marks in what is left; all else is what it was, where it was."""
-    if isinstance(left, Lost):
+    if isinstance(left, MissingValue):
         return [left]
     assert type(left) is type(whole)
     if isinstance(whole, dict):
@@ -129,7 +129,7 @@ def test_a_shared_value_is_marked(open_file: OpenHandle, tmp_path: Path) -> None
         connection.execute("DELETE FROM value_piece")
     found = open_file().thread("t").load("@-1", partial=True)
     assert found.state["n"] == 1
-    assert found.state["prompt"] == Lost("$.prompt", found.lost[0].why)
+    assert found.state["prompt"] == MissingValue("$.prompt", found.lost[0].why)
 
 
 def test_nothing_left_is_damaged(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ class _Typed(msgspec.Struct):
 @pytest.mark.parametrize("type", [None, _Typed, dict, Any])
 def test_a_mark_is_not_saved(type: Any) -> None:
     with holdfast.open("memory:") as hf:
-        messages = [1, {"content": Lost("$.messages[7]", "gone")}]
+        messages = [1, {"content": MissingValue("$.messages[7]", "gone")}]
         state = _Typed(messages, 1) if type is _Typed else {"messages": messages, "n": 1}
         with pytest.raises(Unsupported, match=r"\$\.messages\[1\]\.content"):
             hf.thread("t", type=type).save(state)

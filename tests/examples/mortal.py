@@ -15,7 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal
 
-from tests.examples.serving import DEADLINE, EXAMPLES
+from tests.examples.serving import EXAMPLES
+from tests.waiting import DEADLINE
 
 Moment = Literal["never", "before the order", "after the order"]
 LEDGER = "orders.csv"

@@ -6,13 +6,11 @@ import contextlib
 import json
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 EXAMPLES = Path(__file__).resolve().parent.parent.parent / "examples"
-DEADLINE = 30.0  # seconds for anything that is waited for; it takes some hundredths of one
 
 
 class Server:
@@ -52,10 +50,3 @@ def serving(folder: Path) -> Iterator[Server]:
             yield Server(folder, process.stdout.readline().strip())
         finally:
             process.kill()
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE:.0f} s until {what}"
-        time.sleep(0.005)

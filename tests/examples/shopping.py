@@ -12,7 +12,8 @@ from pathlib import Path
 
 import holdfast
 from tests.examples.mortal import LEDGER, Moment, Mortal, started
-from tests.examples.serving import DEADLINE, EXAMPLES, Server, serving, wait_until
+from tests.examples.serving import EXAMPLES, Server, serving
+from tests.waiting import DEADLINE, until
 
 STORE = "agent.db"
 
@@ -54,7 +55,7 @@ class Shopping:
     def killed_in_flight(self, request: int, *, chunks: int = 0, shown: str = "") -> None:
         """Kill it when the server has counted so many requests, and this much of the last answer was shown."""
         with self.server.holding(request, chunks=chunks), self.start() as process:
-            wait_until(
+            until(
                 lambda: process.has_ended or (len(self.server.turns) == request and shown in process.output),
                 f"the server has counted request {request} and {shown!r} is shown",
             )

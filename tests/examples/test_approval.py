@@ -19,7 +19,8 @@ import httpx
 import pytest
 from fastapi.testclient import TestClient
 
-from tests.examples.serving import DEADLINE, EXAMPLES
+from tests.examples.serving import EXAMPLES
+from tests.waiting import DEADLINE
 
 ASKED = {"id": "r-1", "customer": "ada", "text": "Refund order 7, it came broken."}
 YES = {"request": "r-1", "approve": True, "by": "grace"}
@@ -141,7 +142,7 @@ def test_the_first_answer_holds() -> None:
         post(client, "/requests", ASKED)
         post(client, "/answers/ada", YES)
         status, content = post(client, "/answers/ada", NO)
-        assert (status, "answered otherwise" in content["detail"]) == (409, True)
+        assert (status, "already has another answer" in content["detail"]) == (409, True)
     assert refunds() == [["7", "40"]]
 
 

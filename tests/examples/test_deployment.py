@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from holdfast.cli import worker
+from tests.cases import for_each
 from tests.examples.serving import EXAMPLES
 
 UNIT = EXAMPLES / "systemd" / "holdfast-worker.service"
@@ -166,7 +167,7 @@ def test_the_pod_may_do_little(pod: dict[str, Any]) -> None:
     }
 
 
-@pytest.mark.parametrize(
+@for_each(
     "text",
     ["a", "a: 1\n b: 2", "a:\nb: 1", "a: 1\na: 2", "a: [1", "a: &x 1", "\ta: 1", "a: b: c", "- a\nb: 1"],
 )

@@ -13,9 +13,11 @@ from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
 from tests.examples.serving import serving
+from tests.selection import tries
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
 POINTS = 6
+LIVE_POINTS = tries(6, 3)  # each of them is a process that imports a provider's client
 
 
 def placed(name: str) -> Callable[[], list[str]]:
@@ -28,8 +30,15 @@ def placed(name: str) -> Callable[[], list[str]]:
     return entries
 
 
-@pytest.mark.parametrize("provider", ["openai", "anthropic"])
-@pytest.mark.parametrize("example", [plain_loop, plain_loop_async])
+@pytest.mark.parametrize(
+    ("example", "provider"),
+    [
+        (plain_loop, "openai"),
+        (plain_loop_async, "anthropic"),
+        (plain_loop, "anthropic"),
+        (plain_loop_async, "openai"),
+    ][: tries(4, 2)],
+)
 def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
     with serving(tmp_path) as server:
         agent = functools.partial(getattr(example, f"{provider}_agent"), address=server.address)
@@ -39,9 +48,9 @@ def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
             tools=[example.look_up, example.order],
             live=True,
             watch=[placed("orders.csv")],
-            points=POINTS,
+            points=LIVE_POINTS,
         )
-    assert len(report.kills) == POINTS
+    assert len(report.kills) == LIVE_POINTS
 
 
 def test_the_approvals() -> None:

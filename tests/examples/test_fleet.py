@@ -19,6 +19,7 @@ from examples.fleet.judge import Verdict
 from examples.fleet.ledger import Event, Ledger, Note
 from examples.fleet.orders import items_of, price_of, result_of, script_of, task_of, thread_of
 from tests.examples.serving import EXAMPLES
+from tests.waiting import DEADLINE
 
 ORDER = 1
 RUNS = 40
@@ -37,7 +38,6 @@ SMALL = (
     "1.5",
 )
 SEED = "7"
-DEADLINE = 100.0
 
 
 @pytest.fixture(scope="module")

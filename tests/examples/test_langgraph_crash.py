@@ -7,6 +7,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.waiting import DEADLINE
+
 EXAMPLE = Path(__file__).resolve().parent.parent.parent / "examples" / "langgraph_crash.py"
 
 
@@ -18,7 +20,7 @@ def run(folder: Path, *arguments: str) -> list[str]:
         env=environment,
         capture_output=True,
         text=True,
-        timeout=90,
+        timeout=DEADLINE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

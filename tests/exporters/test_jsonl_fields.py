@@ -18,7 +18,7 @@ from holdfast import Holdfast, Usage
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.stores.contract import Summary
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.threads.branches import named
 from holdfast.threads.metadata import Meta
 from tests.covers import covers
@@ -56,7 +56,7 @@ def fill(hf: Holdfast) -> None:
     told: dict[str, Any] = {"metadata": {"k": (1,)}, "agent": "clerk", "reason": "why", "status": "idle"}
     hf.thread("full").save(state, step=5, label="one", tags=["a"], usage=usage, resume_hint="go on", **told)
     hf.thread("full").save({"n": 2})
-    named(hf._session, "full", "@-1", label="two", tags=["x"])
+    named(hf.context, "full", "@-1", label="two", tags=["x"])
     full = hf.thread("full")
     full.latest()
     full.rewind("@5")
@@ -110,7 +110,7 @@ def _work(hf: Holdfast) -> None:
 
 def records(hf: Holdfast) -> dict[str, Any]:
     """Every record of a store, without the numbers that it gives out itself, and digests, which those are part of."""
-    store = hf._session.store
+    store = hf.context.store
     rows = {info.name: store.thread(info.name) for info in hf.threads()}
     names = {row.position.thread: name for name, row in rows.items() if row is not None}
     found: dict[str, Any] = {}
@@ -124,7 +124,7 @@ def records(hf: Holdfast) -> dict[str, Any]:
             "run": None if run is None else replace(run, thread=0, lease_first=0),
             "entries": [
                 (replace(each, of=0), names.get(each.of))
-                for each in store.effects(row.position.thread, after=0, limit=999)
+                for each in store.entries(row.position.thread, after=0, limit=999)
             ],
             "checkpoints": [replace(thread.load(each.id), digest="") for each in thread.history()],
         }
@@ -153,19 +153,19 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
     """Or it would come back because there is nothing to lose."""
     with opened("memory", tmp_path, "one") as hf:
         fill(hf)
-        store = hf._session.store
-        entries: list[EffectRow] = []
+        store = hf.context.store
+        entries: list[Entry] = []
         for info in hf.threads():
             row = store.thread(info.name)
             assert row is not None
-            entries += store.effects(row.position.thread, after=0, limit=999)
+            entries += store.entries(row.position.thread, after=0, limit=999)
     filled = {
         field.name
-        for field in msgspec.structs.fields(EffectRow)
+        for field in msgspec.structs.fields(Entry)
         if any(getattr(e, field.name) != field.default for e in entries)
     }
     # A budget, a redaction, a settled call and encryption are of other tests.
-    assert {field.name for field in msgspec.structs.fields(EffectRow)} - filled <= {
+    assert {field.name for field in msgspec.structs.fields(Entry)} - filled <= {
         "heard",
         "held",
         "redacted",
@@ -176,7 +176,7 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
     }
 
 
-@pytest.mark.parametrize("record", [Summary, Meta, EffectRow, RunRow], ids=lambda record: record.__name__)
+@pytest.mark.parametrize("record", [Summary, Meta, Entry, RunRow], ids=lambda record: record.__name__)
 def test_the_format_names_every_member(record: type[msgspec.Struct]) -> None:
     table = FORMAT.read_text("utf-8").partition("| record | members |")[2].partition("\n\n")[0]
     line = {"Summary": "summary", "Meta": "meta", "EffectRow": "entry", "RunRow": "run"}[record.__name__]

@@ -5,16 +5,15 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-import pytest
-
 from holdfast.exporters.media import Media, media_of
+from tests.cases import for_each
 
 DATA = base64.b64encode(b"bytes").decode()
 PNG = f"data:image/png;base64,{DATA}"
 URL = "https://example.com/a.png"
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("block", "modality", "mime_type", "where"),
     [
         ({"type": "image_url", "image_url": {"url": PNG}}, "image", "image/png", "content"),
@@ -66,7 +65,6 @@ URL = "https://example.com/a.png"
         ({"type": "file", "data": b"bytes", "media_type": "image/png"}, "image", "image/png", "content"),
         ({"type": "image_url", "image_url": {"url": "data:image/svg+xml,bytes"}}, "image", "image/svg+xml", "content"),
     ],
-    ids=str,
 )
 def test_what_it_is(block: Any, modality: str, mime_type: str | None, where: str) -> None:
     media = media_of(block)
@@ -81,7 +79,7 @@ def test_what_it_is(block: Any, modality: str, mime_type: str | None, where: str
         assert media.size is None
 
 
-@pytest.mark.parametrize(
+@for_each(
     "block",
     [
         None,
@@ -93,7 +91,6 @@ def test_what_it_is(block: Any, modality: str, mime_type: str | None, where: str
         {"type": "image", "url": 3},
         ["image"],
     ],
-    ids=str,
 )
 def test_what_it_is_not(block: Any) -> None:
     assert media_of(block) is None

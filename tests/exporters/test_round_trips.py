@@ -49,7 +49,7 @@ def do(hf: Holdfast, deed: tuple[Any, ...]) -> None:
     elif verb == "fork":
         thread.fork(given_[0], at=f"@{given_[1]}")
     elif verb == "label":
-        named(hf._session, name, f"@{given_[0]}", label=f"label {given_[0]}", tags=["t"])
+        named(hf.context, name, f"@{given_[0]}", label=f"label {given_[0]}", tags=["t"])
     elif verb == "prune":
         thread.prune(Retention(keep_last=given_[0], keep_labelled=False))
     elif verb == "drop":

@@ -70,9 +70,9 @@ def test_a_file_is_new_and_whole_or_not_there(tmp_path: Path, monkeypatch: pytes
         def break_off(_: object) -> NoReturn:
             raise KeyboardInterrupt
 
-        monkeypatch.setattr(hf._session.store, "value", fail)
+        monkeypatch.setattr(hf.context.store, "blob", fail)
         export_jsonl(hf, tmp_path / "other")  # found before anything of it is written
-        monkeypatch.setattr(hf._session.store, "last_effect", break_off)
+        monkeypatch.setattr(hf.context.store, "last_entry", break_off)
         with pytest.raises(KeyboardInterrupt):
             export_jsonl(hf, tmp_path / "another")
     assert not (tmp_path / "another").exists()

@@ -18,9 +18,9 @@ from holdfast.crypto.seal import Seal
 from holdfast.delta import load
 from holdfast.errors import HoldfastError
 from holdfast.stores import records, rows, segment
-from holdfast.stores.contract import CheckpointRow, Refs, Run, Span
+from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
 from holdfast.stores.directory import records as directory
-from holdfast.stores.running import Deadline, EffectRow, Owner, Progress, RunRow
+from holdfast.stores.running import Deadline, Entry, Owner, Progress, RunRow
 from holdfast.threads import metadata
 from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value
@@ -42,7 +42,7 @@ _RUN = RunRow(
     progress=Progress(0.5, 1.0, "half", 6),
     result=msgpack.encode({"total": 3}),
 )
-_EFFECT = EffectRow(
+_EFFECT = Entry(
     branch=1,
     step=1,
     key="k#1",
@@ -54,7 +54,7 @@ _EFFECT = EffectRow(
     begun_at=1,
     call=msgpack.encode({"a": 1}),
     result=msgpack.encode([1]),
-    mark="wait:k",
+    topic="wait:k",
     deadline=Deadline("boot", 1, 2),
     usage=Usage(input=3),
     number=1,
@@ -64,7 +64,7 @@ _META = metadata.encode(
     metadata.Meta(created_at=1, size=2, tags=("a",), metadata=msgpack.encode({"a": 1}), usage=Usage(input=1))
 )
 _REFS = Refs((Span(0, 16, 0, 2, 1, 1),), (b"v" * 32,))
-_SEGMENT = segment.draft([Run(16, 0, (b"cell", b"other"), (_REFS, Refs())), Run(18, 0, (b"x" * 300,))])
+_SEGMENT = segment.draft([Append(16, 0, (b"cell", b"other"), (_REFS, Refs())), Append(18, 0, (b"x" * 300,))])
 _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
 
 
@@ -102,7 +102,9 @@ def read_text(data: bytes) -> object:
     return jsontext.from_text(data), jsontext.from_texts([data, b"1"])
 
 
-_SEALED_RUN = run_records.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.Owner(b"key", "thread"), SEAL)
+_SEALED_RUN = run_records.seal_run(
+    msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL
+)
 _SEALED_EFFECT = run_records.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
 
 

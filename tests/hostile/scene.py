@@ -85,7 +85,7 @@ def look(hf: Holdfast, name: str) -> Iterator[Callable[[], Any]]:
         yield lambda: list(hf.waiting())
         yield lambda: list(hf.stuck())
         yield lambda: hf.verify(deep=True)
-        yield hf.mark
+        yield hf.fingerprint
 
 
 def change(hf: Holdfast, name: str) -> Iterator[Callable[[], Any]]:

@@ -6,10 +6,10 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.errors import Conflict
-from holdfast.runs import answers
+from holdfast.runs import waits
 from holdfast.stores.contract import Store
 from holdfast.stores.memory import MemoryStore
-from holdfast.stores.running import EffectRow, EffectStatus, RunRow
+from holdfast.stores.running import Entry, EntryStatus, RunRow
 
 
 class ContradictingStore(MemoryStore):
@@ -21,8 +21,8 @@ class ContradictingStore(MemoryStore):
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -52,12 +52,12 @@ def hf(store: ContradictingStore) -> Holdfast:
 
 
 def test_an_answer_is_not_tried_for_ever(hf: Holdfast) -> None:
-    with pytest.raises(Conflict, match="another one each time"):
+    with pytest.raises(Conflict, match="changed on every attempt"):
         hf.answer("main", "approve", True)
 
 
 def test_a_cancellation_is_not_tried_for_ever(hf: Holdfast) -> None:
-    with pytest.raises(Conflict, match="another one each time"):
+    with pytest.raises(Conflict, match="changed on every attempt"):
         hf.cancel("main", "enough")
 
 
@@ -74,6 +74,6 @@ def test_a_child_of_itself_is_cancelled_once(
     def children(_store: Store, _thread: int) -> list[str]:
         return ["main"]
 
-    monkeypatch.setattr(answers, "open_children", children)
+    monkeypatch.setattr(waits, "open_children", children)
     hf.cancel("main", "enough")
     assert [info.status for info in hf.threads()] == ["halted"]

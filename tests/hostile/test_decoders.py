@@ -9,16 +9,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.errors import CallFailed
-from holdfast.runs.journal import again
+from holdfast.runs.record import error_of
+from tests.cases import for_each
 from tests.hostile.forged_records import DECODERS, decode, kept
 
 
-@pytest.mark.parametrize(("name", "data"), kept(), ids=lambda value: value if isinstance(value, str) else "")
+@for_each(("name", "data"), kept())
 def test_what_was_once_more_than_an_error_is_refused(name: str, data: bytes) -> None:
     assert decode(name, data) is None
 
 
-@pytest.mark.parametrize("name", DECODERS)
+@for_each("name", DECODERS)
 def test_what_was_written_is_read(name: str) -> None:
     assert decode(name, DECODERS[name][1]) is not None
 
@@ -44,12 +45,12 @@ class TestStoredNamesOfErrors:
         import concurrent.futures
 
         concurrent.futures.__dict__.pop("ProcessPoolExecutor", None)
-        assert type(again("concurrent.futures.ProcessPoolExecutor: x")) is CallFailed
+        assert type(error_of("concurrent.futures.ProcessPoolExecutor: x")) is CallFailed
         assert "concurrent.futures.process" not in sys.modules
 
     @pytest.mark.parametrize("name", ["SystemExit", "KeyboardInterrupt", "eval", "print", "os.system", "sys.exit"])
     def test_only_errors_are_made(self, name: str) -> None:
-        assert type(again(f"{name}: 1")) is CallFailed
+        assert type(error_of(f"{name}: 1")) is CallFailed
 
     def test_a_name_without_end_takes_no_time(self) -> None:
-        assert type(again("a." * 500_000 + "b: x")) is CallFailed
+        assert type(error_of("a." * 500_000 + "b: x")) is CallFailed

@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 
 from tests.crash.ledger import note
+from tests.selection import every_store
 
 ROOT = Path(__file__).resolve().parents[2]
 FAST = {"sqlite": 40, "directory": 30, "decoders": 3000}
 FULL = {"sqlite": 3000, "directory": 2000, "decoders": 200_000}
 
 
+@every_store("each part forges the records of one store")
 @pytest.mark.parametrize("part", FAST)
 def test_no_forged_record_is_more_than_an_error(part: str) -> None:
     full = os.environ.get("HOLDFAST_LAB") == "full"

@@ -16,7 +16,10 @@ import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.errors import HoldfastError, NotFound
 from tests.covers import covers
+from tests.selection import every_store
 from tests.stores.postgres.server import address_at
+
+pytestmark = every_store("each store keeps namespaces apart in its own way")
 
 LARGE = random.Random(2).randbytes(20_000).hex()
 NAMES = ("main", "fork", "job")

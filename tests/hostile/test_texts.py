@@ -18,6 +18,7 @@ from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from tests.covers import covers
 from tests.crash.ledger import note
 from tests.hostile.texts import TEXTS
+from tests.selection import every_store
 
 # Every text is tried as a name in each run; the rest of the corpus elsewhere, where a text costs more, in the full lab.
 SOME = TEXTS if os.environ.get("HOLDFAST_LAB") == "full" else TEXTS[::7]
@@ -66,6 +67,7 @@ def anywhere(request: pytest.FixtureRequest, url: str, inside: Path) -> str:
     return url if url.startswith(("memory", "postgres")) else str(inside / "agent.db")
 
 
+@every_store("each store writes names in its own way")
 class TestNamesOfThreads:
     @covers("C2", "C3", "continuum/SessionId")
     def test_each_is_a_thread_of_its_own(self, anywhere: str, inside: Path) -> None:
@@ -145,6 +147,7 @@ def test_what_is_said_of_a_checkpoint_comes_back(hf: Holdfast) -> None:
 
 
 @covers("C5")
+@every_store("each store filters by its own query")
 def test_filters_find_what_they_name_and_nothing_else(hf: Holdfast) -> None:
     thread = hf.thread("main")
     thread.save({"n": 1}, label="a label", tags=["a tag"], metadata={"user": "somebody"})
@@ -202,6 +205,7 @@ def test_a_run_of_a_thread_of_any_name_is_resumed(hf: Holdfast) -> None:
             assert run.result == "done"
 
 
+@every_store("each store writes names in its own way")
 def test_namespaces_of_any_name_are_apart(anywhere: str, inside: Path) -> None:
     if anywhere == "memory:":
         return  # each handle is a store of its own

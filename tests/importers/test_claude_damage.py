@@ -14,6 +14,7 @@ from holdfast import Holdfast, InvalidArgument, NotFound
 from holdfast.importers import Finding, import_from
 from tests.importers.claude_source import SESSION, Transcript, parallel_turn, said, whole, write_project
 from tests.importers.claude_threads import KIND, lineage, steps, taken, texts, written
+from tests.selection import IN_FULL
 
 
 @pytest.fixture
@@ -236,8 +237,9 @@ def test_members_of_other_types_than_they_should_be_harm_nobody(tmp_path: Path) 
     strange: list[object] = [None, 7, -1.5, [], {}, [[1]], {"a": []}, "", "#1", True]
     original = whole()
     for number, line in enumerate(original.lines):
-        for name in line:
-            for value in strange[number % len(strange) :: 3]:
+        for at, name in enumerate(line):
+            start = (number + at) % len(strange)
+            for value in strange[start::3] if IN_FULL else strange[start : start + 1]:
                 talk = whole()
                 talk.lines[number][name] = value
                 with holdfast.open("memory:") as hf:

@@ -24,6 +24,7 @@ from holdfast.importers.frame import Progress, Report, run
 from holdfast.threads.branches import named
 from tests.importers import ares_source
 from tests.importers.sources import postgres_schema
+from tests.waiting import DEADLINE
 
 BEGUN = datetime(2024, 1, 1, 9, tzinfo=UTC)
 
@@ -175,7 +176,7 @@ def test_who_rewound_it_here_is_not_overruled(hf: Holdfast) -> None:
 
 def test_a_head_that_was_labelled_here_stays(hf: Holdfast) -> None:
     bring(hf, record(1), record(2))
-    labelled = named(hf._session, "a", "@-1", label="good")
+    labelled = named(hf.context, "a", "@-1", label="good")
     assert bring(hf, record(1), record(2)).ok
     head = hf.thread("a").head()
     assert head is not None
@@ -365,7 +366,7 @@ def test_an_import_that_was_killed_goes_on(tmp_path: Path) -> None:
     )
     words = [sys.executable, "-c", script, str(tmp_path / "ares"), str(tmp_path / "agent.db")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    killed = subprocess.run(words, env=environment, check=False, timeout=60)
+    killed = subprocess.run(words, env=environment, check=False, timeout=DEADLINE)
     assert killed.returncode == -signal.SIGKILL
     with holdfast.open(tmp_path / "agent.db") as hf:
         assert hf.thread("s").count() == 4

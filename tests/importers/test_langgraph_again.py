@@ -24,9 +24,9 @@ from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.children import die_at
 from tests.importers.conftest import Origin
 from tests.importers.sources import THREADS, config, edit, play, put_values, tuples
+from tests.waiting import DEADLINE
 
 KIND = "langgraph-sqlite"
-PATIENCE = 60.0
 
 
 def rows(hf: Holdfast) -> dict[str, int]:
@@ -47,7 +47,7 @@ def test_killed_it_goes_on(small: Path, tmp_path: Path, commit: int) -> None:
     context.set_forkserver_preload([__name__])
     child = context.Process(target=import_until, args=(str(small), str(store), commit))
     child.start()
-    child.join(PATIENCE)
+    child.join(DEADLINE)
     assert child.exitcode == -9
 
     with holdfast.open(store) as hf:
@@ -64,7 +64,7 @@ def test_killed_it_goes_on(small: Path, tmp_path: Path, commit: int) -> None:
 
 
 def test_a_store_that_fails_ends_it_and_it_goes_on(small: Path, hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     commit, left = store.commit, iter(range(5))
 
     def fail(*args: Any, **options: Any) -> Any:

@@ -14,6 +14,7 @@ from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.cli.main import main
 from tests.cli.conftest import Folder
 from tests.importers.sources import edit, play, postgres_saver, postgres_schema, sqlite_saver, tuples
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -126,7 +127,7 @@ def test_without_its_extra_the_message_names_it(tmp_path: Path, kind: str, missi
         "from holdfast.cli.main import main\n"
         f"sys.exit(main(['import', {kind!r}, 'x', '--store', {str(tmp_path / 'agent.db')!r}]))\n"
     )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=DEADLINE)
     assert done.returncode == 1
     assert f'pip install "holdfast[{extra}]"' in done.stderr
     assert "Traceback" not in done.stderr

@@ -16,17 +16,18 @@ import holdfast
 from holdfast import Damaged, Holdfast
 from holdfast.importers.reading_back import ReadBack
 from holdfast.stores.contract import CheckpointRow
+from tests.threads.wholes import opened
 
 
-@pytest.fixture(params=["memory:", "{}/agent.db", "dir:{}/agent"])
+@pytest.fixture(params=["memory", "sqlite", "directory"])
 def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
-    with holdfast.open(str(request.param).format(tmp_path), durability="off") as handle:
+    with opened(request.param, tmp_path) as handle:
         yield handle
 
 
 def history(hf: Holdfast, name: str = "t") -> tuple[int, list[CheckpointRow]]:
     """The number of a thread and its rows, oldest first."""
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread(name)
     assert thread is not None
     rows = [store.checkpoint(thread.position.thread, seq) for seq in range(1, thread.position.last + 1)]
@@ -69,7 +70,7 @@ def test_every_state_is_known_again_in_any_order(hf: Holdfast, seed: int) -> Non
     assert len(rows) == len(saved)
     pairs = [*zip(rows, saved, strict=True)]
     for order in (pairs, pairs[::-1], random.Random(seed).sample(pairs, len(pairs))):
-        reader = ReadBack(hf._session.store, number)
+        reader = ReadBack(hf.context.store, number)
         for row, state in order:
             assert reader.holds(row, state)
 
@@ -77,7 +78,7 @@ def test_every_state_is_known_again_in_any_order(hf: Holdfast, seed: int) -> Non
 def test_every_change_is_seen(hf: Holdfast) -> None:
     saved = played(hf, 1)
     number, rows = history(hf)
-    reader = ReadBack(hf._session.store, number)
+    reader = ReadBack(hf.context.store, number)
     for row, state in zip(rows, saved, strict=True):
         for path in ("messages", "files"):
             changed = copy.deepcopy(state)
@@ -108,9 +109,9 @@ def _touch(value: Any) -> bool:
 def test_what_is_equal_and_not_the_same_is_told_apart(hf: Holdfast, stored: Any, other: Any) -> None:
     hf.thread("t").save({"it": stored, "list": [stored] * 40})
     number, [row] = history(hf)
-    assert ReadBack(hf._session.store, number).holds(row, {"it": stored, "list": [stored] * 40})
-    assert not ReadBack(hf._session.store, number).holds(row, {"it": other, "list": [stored] * 40})
-    assert not ReadBack(hf._session.store, number).holds(row, {"it": stored, "list": [*[stored] * 39, other]})
+    assert ReadBack(hf.context.store, number).holds(row, {"it": stored, "list": [stored] * 40})
+    assert not ReadBack(hf.context.store, number).holds(row, {"it": other, "list": [stored] * 40})
+    assert not ReadBack(hf.context.store, number).holds(row, {"it": stored, "list": [*[stored] * 39, other]})
 
 
 def test_what_cannot_be_read_is_never_taken_for_the_same(tmp_path: Path) -> None:
@@ -128,7 +129,7 @@ def test_what_cannot_be_read_is_never_taken_for_the_same(tmp_path: Path) -> None
         hurt.write_bytes(data[:place] + bytes([data[place] ^ 0x40]) + data[place + 1 :])
         with suppress(holdfast.StoreError), holdfast.open(hurt, durability="off") as hf:
             number, rows = history(hf)
-            reader = ReadBack(hf._session.store, number)
+            reader = ReadBack(hf.context.store, number)
             for row in rows:
                 try:
                     assert reader.holds(row, saved[row.seq - 1])
@@ -148,4 +149,4 @@ def test_a_large_value_is_read_and_not_only_named(tmp_path: Path) -> None:
     with holdfast.open(path, durability="off") as hf:
         number, [row] = history(hf)
         with pytest.raises(Damaged):
-            ReadBack(hf._session.store, number).holds(row, {"value": value})
+            ReadBack(hf.context.store, number).holds(row, {"value": value})

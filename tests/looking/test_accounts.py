@@ -103,12 +103,12 @@ def test_answers_are_counted_where_only_a_checkpoint_comes_after_them(shared: Ho
     with shared.run("t") as run:
         run.model(lambda: "a")
         run.save()
-        store = shared._session.store
+        store = shared.context.store
         row = store.thread("t")
         assert row is not None
         kept = store.run(row.position.thread)
         assert kept is not None
-        assert kept.known == (1, 0)
+        assert kept.replayed == (1, 0)
         run.model(lambda: "b")
         run.finish()
     assert account(shared, ["t"]).models_known == 1

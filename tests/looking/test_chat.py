@@ -11,6 +11,7 @@ import pytest
 from holdfast.looking.chat import Chat, chat_of
 from holdfast.looking.data import data_of
 from holdfast.types import Effect
+from tests.cases import for_each
 
 Talk = list[tuple[str, str, list[tuple[str, Any, str | None]]]]
 
@@ -241,7 +242,7 @@ def test_errors_and_thoughts_and_pictures() -> None:
     assert chat.messages[1].calls[0].is_error
 
 
-@pytest.mark.parametrize(
+@for_each(
     "odd",
     [
         None,
@@ -263,7 +264,6 @@ def test_errors_and_thoughts_and_pictures() -> None:
         {"kind": "request", "parts": None},
         {"role": "assistant", "content": [[], None, {"type": []}, {"type": "tool_use"}, {"functionCall": 3}]},
     ],
-    ids=repr,
 )
 def test_nothing_makes_it_fail(odd: Any) -> None:
     chat = chat_of({"messages": [odd, {"role": "user", "content": "hi"}, odd]})
@@ -271,7 +271,7 @@ def test_nothing_makes_it_fail(odd: Any) -> None:
     assert ("user", "hi", []) in talk(chat)
 
 
-@pytest.mark.parametrize("state", [None, 3, "text", [], {}, [1, 2], {"n": 1}, {"items": [{"a": 1}]}], ids=repr)
+@for_each("state", [None, 3, "text", [], {}, [1, 2], {"n": 1}, {"items": [{"a": 1}]}])
 def test_a_state_without_messages(state: Any) -> None:
     assert chat_of(state) is None
 

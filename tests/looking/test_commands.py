@@ -13,6 +13,7 @@ import holdfast
 from holdfast.cli.main import main
 from holdfast.looking.commands import Commands, quoted
 from holdfast.looking.recovery import recovery
+from tests.cases import for_each
 from tests.cli.looked import post
 from tests.stores.postgres.server import address_at
 
@@ -57,7 +58,7 @@ def words(command: str) -> list[str]:
     return [os.fsdecode(each) for each in done.stdout.split(b"\0")[:-1]]
 
 
-@pytest.mark.parametrize("text", ["a", "a b", "it's", "\x1b[31m\n\t", "\u202eabc", "grün 漢", "\\'\x07", "\udcff"])
+@for_each("text", ["a", "a b", "it's", "\x1b[31m\n\t", "\u202eabc", "grün 漢", "\\'\x07", "\udcff"])
 def test_a_text_is_one_word(text: str) -> None:
     assert words(quoted(text)) == [text]
     assert quoted(text).isprintable()

@@ -14,9 +14,12 @@ from holdfast.looking.recovery import recovery
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import step_of, timeline
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from tests.runs.conftest import World
+from tests.selection import every_store
 from tests.threads.tables import KINDS, Tables
+
+pytestmark = every_store("each store notices a damaged record of its own")
 
 NAMES = ("a", "b", "c", "d")
 
@@ -161,11 +164,11 @@ class Hurt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def effects(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         row = self._store.thread(self._thread)
         if row is not None and row.position.thread == thread and after < self._number <= after + limit:
             raise Damaged(f"journal entry {self._number} is hurt")
-        return self._store.effects(thread, after=after, limit=limit)
+        return self._store.entries(thread, after=after, limit=limit)
 
 
 def test_an_interrupted_run_hides_no_other(world: World) -> None:
@@ -195,6 +198,6 @@ def test_what_a_fork_is_of_is_told_without_a_list_of_threads(tmp_path: Path, mon
     with Tables("sqlite", tmp_path).opened() as hf:
         hf.thread("z").save({"n": 1})
         hf.thread("z").fork("zz")
-        monkeypatch.setattr(hf._session.store, "threads", refuse)
+        monkeypatch.setattr(hf.context.store, "threads", refuse)
         assert (timeline(hf, "zz").forked_from or "").startswith("z@")
         assert [step.forks for step in timeline(hf, "z").steps] == [("zz",)]

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from random import Random
 
-import pytest
-
 import holdfast
 from holdfast import Holdfast
 from holdfast.looking.timeline import Step, Timeline, step_of, timeline
 from holdfast.threads.branches import Placer, named
 from holdfast.threads.metadata import decode
 from holdfast.threads.save import Details
+from tests.cases import for_each
 from tests.runs.conftest import World
 
 
@@ -53,7 +52,7 @@ def test_a_label_on_an_older_checkpoint_stands_beside_the_head(world: World) -> 
     thread = hf.thread("a")
     for number in range(4):
         thread.save({"n": number})
-    named(hf._session, "a", "@2", label="here")  # seq 5, under 2
+    named(hf.context, "a", "@2", label="here")  # seq 5, under 2
     hf.thread("a").save({"n": 9})  # seq 6, under 4
     found = timeline(hf, "a")
     check(found)
@@ -68,13 +67,13 @@ def test_a_label_on_an_older_checkpoint_stands_beside_the_head(world: World) -> 
     assert [step.checkpoint.seq for step in found.steps if step.is_current] == [6, 4, 3, 2, 1]
 
 
-@pytest.mark.parametrize("seed", range(12))
+@for_each("seed", range(12))
 def test_any_tree_of_a_framework(seed: int) -> None:
     """What is put under any checkpoint begins no branch: its parent says where it belongs."""
     random = Random(seed)
     with holdfast.open("memory:") as hf:
         hf.thread("a").save({"n": 0})
-        session = hf._session
+        session = hf.context
         for number in range(1, 40):
             placer = Placer(session, "a")
             row = placer.thread()

@@ -8,6 +8,7 @@ import pytest
 
 from holdfast import InvalidArgument, NotFound
 from holdfast.looking.references import find, moment_of, split, state_of
+from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import World
 
@@ -25,7 +26,7 @@ def saved(world: World) -> World:
     return world
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "number"),
     [
         ("agent/1", 4),
@@ -60,7 +61,7 @@ def test_an_id_in_full_and_a_moment(saved: World) -> None:
 
 
 @covers("ares/CheckpointError.display")
-@pytest.mark.parametrize(
+@for_each(
     ("reference", "message"),
     [
         ("agent/2", "there is no thread 'agent/2'; did you mean 'agent/1'?"),

@@ -25,10 +25,11 @@ from holdfast.looking.stats import stats, stored_bytes
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import timeline
 from holdfast.looking.tree import node_of, nodes_in, value_at
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 from holdfast.urls import Durability
 from tests.looking.conftest import started
 from tests.runs.conftest import World
+from tests.selection import every_store
 from tests.threads.wholes import address as address_of
 
 
@@ -100,7 +101,7 @@ def test_every_value_can_be_written_as_json() -> None:
         "id": id,
         "set": {3, 1},
         "half": "\ud800",
-        "lost": Lost("$.x", "gone"),
+        "lost": MissingValue("$.x", "gone"),
     }
     assert json.loads(json.dumps(data_of(value))) == {
         "n": [1, 2.5, True, None, 10**40, "nan", "-inf"],
@@ -185,6 +186,7 @@ def test_a_checkup_finds_a_clock_that_is_wrong(monkeypatch: pytest.MonkeyPatch) 
     assert "in the future" in clock.what
 
 
+@every_store("some stores announce what is new, others are asked")
 def test_following_tells_what_is_new(world: World) -> None:
     hf = world.open()
     with world.running("live", start={"messages": []}) as run:

@@ -9,6 +9,7 @@ import pytest
 from holdfast import InvalidArgument
 from holdfast.looking.threads import Filter, Order, ThreadLine, threads
 from holdfast.stores.contract import Store, ThreadRow
+from tests.cases import for_each
 from tests.looking.conftest import started, work
 from tests.runs.conftest import World
 
@@ -78,7 +79,7 @@ def test_what_a_line_tells(filled: World) -> None:
     assert (lines["interrupted"].step, lines["interrupted"].count) == (2, 3)
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("which", "found"),
     [
         (Filter(prefix="do"), ["done", "doubtful"]),
@@ -92,15 +93,14 @@ def test_what_a_line_tells(filled: World) -> None:
         (Filter(older_than=3600), []),
         (Filter(newer_than=3600, prefix="p"), ["plain"]),
     ],
-    ids=str,
 )
-@pytest.mark.parametrize("order", ["name", "oldest"])
+@for_each("order", ["name", "oldest"])
 def test_filters(filled: World, which: Filter, found: list[str], order: Order) -> None:
     assert sorted(names(threads(filled.open(), which, order=order).threads)) == found
 
 
-@pytest.mark.parametrize("order", ["name", "newest", "oldest", "largest", "longest"])
-@pytest.mark.parametrize("which", [Filter(), Filter(standing="waiting"), Filter(standing="in doubt")], ids=str)
+@for_each("order", ["name", "newest", "oldest", "largest", "longest"])
+@for_each("which", [Filter(), Filter(standing="waiting"), Filter(standing="in doubt")])
 def test_pages_one_after_the_other_are_the_whole(filled: World, order: Order, which: Filter) -> None:
     hf = filled.open()
     whole = names(threads(hf, which, order=order).threads)

@@ -10,8 +10,10 @@ import holdfast
 from holdfast import Holdfast, NotFound
 from holdfast.looking.references import find
 from holdfast.looking.timeline import Step, Timeline, step_of, timeline
+from tests.cases import for_each
 from tests.looking.conftest import reply, started, work
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 def rewound(hf: Holdfast, name: str = "a") -> None:
@@ -163,6 +165,7 @@ def test_calls_of_a_step_that_was_left_open_stay_with_the_branch_that_was_left(w
     assert calls == [(3, [1]), (2, [1, 1, 2]), (1, [])]  # a read is recorded with the next commit
 
 
+@every_store("each store finds forks by its own query")
 def test_forks_are_shown_at_both_ends(world: World) -> None:
     hf = world.open()
     rewound(hf)
@@ -199,7 +202,7 @@ def test_no_such_thread(world: World) -> None:
         timeline(world.open(), "shpo")
 
 
-@pytest.mark.parametrize("seed", range(20))
+@for_each("seed", range(20))
 def test_lanes_of_any_history_are_sound(seed: int) -> None:
     """Nothing is drawn over, and every line leads from a checkpoint down to its parent."""
     random = Random(seed)

@@ -27,7 +27,7 @@ def test_the_next_checkpoint_tells_how_long_one_took(world: World) -> None:
 
 def test_a_slow_store_makes_it_longer(monkeypatch: pytest.MonkeyPatch) -> None:
     with holdfast.open("memory:") as hf:
-        store = hf._session.store
+        store = hf.context.store
         commit = store.commit
 
         def slow(given: Commit) -> Position:

@@ -30,13 +30,13 @@ from holdfast import (
     Holdfast,
     HoldfastError,
     InvalidArgument,
-    NotDone,
     NotFound,
     Retention,
     StoreError,
     StoreFull,
     Thread,
     TooLarge,
+    ToolNotDone,
     Unsupported,
     WrongKey,
 )
@@ -384,7 +384,7 @@ def test_what_is_deleted_during_a_listing_does_not_stop_it(hf: Holdfast) -> None
 @in_sqlite
 def test_the_journal_has_a_status_for_done_not_done_failed_and_begun(world: World) -> None:
     def refuse() -> None:
-        raise NotDone("refused")
+        raise ToolNotDone("refused")
 
     @holdfast.tool(effect="read")
     def fail() -> None:
@@ -396,7 +396,7 @@ def test_the_journal_has_a_status_for_done_not_done_failed_and_begun(world: Worl
     with world.dying("t", start={}) as run:
         run.model(lambda: "fine", key="one")
         for tool, key in ((refuse, "two"), (fail, "three")):
-            with pytest.raises((NotDone, ConnectionError)):
+            with pytest.raises((ToolNotDone, ConnectionError)):
                 run.tool(tool, {}, key=key)
         run.tool(begin, {}, key="four")
     hf = world.open()
@@ -487,7 +487,7 @@ def effects_of_options(folder: Path) -> dict[str, Callable[[], object]]:
 
     def held(limit: int) -> int:
         with saved(base_bytes=limit) as hf:
-            return hf._session.bases.size  # the option saves time and has no other effect
+            return hf.context.bases.size  # the option saves time and has no other effect
 
     return {
         "namespace": elsewhere,

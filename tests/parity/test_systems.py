@@ -27,11 +27,11 @@ from holdfast import (
     Holdfast,
     LoopGuard,
     Never,
-    NotDone,
     NotFound,
     Policy,
     Run,
     Status,
+    ToolNotDone,
     Usage,
     tool,
 )
@@ -207,12 +207,12 @@ def test_steps_that_fail_count(hf: Holdfast) -> None:
 
     def fetch(page: int) -> None:
         tried.append(page)
-        raise NotDone("no network")
+        raise ToolNotDone("no network")
 
     def agent() -> None:
         with hf.run("t", start={}, guards=[Budget(steps=2)]) as run:
             for step in run.steps():
-                with contextlib.suppress(NotDone):
+                with contextlib.suppress(ToolNotDone):
                     run.tool(fetch, {"page": step})
 
     with pytest.raises(Halted):

@@ -19,8 +19,8 @@ from holdfast.runs import worker
 from holdfast.stores.contract import Store
 from holdfast.stores.sqlite import SQLiteStore
 from tests.runs.sweep_faults import WRITING_VERBS, Countdown, hook_disk
+from tests.waiting import until
 
-DEADLINE = 20.0
 STEPS = 3
 Around = Callable[[str, int], AbstractContextManager[None]]
 
@@ -30,11 +30,7 @@ def say(pipe: int, *words: object) -> None:
 
 
 def wait_until(there: Path) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not there.exists():
-        if time.monotonic() > deadline:
-            raise AssertionError(f"{there.name} did not come")
-        time.sleep(0.005)
+    until(there.exists, f"{there.name} is there")
 
 
 def note(book: Path, line: str) -> None:
@@ -91,7 +87,7 @@ def hold(task: Path, pipe: int) -> None:
 
     def act() -> None:
         say(pipe, "acting")
-        time.sleep(DEADLINE)
+        threading.Event().wait()
 
     hf = holdfast.open(told["store"], durability="off")
     with hf.run("t", start={"n": 0}, lease=told["lease"]) as run:

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast import Holdfast, Run
 from holdfast.codec.jsontext import TextForm
-from holdfast.runs import claiming
+from holdfast.runs import claim, record
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
@@ -19,7 +19,6 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, Owner
 from holdfast.stores.sqlite import SQLiteStore
 from tests.crash.nursery import Nursery
-from tests.shares import share
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
@@ -125,7 +124,7 @@ def stop_renewing(run: Run) -> None:
     run._core._lease.stop()
 
 
-@pytest.fixture(params=share(("memory", "sqlite", "directory", "postgres"), ("memory", "sqlite", "postgres")))
+@pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])
 def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[World]:
     """Each kind of store."""
     kept: list[MemoryStore] = []
@@ -146,8 +145,8 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
 
     opens = {"memory": open_memory, "sqlite": open_sqlite, "directory": open_directory, "postgres": open_postgres}
     made = World(opens[request.param])
-    monkeypatch.setattr(claiming, "this_process", made.owner)
-    monkeypatch.setattr(claiming, "is_dead", made.is_dead)
+    monkeypatch.setattr(claim, "this_process", made.owner)
+    monkeypatch.setattr(record, "is_dead", made.is_dead)
     yield made
     made.close()
 

@@ -12,8 +12,10 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
-from holdfast.runs.entering import Claiming
+from holdfast.runs.claim import Claiming
 from tests.runs.conftest import World
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str) -> str:
@@ -92,10 +94,11 @@ def test_a_child_is_claimed_only_through_its_parent(world: World) -> None:
         hf.submit("h", "p/a", start={"n": 1})
     with world.running("q/a", hf, start={}):
         pass
-    with world.running("q", hf, start={}) as run, pytest.raises(InvalidArgument, match="another name"):
+    with world.running("q", hf, start={}) as run, pytest.raises(InvalidArgument, match="cannot be a child"):
         run.child("a", start={}).__enter__()
 
 
+@every_store("threads use one store at once")
 def test_children_beside_each_other(world: World) -> None:
     asked = Asked()
     hf = world.open()
@@ -250,7 +253,7 @@ def test_the_children_of_a_parent_that_was_dropped_are_not_another_s(world: Worl
         child.finish("old")
     hf.thread("p").drop()
     with world.running("p", hf, start={}) as run:
-        with pytest.raises(holdfast.Conflict, match="drop the child too"):
+        with pytest.raises(holdfast.Conflict, match="Drop the child too"):
             run.child("a", start={"who": "new"}).__enter__()
         hf.thread("p/a").drop()
         with run.child("a", start={"who": "new"}) as child:
@@ -267,9 +270,9 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
     def one(run: Run, work: Callable[[Run], Any], name: str, *, is_last: bool) -> None:
         try:
             with run.child(name, start={}) as child:
-                begun.wait(30)
+                begun.wait(DEADLINE)
                 if is_last:
-                    assert has_parked.wait(30)
+                    assert has_parked.wait(DEADLINE)
                 work(child)
         finally:
             has_parked.set()
@@ -279,7 +282,7 @@ def test_a_parent_wakes_with_the_first_of_its_children(world: World, other: Call
         sleeper = pool.submit(one, run, lambda child: child.sleep(60), "sleeper", is_last=is_last)
         pool.submit(one, run, other, "other", is_last=not is_last)
         sleeper.result()
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("p")
     parent = None if thread is None else store.run(thread.position.thread)
     assert parent is not None
@@ -312,8 +315,8 @@ def test_an_async_child_reads_nothing_on_the_event_loop_before_it_is_entered(
     async def main() -> None:
         async with hf.aio.run("p", start={}) as run:
             with monkeypatch.context() as patch:
-                for verb in ("thread", "effects", "checkpoint", "marked", "run"):
-                    patch.setattr(hf._session.store, verb, None)
+                for verb in ("thread", "entries", "checkpoint", "find_entries", "run"):
+                    patch.setattr(hf.context.store, verb, None)
                 child = run.child("a", start={})
             async with child as entered:
                 await entered.finish("done")
@@ -358,7 +361,7 @@ def test_who_answers_a_child_and_dies_does_not_leave_its_parent_waiting(
 
     hf.worker({"h": handler}).run(until_idle=True)
     with monkeypatch.context() as patch:
-        patch.setattr("holdfast.runs.answers.wake_parents", lambda *_: None)
+        patch.setattr("holdfast.runs.waits.wake_parents", lambda *_: None)
         hf.answer("p/a", "approve", "yes")
     assert status_of(hf, "p") == "waiting"
     hf.worker({"h": handler}).run(until_idle=True)

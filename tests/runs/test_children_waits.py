@@ -13,8 +13,7 @@ import holdfast
 from holdfast import AskedByChild, Cancelled, Conflict, Holdfast, Run
 from tests.runs.conftest import World
 from tests.runs.test_children import status_of
-
-DEADLINE = 30.0
+from tests.waiting import DEADLINE
 
 
 def asks(run: Run, *below: str, name: str = "approve") -> Any:
@@ -135,7 +134,7 @@ def waits_for_both(run: Run) -> Any:
 
 
 def parent_of(hf: Holdfast) -> tuple[str, int]:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("p")
     run = None if thread is None else store.run(thread.position.thread)
     assert run is not None

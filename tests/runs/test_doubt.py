@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any
 
 import pytest
 
 import holdfast
-from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run
+from holdfast import Conflict, GiveUp, Happened, InvalidArgument, NotDone, NotFound, Run, ToolNotDone
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.waiting import DEADLINE
 
 UNKNOWN = "unknown"
 
@@ -260,7 +260,7 @@ def test_an_irreversible_tool_that_takes_too_long_is_in_doubt(world: World, ledg
 
     @holdfast.tool(timeout=0.05)
     def act() -> str:
-        end.wait(10)
+        end.wait(DEADLINE)
         return ledger.write("late")
 
     try:
@@ -274,7 +274,7 @@ def test_an_irreversible_tool_that_takes_too_long_is_in_doubt(world: World, ledg
 
 
 def test_a_tool_within_its_time_gives_its_result_or_its_error(world: World) -> None:
-    @holdfast.tool(effect="idempotent", timeout=10)
+    @holdfast.tool(effect="idempotent", timeout=DEADLINE)
     def act(fail: bool) -> str:
         if fail:
             raise KeyError("fail")
@@ -344,11 +344,11 @@ def test_not_done_says_that_nothing_happened(world: World, ledger: Ledger) -> No
     def act() -> str:
         if not ledger.entries:
             ledger.entries.append("refused")
-            raise NotDone("no money on the account")
+            raise ToolNotDone("no money on the account")
         return "paid"
 
     with world.running("t", start={}) as run:
-        with pytest.raises(NotDone, match="no money"):
+        with pytest.raises(ToolNotDone, match="no money"):
             run.tool(act, {}, key="k")
         assert run.tool(act, {}, key="k") == "paid"
     assert statuses(world) == ["not_done", "done"]
@@ -451,11 +451,14 @@ def test_retry_of_an_irreversible_tool_probes_first(world: World, ledger: Ledger
 def test_what_was_retried_is_not_in_doubt_any_more(world: World) -> None:
     calls: list[int] = []
 
-    @holdfast.tool(effect="idempotent", retry=1, timeout=0.05)
+    retried = threading.Event()
+
+    @holdfast.tool(effect="idempotent", retry=1, timeout=1.0)
     def act() -> str:
         calls.append(1)
         if len(calls) == 1:
-            time.sleep(0.2)
+            assert retried.wait(DEADLINE)
+        retried.set()
         return "done"
 
     with world.running("t", start={}) as run:

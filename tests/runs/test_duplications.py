@@ -20,8 +20,9 @@ import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, LeaseHeld, NotDone, Run
 from holdfast.stores.running import RunRow
 from tests.crash.nursery import Child, Nursery
-from tests.runs.children import DEADLINE, STEPS, note
+from tests.runs.children import STEPS, note
 from tests.runs.test_processes import Family, stopped
+from tests.waiting import DEADLINE, until
 
 START: dict[str, Any] = {"done": []}
 LEASE = 2.0
@@ -56,19 +57,12 @@ def go_on(family: Family, step: int) -> None:
 
 
 def row_of(hf: Holdfast) -> RunRow:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("t")
     assert thread is not None
     row = store.run(thread.position.thread)
     assert row is not None
     return row
-
-
-def until(there: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not there():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.005)
 
 
 def wait_for_line(child: Child, line: str) -> None:
@@ -116,7 +110,7 @@ def test_a_second_process_that_recovers_leaves_a_live_run_alone(family: Family, 
     wait_for_line(second, "LeaseHeld")
     assert "interrupted:" in second.lines, "nothing is interrupted while its owner lives"
     # The run outlives the lease it was claimed for: it is renewed, and the end that was written first means nothing.
-    until(lambda: hf._session.store.clock().now > claimed.lease_until)
+    until(lambda: hf.context.store.clock().now > claimed.lease_until)
     for step in range(1, STEPS + 1):
         wait_for_line(first, f"acting step-{step}")
         wait_for_look(first)

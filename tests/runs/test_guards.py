@@ -12,8 +12,9 @@ import pytest
 
 import holdfast
 from holdfast import Budget, Halted, InvalidArgument, LeaseLost, LoopGuard, NotDone, Run, Usage
-from holdfast.runs import claiming, lease
-from holdfast.runs.guards import watch
+from holdfast.runs import claim, lease
+from holdfast.runs.guards import budget
+from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import LEASE, World, stop_renewing
 
@@ -53,7 +54,7 @@ def halted(world: World, model: Callable[[], Any], *guards: Any, steps: int = 99
 
 
 def reason_of(world: World) -> str | None:
-    store = world.open()._session.store
+    store = world.open().context.store
     thread = store.thread("t")
     assert thread is not None
     run = store.run(thread.position.thread)
@@ -69,7 +70,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
     def later(more: float) -> None:
         time[0] += more
 
-    for module in (claiming, lease, watch):
+    for module in (claim, lease, budget):
         monkeypatch.setattr(module, "local_seconds", lambda: time[0])
     return later
 
@@ -90,8 +91,8 @@ def test_without_guards_nothing_is_halted_and_nothing_is_stored_for_them(world: 
     model = Model()
     with world.running("t", start={}, ends="completed") as run:
         work(run, model, 30)
-    store = world.open()._session.store
-    rows = store.effects(1, after=0, limit=99)
+    store = world.open().context.store
+    rows = store.entries(1, after=0, limit=99)
     assert len(rows) == 30
     assert {(row.usage, row.held) for row in rows} == {(None, 0)}
 
@@ -163,7 +164,7 @@ def test_a_budget_of_money_by_prices_per_million_tokens(world: World, prices: An
     assert reason.startswith(f"the budget of {limit} cost is spent: {round(cost * 2 / 1e6, 9)}, ")
 
 
-REMEDY = "give prices= for it, or a usage= that gives the cost"
+REMEDY = "add it to prices=, or let usage= return a cost"
 
 
 def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> None:
@@ -171,11 +172,11 @@ def test_a_model_without_a_price_cannot_be_kept_to_a_budget(world: World) -> Non
     reason = halted(world, model, Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
     assert (model.calls, reason) == (
         1,
-        f"the budget cannot be kept: there is no price for model 'other' that Model replied with; {REMEDY}",
+        f"the budget cannot be checked: there is no price for model 'other' of Model; {REMEDY}",
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("name", "priced"),
     [
         ("big-4", "big-4"),
@@ -208,7 +209,10 @@ def test_a_total_alone_has_no_price() -> None:
 
 def test_a_reply_that_names_no_model_cannot_be_priced_by_model(world: World) -> None:
     reason = halted(world, Model(), Budget(cost=1, prices={"m": {"input": 1, "output": 1}}))
-    assert reason == f"the budget cannot be kept: there is no price for what Model replied, no model is named; {REMEDY}"
+    assert (
+        reason
+        == f"the budget cannot be checked: there is no price for the reply of Model, which names no model; {REMEDY}"
+    )
 
 
 def only_tokens(reply: Any) -> Usage:
@@ -224,7 +228,7 @@ def test_tokens_without_a_price_cannot_be_kept_to_a_budget_of_money(world: World
     reason = halted(world, model, Budget(cost=1, usage=only_tokens))
     assert (model.calls, reason) == (
         1,
-        f"the budget cannot be kept: there is no price for model 'm' that Model replied with; {REMEDY}",
+        f"the budget cannot be checked: there is no price for model 'm' of Model; {REMEDY}",
     )
     assert halted(world, model, Budget(cost=1, usage=only_tokens)) == reason
     assert model.calls == 1
@@ -292,7 +296,7 @@ def test_a_reply_that_does_not_say_its_tokens_cannot_be_kept_to_a_budget(world: 
         calls.append(1)
         return f"{len(calls)}"
 
-    assert "does not say its tokens; pass usage=" in halted(world, model, Budget(tokens=1000))
+    assert "reports no tokens; pass usage=" in halted(world, model, Budget(tokens=1000))
     assert len(calls) == 1
     with world.running("t", guards=[Budget(tokens=1000, usage=free)], ends="completed") as run:
         work(run, model, 5)
@@ -309,8 +313,8 @@ def test_a_function_of_the_users_says_what_a_reply_cost(world: World) -> None:
     reason = halted(world, said({"n": 1}, {"n": 2}, {"n": 3}), Budget(cost=0.8, usage=usage))
     assert reason == "the budget of 0.8 cost is spent: 0.8, 0.0 over it"
     assert seen == [{"n": 1}, {"n": 2}]
-    store = world.open()._session.store
-    assert [row.usage for row in store.effects(1, after=0, limit=9)] == [Usage(input=1, output=2, cost=0.4)] * 2
+    store = world.open().context.store
+    assert [row.usage for row in store.entries(1, after=0, limit=9)] == [Usage(input=1, output=2, cost=0.4)] * 2
 
 
 @pytest.mark.parametrize("bad", [broken, wrong])
@@ -844,7 +848,7 @@ def test_async_runs_have_guards_too(world: World) -> None:
 # -- what is refused ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     "given",
     [
         {},

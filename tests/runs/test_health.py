@@ -8,7 +8,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -18,16 +17,9 @@ import pytest
 from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, StoreFull, Worker
 from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
+from tests.waiting import DEADLINE, until
 
-DEADLINE = 30.0
 ANY_PORT = ("127.0.0.1", 0)
-
-
-def wait_until(condition: Callable[[], bool], what: str) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline, f"waited {DEADLINE:.0f} s until {what}"
-        time.sleep(0.002)
 
 
 def ask(address: tuple[str, int] | None, path: str, method: str = "GET") -> tuple[int, Any]:
@@ -87,23 +79,23 @@ def test_a_handler_may_take_its_time(world: World, monkeypatch: pytest.MonkeyPat
         assert (status, live["running"]) == (200, 1)
         end.set()
         monkeypatch.setattr(worker_module, "STALE_SECONDS", 60.0)
-        wait_until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
+        until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
 
 
 def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = world.open()
     end = threading.Event()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang(**options: Any) -> Any:
         assert end.wait(DEADLINE)
         return looks(**options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang)
+    monkeypatch.setattr(hf.context.store, "runs", hang)
     with working(hf, concurrency=2) as worker:
         assert ask(worker.health, "/live")[0] == 200  # so far it only takes its time
         monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.05)
-        wait_until(lambda: ask(worker.health, "/live")[0] == 503, "the worker is known to hang")
+        until(lambda: ask(worker.health, "/live")[0] == 503, "the worker is known to hang")
         monkeypatch.setattr(worker_module, "STALE_SECONDS", 60.0)
         end.set()
         assert ask(worker.health, "/live")[0] == 200
@@ -112,14 +104,14 @@ def test_a_loop_that_hangs_is_not_alive(world: World, monkeypatch: pytest.Monkey
 def test_one_loop_that_hangs_is_enough(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     hf = world.open()
     end, hanging = threading.Event(), threading.Lock()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang_once(**options: Any) -> Any:
         if hanging.acquire(blocking=False):
             assert end.wait(DEADLINE)
         return looks(**options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang_once)
+    monkeypatch.setattr(hf.context.store, "runs", hang_once)
     monkeypatch.setattr(worker_module, "STALE_SECONDS", 1.5)  # above what an idle loop waits between two looks
     with working(hf, concurrency=2) as worker:
 
@@ -127,7 +119,7 @@ def test_one_loop_that_hangs_is_enough(world: World, monkeypatch: pytest.MonkeyP
             status, live = ask(worker.health, "/live")
             return status == 503 and live["last_look_seconds"] < 1.5
 
-        wait_until(is_half_dead, "one loop is known to hang while the other looks")
+        until(is_half_dead, "one loop is known to hang while the other looks")
         end.set()
 
 
@@ -141,10 +133,10 @@ def test_a_store_that_fails_makes_it_unready_and_restarting_would_not_help(
 
     with working(hf) as worker:
         with monkeypatch.context() as patch:
-            patch.setattr(hf._session.store, "runs", fail)
+            patch.setattr(hf.context.store, "runs", fail)
             assert ask(worker.health, "/ready")[0] == 503
             assert ask(worker.health, "/live")[0] == 200
-        wait_until(lambda: is_ready(worker), "it has looked again")
+        until(lambda: is_ready(worker), "it has looked again")
 
 
 def is_ready(worker: Worker) -> bool:
@@ -192,12 +184,12 @@ def test_a_store_that_can_be_read_and_not_written_makes_it_unready(world: World,
         assert is_ready(worker)
         store.verbs = {verb}
         others.submit("h", "t", start={})
-        wait_until(lambda: not is_ready(worker), "it is known that nothing can be written")
+        until(lambda: not is_ready(worker), "it is known that nothing can be written")
         assert ask(worker.health, "/live")[0] == 200
         store.verbs = set()
         others.submit("h", "another", start={})
-        wait_until(lambda: is_ready(worker), "something was written")
-        wait_until(lambda: "another" in [info.name for info in others.threads(status="completed")], "work gets done")
+        until(lambda: is_ready(worker), "something was written")
+        until(lambda: "another" in [info.name for info in others.threads(status="completed")], "work gets done")
 
 
 def test_a_lease_that_cannot_be_renewed_makes_it_unready_while_a_handler_runs(
@@ -215,9 +207,9 @@ def test_a_lease_that_cannot_be_renewed_makes_it_unready_while_a_handler_runs(
         assert begun.wait(DEADLINE)
         assert is_ready(worker)
         store.verbs = {"renew"}
-        wait_until(lambda: not is_ready(worker), "it is known that the lease cannot be renewed")
+        until(lambda: not is_ready(worker), "it is known that the lease cannot be renewed")
         store.verbs = set()
-        wait_until(lambda: is_ready(worker), "the lease is renewed again")
+        until(lambda: is_ready(worker), "the lease is renewed again")
         end.set()
 
 
@@ -228,10 +220,10 @@ def test_a_write_that_failed_long_ago_is_forgotten_where_nothing_is_to_be_writte
     store.verbs = {"claim"}
     hf.submit("h", "t", start={})
     with working(hf) as worker:
-        wait_until(lambda: not is_ready(worker), "it is known that nothing can be written")
+        until(lambda: not is_ready(worker), "it is known that nothing can be written")
         world.open().cancel("t", "nobody wants it any more")
         monkeypatch.setattr(worker_module, "STALE_SECONDS", 0.0)
-        wait_until(lambda: is_ready(worker), "the failure is forgotten")
+        until(lambda: is_ready(worker), "the failure is forgotten")
 
 
 def test_one_damaged_run_does_not_make_it_unready(world: World) -> None:
@@ -245,7 +237,7 @@ def test_one_damaged_run_does_not_make_it_unready(world: World) -> None:
     hf.submit("h", "t", start={})
     with working(hf, handler, attempts=1) as worker:
         assert failed.wait(DEADLINE)
-        wait_until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
+        until(lambda: ask(worker.health, "/live")[1]["running"] == 0, "nothing runs")
         assert is_ready(worker)
 
 
@@ -253,7 +245,7 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
     hf = world.open()
     asked: list[str] = []
     begun, end = threading.Event(), threading.Event()
-    looks = hf._session.store.runs
+    looks = hf.context.store.runs
 
     def hang(*, limit: int, **options: Any) -> Any:
         if limit == 1:
@@ -262,7 +254,7 @@ def test_a_store_that_hangs_is_asked_once(world: World, monkeypatch: pytest.Monk
             assert end.wait(DEADLINE)
         return looks(limit=limit, **options)
 
-    monkeypatch.setattr(hf._session.store, "runs", hang)
+    monkeypatch.setattr(hf.context.store, "runs", hang)
     with working(hf) as worker:
         first = threading.Thread(target=ask, args=(worker.health, "/ready"))
         first.start()
@@ -358,4 +350,4 @@ def test_an_address_that_is_taken_is_told_before_anything_is_run(hf: Holdfast) -
 
 def test_no_server_is_imported_by_those_who_do_not_use_it() -> None:
     code = "import sys, holdfast; assert not {'http.server', 'socketserver'} & set(sys.modules)"
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)

@@ -20,13 +20,14 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
 from holdfast.codec.jsontext import TextForm
-from holdfast.runs.tool_calls import Parked
+from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
+from tests.selection import on_store
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
@@ -175,9 +176,9 @@ class RunMachine(RuleBasedStateMachine):
         self._die, self._fail = die, fail and not die
         try:
             result = run.tool(self._tool(name, call), self._arguments(), key=key)
-        except Parked as parked:
+        except Suspended as suspended:
             call.doubtful = True
-            self._park(name, parked)
+            self._park(name, suspended)
         except Died:
             assert call.executed == before + 1
             call.doubtful = name != "look"
@@ -214,9 +215,9 @@ class RunMachine(RuleBasedStateMachine):
         self._die = die
         try:
             result = self._go(run, attempt, key, detour)
-        except Parked as parked:
+        except Suspended as suspended:
             detour.way.doubtful = True
-            self._park("post", parked)
+            self._park("post", suspended)
         except Died:
             assert detour.way.executed == before + 1
             detour.way.doubtful = True
@@ -259,10 +260,10 @@ class RunMachine(RuleBasedStateMachine):
             return run.tool(holdfast.tool(name="instead")(act), self._arguments(), key=at)
         return run.tool(holdfast.tool(name="planned")(act), self._arguments(), key=at)
 
-    def _park(self, name: str, parked: Parked) -> None:
+    def _park(self, name: str, suspended: Suspended) -> None:
         assert name == "post"
         assert self._holder is not None
-        assert self._holder.run._core.leave(parked)
+        assert self._holder.run._core.leave(suspended)
         assert self._holder.run.status == "waiting"
         self._stale.append(self._holder)
         self._holder = None
@@ -277,9 +278,9 @@ class RunMachine(RuleBasedStateMachine):
         run.state["n"] = self._saved = self._saved + 1
         run.save()
         # A checkpoint may renew the lease, and never shortens it.
-        thread = self._hf._session.store.thread("t")
+        thread = self._hf.context.store.thread("t")
         assert thread is not None
-        row = self._hf._session.store.run(thread.position.thread)
+        row = self._hf.context.store.run(thread.position.thread)
         assert row is not None
         assert row.lease_until in (self._until, self._now + int(LEASE * 1000))
         self._until = row.lease_until
@@ -315,7 +316,7 @@ class RunMachine(RuleBasedStateMachine):
             lambda: run.halt("late"),
             lambda: run.tool(self._tool("post", call), self._arguments(), key=f"late {key}"),
         ]
-        with pytest.raises((HoldfastError, Parked)):  # LeaseLost, or its block has ended, or it has something in doubt
+        with pytest.raises((HoldfastError, Suspended)):  # LeaseLost, or its block has ended, or a call is in doubt
             data.draw(st.sampled_from(verbs))()
         assert call.executed == 0
 
@@ -401,15 +402,17 @@ class DirectoryMachine(RunMachine):
 
 
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
-TestMemoryRuns = MemoryMachine.TestCase
+TestMemoryRuns = on_store("memory")(MemoryMachine.TestCase)
 TestMemoryRuns.settings = settings(
     max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )
-TestSQLiteRuns = SQLiteMachine.TestCase
-TestSQLiteRuns.settings = settings(max_examples=60, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET)
-TestPostgresRuns = PostgresMachine.TestCase
+TestSQLiteRuns = on_store("sqlite")(SQLiteMachine.TestCase)
+TestSQLiteRuns.settings = settings(
+    max_examples=120, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+)
+TestPostgresRuns = on_store("postgres")(PostgresMachine.TestCase)
 TestPostgresRuns.settings = settings(
     max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
-TestDirectoryRuns = DirectoryMachine.TestCase
+TestDirectoryRuns = on_store("directory")(DirectoryMachine.TestCase)
 TestDirectoryRuns.settings = TestSQLiteRuns.settings

@@ -7,7 +7,18 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import EffectsAhead, GiveUp, Happened, Holdfast, InvalidArgument, NotDone, NotRecorded, Retention, Run
+from holdfast import (
+    EffectsAhead,
+    GiveUp,
+    Happened,
+    Holdfast,
+    InvalidArgument,
+    NotDone,
+    NotRecorded,
+    Retention,
+    Run,
+    ToolNotDone,
+)
 from tests.runs.conftest import World
 
 
@@ -96,8 +107,8 @@ def test_what_is_open_lies_ahead_too(world: World, bank: Bank) -> None:
 
 def test_what_was_not_done_is_nothing(world: World, bank: Bank) -> None:
     hf = world.open(bank.charge)
-    bank.fault = NotDone("refused")
-    with world.running("t", hf, start={}) as run, pytest.raises(NotDone):
+    bank.fault = ToolNotDone("refused")
+    with world.running("t", hf, start={}) as run, pytest.raises(ToolNotDone):
         run.tool("charge", {"card": "a"})
     hf.thread("t").rewind("@0")
 
@@ -418,7 +429,7 @@ def test_a_run_that_only_replays_executes_nothing_but_reads(world: World, hf: Ho
     assert (bank.charged, bank.keys) == (["card 1", "card 2"], keys)
 
 
-@pytest.mark.parametrize("fault", [NotDone("closed"), KeyboardInterrupt()])
+@pytest.mark.parametrize("fault", [ToolNotDone("closed"), KeyboardInterrupt()])
 def test_a_run_that_only_replays_does_not_take_up_what_failed_or_is_in_doubt(
     world: World, bank: Bank, fault: BaseException
 ) -> None:

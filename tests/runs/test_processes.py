@@ -20,6 +20,7 @@ from holdfast.threads import process
 from holdfast.threads.process import is_dead, this_process
 from tests.covers import covers
 from tests.crash.nursery import Child, Nursery
+from tests.waiting import DEADLINE, until
 
 
 class Family:
@@ -73,7 +74,7 @@ def test_after_a_kill_nobody_waits_for_the_lease(family: Family) -> None:
     def act() -> None:
         pytest.fail("acted twice")
 
-    child = family.start("hold", lease=60)
+    child = family.start("hold", lease=3600)
     wait_for_line(child, "acting")
     with holdfast.open(family.store, durability="off") as hf:
         with pytest.raises(LeaseHeld), hf.run("t"):
@@ -90,7 +91,7 @@ def test_after_a_kill_nobody_waits_for_the_lease(family: Family) -> None:
             assert run.model(lambda: pytest.fail("paid for twice")) == "paid for"
             run.tool(act, {}, key="k")
         assert run.status == "waiting"
-        assert time.monotonic() - started < 5
+        assert time.monotonic() - started < DEADLINE
 
 
 def test_of_eight_processes_one_wins(family: Family) -> None:
@@ -114,7 +115,7 @@ def test_a_worker_stopped_past_its_lease_is_refused_before_it_acts_again(family:
     wait_for_line(child, "acting")
     with holdfast.open(family.store, durability="off") as hf:
         with stopped(child):
-            with hf.run("t", wait=10) as run:  # its lease has to end: it is not dead
+            with hf.run("t", wait=DEADLINE) as run:  # its lease has to end: it is not dead
                 assert run.resumed
             # The world knows of the first effect; what became of it was settled while its worker could not say.
             hf.settle("t", 1, Happened("by hand"))
@@ -197,9 +198,7 @@ def test_a_child_is_another_owner_than_its_parent() -> None:
     with os.fdopen(reading) as pipe:
         told = int(pipe.read())
     dead = replace(this_process(), pid=pid, started=0)
-    deadline = time.monotonic() + 10
-    while not is_dead(dead):  # a zombie is dead
-        assert time.monotonic() < deadline
+    until(lambda: is_dead(dead))  # a zombie is dead
     os.waitpid(pid, 0)
     assert told == pid
     assert is_dead(dead)

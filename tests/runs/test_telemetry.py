@@ -24,6 +24,7 @@ from holdfast import Conflict, Holdfast, InvalidArgument, LeaseHeld, NotFound, R
 from holdfast.telemetry import instrument
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.waiting import DEADLINE
 
 CARD = "4111-1111"
 
@@ -287,7 +288,7 @@ def test_a_trace_that_says_nothing_is_not_linked_to(world: World, seen: Seen, ke
     hf = world.open()
     with world.running("t", hf, start={}):
         pass
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("t")
     assert thread is not None
     row = store.run(thread.position.thread)
@@ -511,7 +512,7 @@ def test_without_a_provider_nothing_is_told_and_nothing_fails(world: World) -> N
     with world.running("t", hf, start={}, ends="completed") as run:
         run.tool("look_up", {"item": "ink"})
         run.finish(run.model(lambda: "reply"))
-    row = hf._session.store.run(1)
+    row = hf.context.store.run(1)
     assert row is not None
     assert row.trace is None
 
@@ -522,7 +523,7 @@ def test_opentelemetry_is_not_imported_by_those_who_do_not_use_it() -> None:
         "with holdfast.open('memory:') as hf, hf.run('t', start={}) as run: run.finish(run.model(dict))\n"
         "assert not [name for name in sys.modules if name.startswith('opentelemetry')]"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 def test_without_the_package_the_extra_is_named() -> None:
@@ -533,4 +534,4 @@ def test_without_the_package_the_extra_is_named() -> None:
         "else:\n    raise SystemExit('no error')\n"
         "with holdfast.open('memory:') as hf: hf.thread('t').save({})"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)

@@ -110,7 +110,7 @@ def test_without_a_turn_a_run_resumes_whatever_is_unfinished(world: World) -> No
         assert run.resumed
     with world.running("u", start={}):
         pass
-    with pytest.raises(Unfinished, match="no turn"):
+    with pytest.raises(Unfinished, match="without a turn"):
         world.open().run("u", turn="r1").__enter__()
 
 

@@ -9,6 +9,7 @@ import pytest
 import holdfast
 from holdfast import Happened, InvalidArgument, NotDone, Run
 from tests.runs.conftest import LEASE, Crash, World
+from tests.waiting import DEADLINE
 
 
 class Bank:
@@ -86,7 +87,7 @@ def test_a_probe_that_cannot_be_asked_does_not_let_the_call_be_forgotten(world: 
 def test_a_key_is_one_call_also_after_a_crash(world: World, bank: Bank) -> None:
     def both(run: Run) -> None:
         run.tool(bank.charge, {"amount": 1}, key="k")
-        with pytest.raises(InvalidArgument, match="key of its own"):
+        with pytest.raises(InvalidArgument, match="its own key"):
             run.tool(bank.charge, {"amount": 2}, key="k")
 
     with world.dying("t", start={}) as run:
@@ -101,7 +102,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
     go_on, ended, ledger = threading.Event(), threading.Event(), []
 
     def slow() -> str:
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         ledger.append("charged")
         ended.set()
         return "charged"
@@ -113,7 +114,7 @@ def test_not_done_is_not_believed_of_a_call_that_is_still_running(world: World) 
     with world.running("t", hf, ends="waiting") as run:
         run.tool(charge, {}, key="k")
     go_on.set()
-    assert ended.wait(10)
+    assert ended.wait(DEADLINE)
     hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged"))
     with world.running("t", hf) as run:
         assert run.tool(charge, {}, key="k") == "charged"

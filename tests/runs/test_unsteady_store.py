@@ -11,6 +11,7 @@ from holdfast import Busy, StoreFull
 from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 class Unsteady:
@@ -84,29 +85,33 @@ def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world:
 
 def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     def act() -> str:
+        assert run._core._lease is not None
+        run._core._lease._stop_at = 0.0  # the lease has ended meanwhile
         return "done"
 
     hf = world.open(store=lambda store: Unrenewed(store, [None, *[Busy("locked")] * 1000]))
-    with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.2) as run:
+    with world.failing("t", holdfast.LeaseLost, hf, start={}) as run:
         run.tool(act, {}, key="k")
     [effect, evidence] = world.open().effects("t")
     assert (effect.status, evidence.status, evidence.result) == ("begun", "late", "done")
 
 
+@every_store("each store keeps leases and their clock")
 def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: World) -> None:
     acted: list[int] = []
     with world.running("t", start={}) as run:
         assert run._core._lease is not None
-        run._core._lease._until = 0.0
+        run._core._lease._stop_at = 0.0
         run.tool(lambda: acted.append(1), {}, key="k")
     assert acted == [1]
 
 
+@every_store("each store keeps leases and their clock")
 def test_who_slept_through_his_lease_is_refused_if_somebody_has(world: World) -> None:
     acted: list[int] = []
     with world.failing("t", holdfast.LeaseLost, start={}) as run:
         assert run._core._lease is not None
-        run._core._lease._until = 0.0
+        run._core._lease._stop_at = 0.0
         world.pass_time(31)
         with world.open().run("t") as other:
             other.finish()

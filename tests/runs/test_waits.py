@@ -12,6 +12,8 @@ import holdfast
 from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
 from tests.covers import covers
 from tests.runs.conftest import World
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(hf: Holdfast, thread: str = "t") -> str:
@@ -91,17 +93,17 @@ def test_the_first_answer_holds(world: World) -> None:
         run.wait("approve")
     hf.answer("t", "approve", True)
     hf.answer("t", "approve", True)
-    with pytest.raises(Conflict, match="otherwise"):
+    with pytest.raises(Conflict, match="already has another answer"):
         hf.answer("t", "approve", False)
-    with pytest.raises(Conflict, match="otherwise"):
+    with pytest.raises(Conflict, match="already has another answer"):
         hf.answer("t", "approve", 1)
     with world.running("t", hf) as run:
         assert run.wait("approve") is True
         hf.answer("t", "approve", True)
-        with pytest.raises(Conflict, match="otherwise"):
+        with pytest.raises(Conflict, match="already has another answer"):
             hf.answer("t", "approve", False)
         run.save()
-    with pytest.raises(Conflict, match="otherwise"):
+    with pytest.raises(Conflict, match="already has another answer"):
         hf.answer("t", "approve", False)
 
 
@@ -111,7 +113,7 @@ def test_an_early_answer_holds_too(world: World) -> None:
         pass
     hf.answer("t", "approve", True)
     hf.answer("t", "approve", True)
-    with pytest.raises(Conflict, match="otherwise"):
+    with pytest.raises(Conflict, match="already has another answer"):
         hf.answer("t", "approve", False)
 
 
@@ -167,13 +169,14 @@ def test_a_worker_goes_on_with_what_was_answered(world: World) -> None:
     assert (status_of(hf), seen) == ("completed", ["yes"])
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None:
     """Between the run's look for an answer and its going to wait, one is given."""
     hf = world.open()
     hf.submit("h", "t", start={})
     seen: list[Any] = []
-    store: Any = hf._session.store
-    park = store.park
+    store: Any = hf.context.store
+    park = store.suspend
 
     def answered_first(*args: Any) -> Any:
         if not seen:
@@ -185,11 +188,12 @@ def test_an_answer_that_races_with_the_parking_is_not_lost(world: World) -> None
         seen.append(run.wait("approve"))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "park", answered_first)
+        patch.setattr(store, "suspend", answered_first)
         hf.worker({"h": handler}).run(until_idle=True)
     assert (seen, status_of(hf)) == (["parking", "just now"], "completed")
 
 
+@every_store("two writers meet in the store")
 def test_answers_from_many_at_once_are_one(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:
@@ -218,12 +222,12 @@ def test_a_wait_beside_calls_that_are_under_way_is_refused(world: World) -> None
 
     def slow() -> None:
         inside.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
 
     with world.running("t", start={}) as run:
         thread = threading.Thread(target=lambda: run.tool(slow, {}, key="k"))
         thread.start()
-        assert inside.wait(10)
+        assert inside.wait(DEADLINE)
         for wait in (lambda: run.wait("approve"), lambda: run.sleep(1)):
             with pytest.raises(InvalidArgument, match="under way"):
                 wait()
@@ -315,6 +319,7 @@ def test_an_answer_in_time_counts_although_the_run_looks_late(world: World) -> N
 
 
 @covers("cortex/DurableConfig.retry_delay")
+@every_store("each store keeps leases and their clock")
 def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -336,6 +341,7 @@ def test_sleep_takes_no_process_and_ends_in_time(world: World) -> None:
     assert (steps[-1], status_of(hf)) == ("after", "completed")
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_sleep_survives_a_reboot(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The clock of leases begins anew with the machine; a sleep of three days does not."""
     hf = world.open()
@@ -452,7 +458,7 @@ def test_a_completed_run_cannot_be_cancelled(world: World) -> None:
 def test_a_cancellation_is_for_what_was_being_done(world: World) -> None:
     """It came between the last look of a turn and its end: the next turn is another one."""
     hf = world.open()
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     commit = store.commit
 
     def cancelled_first(given: Any) -> Any:
@@ -486,7 +492,7 @@ def test_an_answer_is_for_the_question_that_is_asked_now(world: World) -> None:
     with pytest.raises(Conflict, match="halted"):
         hf.answer("t", "approve", "too late")
     with world.running("t", hf, ends="waiting", turn="two") as run:
-        with pytest.raises(Conflict, match="asked no more"):
+        with pytest.raises(Conflict, match="no longer asked"):
             hf.answer("t", "approve", "too late")
         run.wait("approve", 2)
     hf.answer("t", "approve", "yes")
@@ -512,26 +518,27 @@ def test_one_answer_does_not_answer_two_questions_of_a_step(world: World) -> Non
     for _ in range(2):
         with world.running("t", hf) as run:
             assert run.wait("approve", {"amount": 5}) is True
-            with pytest.raises(InvalidArgument, match="name of its own"):
+            with pytest.raises(InvalidArgument, match="its own name"):
                 run.wait("approve", {"amount": 5000})
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_that_races_with_the_end_of_the_time_is_taken_or_refused(world: World) -> None:
     hf = world.open()
     with world.running("t", hf, start={}, ends="waiting") as run:
         run.wait("approve", timeout=60)
     world.pass_time(61)
-    store: Any = hf._session.store
-    park = store.park
+    store: Any = hf.context.store
+    park = store.suspend
 
     def answered_first(*args: Any) -> Any:
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(store, "park", park)
+            patch.setattr(store, "suspend", park)
             hf.answer("t", "approve", "just in time")
         return park(*args)
 
     with pytest.MonkeyPatch.context() as patch, world.running("t", hf) as run:
-        patch.setattr(store, "park", answered_first)
+        patch.setattr(store, "suspend", answered_first)
         assert run.wait("approve", timeout=60) == "just in time"
 
 
@@ -570,14 +577,14 @@ def test_runs_that_wake_again_and_again_do_not_keep_others_out(world: World) -> 
     hf.submit("poll", "poller", start={})
     hf.submit("job", "job", start={})
     done: list[int] = []
-    store: Any = hf._session.store
-    woken = store.woken
+    store: Any = hf.context.store
+    woken = store.due
 
     def later(**given: Any) -> Any:
         world.pass_time(1)
         return woken(**given)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(store, "woken", later)
+        patch.setattr(store, "due", later)
         hf.worker({"poll": poller, "job": lambda run: done.append(len(polls))}).run(until_idle=True)
     assert (len(polls) > 50, done[0] < 10) == (True, True)

@@ -11,12 +11,15 @@ import pytest
 
 import holdfast
 from holdfast import Conflict, Holdfast, InvalidArgument, Run
+from tests.cases import for_each
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def status_of(world: World, thread: str) -> str:
-    store = world.open()._session.store
+    store = world.open().context.store
     found = store.thread(thread)
     assert found is not None
     run = store.run(found.position.thread)
@@ -32,6 +35,7 @@ def drain(world: World, handler: Callable[[Run], Any], **options: Any) -> None:
 # -- submitting -------------------------------------------------------------------------------------------------------
 
 
+@every_store("two writers meet in the store")
 def test_what_is_submitted_is_run_once(world: World) -> None:
     seen: list[Any] = []
 
@@ -87,7 +91,7 @@ def test_what_cannot_be_submitted(hf: Holdfast, wrong: dict[str, Any]) -> None:
     assert list(hf.threads()) == []
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("handlers", "options"),
     [
         ({}, {}),
@@ -123,6 +127,7 @@ def test_the_oldest_run_comes_first(world: World) -> None:
     assert order == names
 
 
+@every_store("each store finds runs by its own query")
 def test_many_runs_are_found_page_by_page(world: World) -> None:
     hf = world.open()
     names = [f"t{n:03}" for n in range(120)]
@@ -149,6 +154,7 @@ def test_only_declared_handlers_and_versions_are_claimed(world: World) -> None:
     assert status_of(world, "other") == "queued"
 
 
+@every_store("each store keeps leases and their clock")
 def test_an_interrupted_run_is_taken_over(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -163,6 +169,7 @@ def test_an_interrupted_run_is_taken_over(world: World) -> None:
     assert done == [(True, 2, "reply")]
 
 
+@every_store("each store keeps leases and their clock")
 def test_a_run_that_is_held_is_left_alone(world: World) -> None:
     hf = world.open()
     hf.submit("h", "t", start={})
@@ -188,11 +195,12 @@ def test_a_handler_may_end_its_run_itself(world: World) -> None:
     assert status_of(world, "halt") == "halted"
 
 
+@every_store("two writers meet in the store")
 def test_runs_are_run_beside_each_other(world: World) -> None:
     hf = world.open()
     for n in range(3):
         hf.submit("h", f"t{n}", start=n)
-    together = threading.Barrier(3, timeout=10)
+    together = threading.Barrier(3, timeout=DEADLINE)
     drain(world, lambda run: together.wait() and None, concurrency=3)
     assert [status_of(world, f"t{n}") for n in range(3)] == ["completed"] * 3
 
@@ -233,7 +241,7 @@ def test_the_wait_grows_with_each_failure(world: World) -> None:
     waits: list[int] = []
     for _ in range(4):
         drain(world, handler)
-        [(_, row)] = hf._session.store.runs(statuses=("queued",), after=(0, 0), limit=1)
+        [(_, row)] = hf.context.store.runs(statuses=("queued",), after=(0, 0), limit=1)
         waits.append(row.wake_at - world.clock().now)
         world.pass_time(1000)
     assert waits == sorted(set(waits))
@@ -248,7 +256,7 @@ def test_a_dead_run_is_listed(world: World) -> None:
     hf.submit("h", "t", start={})
     drain(world, handler, attempts=1)
     assert status_of(world, "t") == "dead"
-    row = hf._session.store.runs(statuses=("dead",), after=(0, 0), limit=10)
+    row = hf.context.store.runs(statuses=("dead",), after=(0, 0), limit=10)
     assert [(name, run.reason) for name, run in row] == [("t", "ValueError: ")]
 
 
@@ -346,6 +354,7 @@ def test_a_run_that_waits_goes_on_when_it_is_answered(world: World) -> None:
         assert run.result == "by hand"
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> None:
     def act() -> str:
         raise ConnectionError
@@ -358,7 +367,7 @@ def test_an_answer_and_the_queueing_of_its_run_are_one_write(world: World) -> No
     def cut(*_args: object) -> None:
         raise Crash
 
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     real = store.settle
 
     def settle_and_die(*args: object) -> None:
@@ -431,7 +440,7 @@ def test_a_worker_survives_a_store_that_is_locked(world: World, name: str, monke
     thread = threading.Thread(target=worker.run)
     thread.start()
     try:
-        deadline = time.monotonic() + 20
+        deadline = time.monotonic() + DEADLINE
         while status_of(world, "t") != "completed":
             assert time.monotonic() < deadline
             world.pass_time(20)  # backoffs, and the lease of an end that could not be written

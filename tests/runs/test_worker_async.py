@@ -14,8 +14,8 @@ from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
 from tests.runs.test_health import ANY_PORT, ask
 from tests.runs.test_worker import status_of
-
-DEADLINE = 30.0
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 
 def drain(world: World, handler: Callable[..., Any], **options: Any) -> None:
@@ -66,6 +66,7 @@ def test_all_async_handlers_share_one_loop_beside_sync_ones(world: World) -> Non
     assert {info.status for info in hf.threads()} == {"completed"}
 
 
+@every_store("threads use one store at once")
 def test_they_are_run_beside_each_other(world: World) -> None:
     hf = world.open()
     for n in range(3):
@@ -235,4 +236,4 @@ def test_a_sync_function_that_gives_a_coroutine_is_told(world: World) -> None:
     hf.submit("h", "t", start={})
     drain(world, lambda run: agent(run, "fast"), attempts=1)
     [dead] = hf.stuck(older_than=0)
-    assert "the handler gave a coroutine, and was called with a sync run; declare it with async def" in dead.why
+    assert "the handler returned a coroutine for a sync run; declare it with async def" in dead.why

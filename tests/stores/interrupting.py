@@ -15,17 +15,9 @@ import time
 from collections.abc import Callable, Sequence
 
 from holdfast.stores.group import Entry, GroupCommit
-
-PATIENCE = 30.0
+from tests.waiting import DEADLINE, until
 
 Entries = Sequence[Entry[int, int]]
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not condition():
-        assert time.monotonic() < deadline, "it never happened"
-        time.sleep(0.001)
 
 
 class Writer:
@@ -89,7 +81,7 @@ class Interruptible(threading.Thread):
         ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self.ident), ctypes.py_object(Interrupt))
 
     def ended(self) -> None:
-        self.join(PATIENCE)
+        self.join(DEADLINE)
         assert not self.is_alive()
 
 
@@ -143,6 +135,7 @@ def any_moment() -> None:
     stop = threading.Event()
     answers: list[int] = []
     outcomes: set[int | None] = set()
+    struck = 0
     delays = random.Random(1)
 
     def steady() -> None:
@@ -152,10 +145,12 @@ def any_moment() -> None:
     steadies = [threading.Thread(target=steady, daemon=True) for _ in range(2)]
     for thread in steadies:
         thread.start()
-    deadline = time.monotonic() + 1.5
-    while time.monotonic() < deadline:
+    deadline = time.monotonic() + DEADLINE
+    while struck < 200 or outcomes != {None, 4}:  # some are struck before their answer, some after
+        assert time.monotonic() < deadline, outcomes
+        struck += 1
         victim = Interruptible(writer.group, 2, linger=True)
-        assert victim.ready.wait(PATIENCE)
+        assert victim.ready.wait(DEADLINE)
         for _ in range(delays.randrange(2000)):
             pass
         victim.strike()
@@ -163,12 +158,11 @@ def any_moment() -> None:
         assert isinstance(victim.raised, Interrupt)
         assert victim.answer in (None, 4)
         outcomes.add(victim.answer)
-    assert outcomes == {None, 4}, "some were struck before their answer, some after"
     seen = len(answers)
     until(lambda: len(answers) > seen)
     stop.set()
     for thread in steadies:
-        thread.join(PATIENCE)
+        thread.join(DEADLINE)
         assert not thread.is_alive()
     assert set(answers) == {9}
 
@@ -176,5 +170,5 @@ def any_moment() -> None:
 SCENARIOS: dict[str, Callable[[], None]] = {"leader": leader, "waiter": waiter, "any moment": any_moment}
 
 if __name__ == "__main__":
-    faulthandler.dump_traceback_later(PATIENCE, exit=True)  # a thread that hangs shows where
+    faulthandler.dump_traceback_later(DEADLINE, exit=True)  # a thread that hangs shows where
     SCENARIOS[sys.argv[1]]()

@@ -78,7 +78,7 @@ def test_a_run_wakes_by_the_clocks_that_the_store_was_given(tmp_path: Path, make
     now, wall = Clock("mine", 1000), 9_000_000
 
     def woken() -> list[str]:
-        return [name for name, _ in store.woken(limit=10)]
+        return [name for name, _ in store.due(limit=10)]
 
     with closing(make(tmp_path, lambda: now, lambda: wall)) as store:
         for name, at in (("first", 2000), ("second", 2001)):
@@ -106,7 +106,7 @@ def test_a_tie_is_woken_in_the_order_of_the_threads(tmp_path: Path, make: Make) 
             waits = run_row(0, status="waiting", clock=clock, wake_at=4000, wake_wall=49_000_000)
             store.commit(inside(commit(name), run=waits))
         for limit in range(6):
-            assert [name for name, _ in store.woken(limit=limit)] == ["a", "b", "c", "d", "e"][:limit]
+            assert [name for name, _ in store.due(limit=limit)] == ["a", "b", "c", "d", "e"][:limit]
 
 
 def test_the_wall_clock_counts_from_1970() -> None:
@@ -144,7 +144,7 @@ def test_a_boot_that_cannot_be_asked_for_is_an_error_of_the_store(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(clock, "_BOOT_ID", tmp_path)  # a folder: reading it fails, as with too many files open
-    with pytest.raises(StoreError, match="try again"):
+    with pytest.raises(StoreError, match="Try again"):
         clock.machine()
     monkeypatch.undo()
     assert clock.machine().id

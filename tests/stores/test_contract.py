@@ -46,7 +46,7 @@ class TestDirectoryStore(StoreContract):
 def test_a_commit_that_writes_a_position_twice_is_refused(tmp_path: Path, stores: type[StoreContract]) -> None:
     store = stores().open_store(tmp_path)
     with pytest.raises(InvalidArgument, match="already has cells at 1"):
-        store.commit(commit("t", runs=[run("a", "b"), run("c", start=1)]))
-    store.commit(commit("u", runs=[run("a", "b"), run("c", start=2), run("d", log=2)]))
+        store.commit(commit("t", appends=[run("a", "b"), run("c", start=1)]))
+    store.commit(commit("u", appends=[run("a", "b"), run("c", start=2), run("d", log=2)]))
     assert names_of(store) == ["u"]
     store.close()

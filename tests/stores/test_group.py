@@ -15,7 +15,8 @@ import pytest
 from holdfast.errors import Busy
 from holdfast.stores.group import BATCH, again
 from tests.covers import covers
-from tests.stores.interrupting import PATIENCE, SCENARIOS, Entries, Interrupt, Interruptible, Writer, until
+from tests.stores.interrupting import SCENARIOS, Entries, Interrupt, Interruptible, Writer
+from tests.waiting import DEADLINE, until
 
 
 @pytest.fixture
@@ -46,8 +47,8 @@ def test_whoever_waits_is_written_in_one_batch_by_the_first_in_line(writer: Writ
         rest.append(pool.submit(writer.group.submit, n))
         until(partial(writer.has_waiting, n))
     writer.free.set()
-    assert leader.result(PATIENCE) == 0
-    assert [future.result(PATIENCE) for future in rest] == [n**2 for n in range(1, 11)]
+    assert leader.result(DEADLINE) == 0
+    assert [future.result(DEADLINE) for future in rest] == [n**2 for n in range(1, 11)]
     assert writer.batches == [[0], list(range(1, 11))]
     assert writer.threads[0] != writer.threads[1]
 
@@ -59,7 +60,7 @@ def test_a_batch_is_bounded(writer: Writer, pool: ThreadPoolExecutor) -> None:
     futures += [pool.submit(writer.group.submit, n) for n in range(1, 151)]
     until(lambda: writer.waiting() == 150)
     writer.free.set()
-    assert [future.result(PATIENCE) for future in futures] == [n**2 for n in range(151)]
+    assert [future.result(DEADLINE) for future in futures] == [n**2 for n in range(151)]
     assert [len(batch) for batch in writer.batches] == [1, BATCH, BATCH, 150 - 2 * BATCH]
 
 
@@ -80,9 +81,9 @@ def test_one_failure_is_for_its_caller_alone(writer: Writer, pool: ThreadPoolExe
     for n, future in enumerate(futures):
         if n % 2:
             with pytest.raises(ValueError, match=str(n)):
-                future.result(PATIENCE)
+                future.result(DEADLINE)
         else:
-            assert future.result(PATIENCE) == n
+            assert future.result(DEADLINE) == n
 
 
 def test_a_batch_that_fails_as_a_whole_fails_for_each_and_the_next_goes_on(
@@ -100,8 +101,8 @@ def test_a_batch_that_fails_as_a_whole_fails_for_each_and_the_next_goes_on(
     rest = [pool.submit(writer.group.submit, n) for n in (1, 2)]
     until(lambda: writer.waiting() == 2)
     writer.free.set()
-    assert leader.result(PATIENCE) == -1, "what was settled before stays settled"
-    assert [future.result(PATIENCE) for future in rest] == [1, 4]
+    assert leader.result(DEADLINE) == -1, "what was settled before stays settled"
+    assert [future.result(DEADLINE) for future in rest] == [1, 4]
 
     def break_again(entries: Entries) -> None:
         if len(entries) > 1:
@@ -115,8 +116,8 @@ def test_a_batch_that_fails_as_a_whole_fails_for_each_and_the_next_goes_on(
     rest = [pool.submit(writer.group.submit, n) for n in (6, 7)]
     until(lambda: writer.waiting() == 2)
     writer.free.set()
-    assert leader.result(PATIENCE) == 25
-    errors = [future.exception(PATIENCE) for future in rest]
+    assert leader.result(DEADLINE) == 25
+    errors = [future.exception(DEADLINE) for future in rest]
     assert [str(error) for error in errors] == ["broken", "broken"]
     assert errors[0] is not errors[1], "raised in two threads, one instance would mix their tracebacks"
 
@@ -193,7 +194,7 @@ def test_an_interrupt_is_for_the_one_it_strikes_alone(scenario: str) -> None:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE,
         env={**environment, "PYTHONPATH": paths},
     )
     assert child.returncode == 0, child.stdout + child.stderr

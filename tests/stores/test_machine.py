@@ -22,9 +22,10 @@ from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.running import Clock, EffectRow, Owner, RunRow
+from holdfast.stores.running import Clock, Entry, Owner, RunRow
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
+from tests.selection import tries
 from tests.stores.postgres.server import address_at
 
 # A server is farther away than a file.
@@ -130,50 +131,50 @@ class StoreMachine(RuleBasedStateMachine):
             self._lease_was_kept(before, row)
 
     @rule(name=threads, fields=changes, off=near, held=mostly, rows=st.lists(entries, max_size=2))
-    def commit(self, name: str, fields: dict[str, Any], off: int, held: bool, rows: list[EffectRow]) -> None:
+    def commit(self, name: str, fields: dict[str, Any], off: int, held: bool, rows: list[Entry]) -> None:
         before = self._hold(name, held)
         row = run_row(before.thread, fence=before.fence + off, **fields)
         at = self._model.thread(name)
         assert at is not None
         effects = tuple(self._numbered(before.thread, rows))
-        made = inside(commit(name, at.position), fence=row.fence, run=row, effects=effects)
+        made = inside(commit(name, at.position), fence=row.fence, run=row, entries=effects)
         if not isinstance(self._both("commit", made), type):
             self._lease_was_kept(before, row)
 
     @rule(name=threads, off=near, held=mostly, rows=st.lists(entries, max_size=3))
-    def journal(self, name: str, off: int, held: bool, rows: list[EffectRow]) -> None:
+    def journal(self, name: str, off: int, held: bool, rows: list[Entry]) -> None:
         before = self._hold(name, held)
         self._both("journal", before.thread, before.fence + off, self._numbered(before.thread, rows))
 
     @rule(name=threads, fields=changes, off=near, held=mostly, asked=st.lists(entries, max_size=1), wrong=near)
-    def park(self, name: str, fields: dict[str, Any], off: int, held: bool, asked: list[EffectRow], wrong: int) -> None:
+    def park(self, name: str, fields: dict[str, Any], off: int, held: bool, asked: list[Entry], wrong: int) -> None:
         before = self._hold(name, held)
         row = run_row(before.thread, fence=before.fence + off, **fields)
-        last = self._model.last_effect(row.thread)
+        last = self._model.last_entry(row.thread)
         entry = next(iter(self._numbered(row.thread, asked)), None)
-        answer = self._both("park", row, entry, last + wrong)
+        answer = self._both("suspend", row, entry, last + wrong)
         if not isinstance(answer, type):
             assert wrong == off == 0
             assert answer == (0 if entry is None else entry.number or last + 1)
             self._lease_was_kept(before, replace(row, question=answer))
 
     @rule(name=threads, entry=entries, last=st.none() | near, held=mostly)
-    def tell(self, name: str, entry: EffectRow, last: int | None, held: bool) -> None:
+    def tell(self, name: str, entry: Entry, last: int | None, held: bool) -> None:
         thread = self._hold(name, held).thread
-        newest = self._model.last_effect(thread)
-        answer = self._both("tell", thread, entry, last=None if last is None else newest + last)
+        newest = self._model.last_entry(thread)
+        answer = self._both("post", thread, entry, last=None if last is None else newest + last)
         if not isinstance(answer, type):
             assert not last
             assert answer == newest + 1
-            assert self._model.effects(thread, after=newest, limit=9) == [replace(entry, number=answer)]
+            assert self._model.entries(thread, after=newest, limit=9) == [replace(entry, number=answer)]
 
     @rule(name=threads, back=st.integers(-1, 2), entry=entries, fields=st.none() | changes, off=near, current=mostly)
     def settle(
-        self, name: str, back: int, entry: EffectRow, fields: dict[str, Any] | None, off: int, current: bool
+        self, name: str, back: int, entry: Entry, fields: dict[str, Any] | None, off: int, current: bool
     ) -> None:
         found = self._hold(name, held=False)
-        number = self._model.last_effect(found.thread) - back
-        [status] = [row.status for row in self._model.effects(found.thread, after=number - 1, limit=1)] or ["asked"]
+        number = self._model.last_entry(found.thread) - back
+        [status] = [row.status for row in self._model.entries(found.thread, after=number - 1, limit=1)] or ["asked"]
         expect = status if off == 0 else "late"
         then = None if fields is None else replace(found, **fields, fence=found.fence + 1 + off)
         expected = found if current else replace(found, attempt=99)
@@ -182,7 +183,7 @@ class StoreMachine(RuleBasedStateMachine):
             assert current
             assert off == 0
             assert self._run(found.thread) == (then or found)
-            assert self._model.effects(found.thread, after=number - 1, limit=1) == [replace(entry, number=number)]
+            assert self._model.entries(found.thread, after=number - 1, limit=1) == [replace(entry, number=number)]
 
     @rule(name=threads, sure=st.integers(0, 3))
     def drop(self, name: str, sure: int) -> None:
@@ -218,9 +219,9 @@ class StoreMachine(RuleBasedStateMachine):
             found = row
         return found or run_row(thread)
 
-    def _numbered(self, thread: int, rows: list[EffectRow]) -> list[EffectRow]:
+    def _numbered(self, thread: int, rows: list[Entry]) -> list[Entry]:
         """Entries whose number counts from the newest: mostly there, sometimes one too far."""
-        last = self._model.last_effect(thread)
+        last = self._model.last_entry(thread)
         return [replace(row, number=max(last + 2 - row.number, 0)) if row.number else row for row in rows]
 
     def _lease_was_kept(self, before: RunRow, row: RunRow) -> None:
@@ -237,8 +238,8 @@ class StoreMachine(RuleBasedStateMachine):
         self._both("threads", prefix="", after=None, limit=9)
         for thread in self._numbers.values():
             self._both("run", thread)
-            rows = self._both("effects", thread, after=0, limit=1000)
-            assert self._both("last_effect", thread) == len(rows)
+            rows = self._both("entries", thread, after=0, limit=1000)
+            assert self._both("last_entry", thread) == len(rows)
 
     @invariant()
     def what_is_due_wakes_longest_overdue_first(self) -> None:
@@ -251,7 +252,7 @@ class StoreMachine(RuleBasedStateMachine):
             if late >= 0:
                 due.append((-late, thread, name))
         for limit in range(4):
-            woken = self._both("woken", limit=limit)
+            woken = self._both("due", limit=limit)
             assert [name for name, _ in woken] == [name for *_, name in sorted(due)][:limit]
 
 
@@ -279,12 +280,12 @@ class PostgresMachine(StoreMachine):
     open_store = staticmethod(_open_postgres)
 
 
-_SETTINGS = settings(max_examples=120, stateful_step_count=40, deadline=None)
+_SETTINGS = settings(max_examples=tries(120, 50), stateful_step_count=40, deadline=None)
 TestSQLiteStores = SQLiteMachine.TestCase
 TestSQLiteStores.settings = _SETTINGS
 TestDirectoryStores = DirectoryMachine.TestCase
 TestDirectoryStores.settings = _SETTINGS
 TestPostgresStores = PostgresMachine.TestCase
 TestPostgresStores.settings = settings(
-    max_examples=25, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(25, 10), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )

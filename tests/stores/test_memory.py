@@ -6,7 +6,7 @@ import msgspec
 import pytest
 
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
-from holdfast.stores.contract import Live, Run, SharedValue, Span, Store
+from holdfast.stores.contract import Append, Blob, Live, Span, Store
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.memory.thread import Thread
 from holdfast.stores.running import Clock
@@ -27,9 +27,9 @@ def test_it_is_a_store(store: MemoryStore) -> None:
 @covers("H8")
 def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
     large, shared = cell("x" * 1000), value(b"y" * 1000)
-    at = store.commit(commit("a", runs=[Run(1, 0, (large,))], values=[shared]))
+    at = store.commit(commit("a", appends=[Append(1, 0, (large,))], blobs=[shared]))
     assert store.cells([Span(at.thread, 1, 0, 1, 1, 1)])[0].cells[0] is large
-    assert store.value(shared.digest)[0] is shared.pieces[0]
+    assert store.blob(shared.digest)[0] is shared.pieces[0]
 
 
 @covers("C7")
@@ -37,14 +37,14 @@ def test_cells_and_values_are_not_copied(store: MemoryStore) -> None:
 def test_a_position_of_a_log_is_written_once(store: MemoryStore, start: int) -> None:
     line = saved(store, "a", "x y")
     with pytest.raises(InvalidArgument, match="already has cells"):
-        store.commit(commit("a", line.at, runs=[run("z", start=start)]))
+        store.commit(commit("a", line.at, appends=[run("z", start=start)]))
     assert line.stored().position == line.at
 
 
 def test_a_position_is_written_once_within_a_commit(store: MemoryStore) -> None:
     with pytest.raises(InvalidArgument, match="already has cells"):
-        store.commit(commit("a", runs=[run("x", "y"), run("z", start=1)]))
-    at = store.commit(commit("a", runs=[run("x", "y"), run("z", start=2)]))
+        store.commit(commit("a", appends=[run("x", "y"), run("z", start=1)]))
+    at = store.commit(commit("a", appends=[run("x", "y"), run("z", start=2)]))
     assert store.cells([Span(at.thread, 1, 0, 3, 1, 1)])[0].cells == [cell("x"), cell("y"), cell("z")]
 
 
@@ -55,9 +55,9 @@ def test_a_tombstone_is_not_committed(store: MemoryStore) -> None:
 
 
 def test_pieces_are_at_most_8_mib(store: MemoryStore) -> None:
-    store.commit(commit("a", values=[SharedValue(b"d" * 32, (bytes(8 * 2**20),))]))
+    store.commit(commit("a", blobs=[Blob(b"d" * 32, (bytes(8 * 2**20),))]))
     with pytest.raises(InvalidArgument, match="8 MiB"):
-        store.commit(commit("b", values=[SharedValue(b"e" * 32, (bytes(8 * 2**20 + 1),))]))
+        store.commit(commit("b", blobs=[Blob(b"e" * 32, (bytes(8 * 2**20 + 1),))]))
 
 
 @pytest.mark.parametrize("kept_for_a_fork", [False, True])
@@ -66,9 +66,9 @@ def test_a_thread_that_is_gone_is_not_found(store: MemoryStore, kept_for_a_fork:
     if kept_for_a_fork:
         saved(store, "fork").save(origins=[line.number])
     store.drop(line.number)
-    with pytest.raises(NotFound, match="no thread number 1"):
+    with pytest.raises(NotFound, match="thread number 1 does not exist"):
         store.drop(line.number)
-    with pytest.raises(NotFound, match="no thread number 1"):
+    with pytest.raises(NotFound, match="thread number 1 does not exist"):
         store.delete(line.number, [1])
 
 
@@ -81,7 +81,7 @@ def test_creating_a_thread_that_exists_says_so(store: MemoryStore) -> None:
 def test_an_origin_that_is_gone_conflicts(store: MemoryStore) -> None:
     line = saved(store, "a", "x")
     store.drop(line.number)
-    with pytest.raises(Conflict, match="gone"):
+    with pytest.raises(Conflict, match="no longer exists"):
         store.commit(commit("b", origins=[line.number]))
     assert store.thread("b") is None
 
@@ -101,7 +101,7 @@ def test_a_thread_is_no_fork_of_itself(store: MemoryStore) -> None:
 def test_live_spans_of_another_thread_are_refused(store: MemoryStore, verb: str) -> None:
     line = saved(store, "a", "x")
     own = msgspec.structs.replace(line.span(), thread=0)
-    with pytest.raises(InvalidArgument, match="names thread 0"):
+    with pytest.raises(InvalidArgument, match="names thread number 0"):
         getattr(store, verb)(line.number, Live((own,), 1))
     assert store.cells([line.span()])[0].cells == [cell("x")]
 
@@ -120,7 +120,7 @@ def test_runs_that_are_not_due_are_not_looked_at() -> None:
             return super().__getitem__(number)
 
     store._threads = Watched(store._threads)
-    assert [name for name, _ in store.woken(limit=100)] == ["due"]
+    assert [name for name, _ in store.due(limit=100)] == ["due"]
     assert looked_at == [201]
 
 
@@ -134,7 +134,7 @@ def test_check_finds_wake_times_that_are_not_those_of_the_runs(
     stored = store.run(at.thread)
     assert stored is not None
     store._named["a"].run = None if changes is None else msgspec.structs.replace(stored, **changes)
-    assert [problem.what for problem in store.check()] == ["The wake times are not those of the runs."]
+    assert [problem.what for problem in store.check()] == ["the index of wake times does not match the runs"]
 
 
 def test_check_finds_what_is_wrong(store: MemoryStore) -> None:
@@ -153,14 +153,14 @@ def test_check_finds_what_is_wrong(store: MemoryStore) -> None:
     store._named["d"].number = 99
     found = [(problem.thread, problem.what) for problem in store.check()]
     assert found == [
-        (None, "The sorted names are not those of the threads."),
-        ("a", "The number of checkpoints is not what was counted."),
-        ("b", "The head is not among the checkpoints."),
-        ("c", "The checkpoints are not those that were numbered."),
-        ("c", "The head is not among the checkpoints."),
-        ("c", "The number of checkpoints is not what was counted."),
-        ("d", "The thread is not found by its number."),
-        ("f", "The journal's entries are not those that were numbered."),
-        ("g", "The journal has no run."),
-        ("h", "The run is that of another thread."),
+        (None, "the index of thread names does not match the threads"),
+        ("a", "the number of checkpoints differs from the thread's record"),
+        ("b", "the checkpoint at the head is missing or deleted"),
+        ("c", "the checkpoints do not match their numbers"),
+        ("c", "the checkpoint at the head is missing or deleted"),
+        ("c", "the number of checkpoints differs from the thread's record"),
+        ("d", "looking up the thread's number does not find it"),
+        ("f", "the journal entries do not match their numbers"),
+        ("g", "the thread has a journal but no run"),
+        ("h", "the run belongs to another thread"),
     ]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Damaged, NewerFormat, TooLarge
 from holdfast.stores import segment
-from holdfast.stores.contract import Refs, Run, Span
+from holdfast.stores.contract import Append, Refs, Span
 from tests.covers import covers
 
 HERE = b"where it belongs"
@@ -26,10 +26,10 @@ refs = st.builds(
 
 
 @st.composite
-def runs(draw: st.DrawFn) -> Run:
+def runs(draw: st.DrawFn) -> Append:
     cells = draw(st.lists(st.binary(max_size=300), min_size=1, max_size=6))
     pointing = draw(st.booleans())
-    return Run(
+    return Append(
         log=draw(naturals),
         start=draw(naturals),
         cells=tuple(cells),
@@ -38,12 +38,12 @@ def runs(draw: st.DrawFn) -> Run:
 
 
 @given(st.lists(runs(), min_size=1, max_size=4))
-def test_what_was_packed_comes_back(packed: list[Run]) -> None:
+def test_what_was_packed_comes_back(packed: list[Append]) -> None:
     assert segment.unpack(segment.pack(packed, HERE), HERE) == packed
 
 
 @given(st.lists(runs(), min_size=1, max_size=3), st.data())
-def test_any_flipped_bit_is_noticed(packed: list[Run], data: st.DataObject) -> None:
+def test_any_flipped_bit_is_noticed(packed: list[Append], data: st.DataObject) -> None:
     blob = bytearray(segment.pack(packed, HERE))
     bit = data.draw(st.integers(0, len(blob) * 8 - 1))
     blob[bit // 8] ^= 1 << bit % 8
@@ -52,7 +52,7 @@ def test_any_flipped_bit_is_noticed(packed: list[Run], data: st.DataObject) -> N
 
 
 @given(st.lists(runs(), min_size=1, max_size=3), st.data())
-def test_any_cut_is_noticed(packed: list[Run], data: st.DataObject) -> None:
+def test_any_cut_is_noticed(packed: list[Append], data: st.DataObject) -> None:
     blob = segment.pack(packed, HERE)
     with pytest.raises(Damaged):
         segment.unpack(blob[: data.draw(st.integers(0, len(blob) - 1))], HERE)
@@ -66,35 +66,35 @@ def test_rubbish_with_a_matching_checksum_is_damage_or_newer_and_nothing_else(ru
 
 
 def test_a_segment_in_the_place_of_another_is_noticed() -> None:
-    blob = segment.pack([Run(1, 0, (b"cell",))], HERE)
+    blob = segment.pack([Append(1, 0, (b"cell",))], HERE)
     with pytest.raises(Damaged):
         segment.unpack(blob, b"another place")
 
 
 @covers("H2", "cortex/CheckpointConfig.compress")
 def test_text_is_compressed_and_noise_is_not() -> None:
-    text = segment.pack([Run(1, 0, (b"the same words " * 100,))], HERE)
+    text = segment.pack([Append(1, 0, (b"the same words " * 100,))], HERE)
     assert len(text) < 150
     noise = bytes(crc32(bytes([n % 256, n // 256])) % 256 for n in range(1000))
-    assert len(segment.pack([Run(1, 0, (noise,))], HERE)) < 1000 + 40
+    assert len(segment.pack([Append(1, 0, (noise,))], HERE)) < 1000 + 40
 
 
 def test_small_segments_cost_few_bytes() -> None:
-    assert len(segment.pack([Run(1, 1000, (b"x" * 40,))], HERE)) - 40 < 30
+    assert len(segment.pack([Append(1, 1000, (b"x" * 40,))], HERE)) - 40 < 30
 
 
 def test_the_header_is_in_clear() -> None:
-    pointing = Refs(values=(b"a digest",))
-    blob = segment.pack([Run(3, 7, (b"a" * 1000, b"b"), (pointing, Refs()))], HERE)
+    pointing = Refs(blobs=(b"a digest",))
+    blob = segment.pack([Append(3, 7, (b"a" * 1000, b"b"), (pointing, Refs()))], HERE)
     header = segment.open_(blob, HERE)[0]
     assert header.ranges == ((3, 7, 2),)
     assert header.refs == ((pointing, Refs()),)
 
 
 def test_a_newer_version_is_refused_by_name() -> None:
-    later = bytearray(segment.draft([Run(1, 0, (b"cell",))]))
+    later = bytearray(segment.draft([Append(1, 0, (b"cell",))]))
     later[0] = segment.VERSION + 1
-    with pytest.raises(NewerFormat, match="upgrade"):
+    with pytest.raises(NewerFormat, match="Upgrade"):
         segment.unpack(segment.seal(bytes(later), HERE), HERE)
 
 
@@ -127,13 +127,13 @@ def test_a_frame_that_holds_more_than_declared_is_damage() -> None:
 @pytest.mark.parametrize("count", [0, 2, 2**31])
 def test_cells_that_do_not_fill_the_body_are_damage(count: int) -> None:
     body = struct.pack("<I", 3) + b"abc"
-    assert segment.unpack(made(len(body), body, encoding=segment.RAW), HERE) == [Run(1, 0, (b"abc",))]
+    assert segment.unpack(made(len(body), body, encoding=segment.RAW), HERE) == [Append(1, 0, (b"abc",))]
     with pytest.raises(Damaged):
         segment.unpack(made(len(body), body, encoding=segment.RAW, count=count), HERE)
 
 
 def test_what_compresses_too_well_is_stored_raw_and_comes_back() -> None:
-    zeros = Run(1, 0, (bytes(40 << 20),))
+    zeros = Append(1, 0, (bytes(40 << 20),))
     blob = segment.pack([zeros], HERE)
     assert len(blob) > 40 << 20
     assert segment.unpack(blob, HERE) == [zeros]
@@ -142,4 +142,4 @@ def test_what_compresses_too_well_is_stored_raw_and_comes_back() -> None:
 def test_more_than_a_segment_can_hold_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segment, "_MAX_BODY", 1000)
     with pytest.raises(TooLarge):
-        segment.draft([Run(1, 0, (bytes(1000),))])
+        segment.draft([Append(1, 0, (bytes(1000),))])

@@ -18,7 +18,7 @@ from tests.threads.wholes import fill, flip
 
 def test_it_is_what_each_checkpoint_is_by_itself(hf: Holdfast) -> None:
     fill(hf)
-    store = hf._session.store
+    store = hf.context.store
     for info in hf.threads():
         row = store.thread(info.name)
         assert row is not None
@@ -42,7 +42,7 @@ def test_in_the_place_of_one_that_cannot_be_read_is_what_is_wrong(kind: Any, tmp
     tables.change_blob("checkpoint", "skeleton", f"{where} AND row_key & 4294967295 = 4", flip)
     tables.execute(f"DELETE FROM checkpoint WHERE {where} AND row_key & 4294967295 = 6")  # noqa: S608 - a number
     with tables.opened() as hf:
-        store = hf._session.store
+        store = hf.context.store
         assert isinstance(store, Walking)
         number = next(each for each, name in _names(hf).items() if name == "t")
         found = store.walk(number, after=2, limit=5)
@@ -51,7 +51,7 @@ def test_in_the_place_of_one_that_cannot_be_read_is_what_is_wrong(kind: Any, tmp
 
 
 def _names(hf: Holdfast) -> dict[int, str]:
-    found = {info.name: hf._session.store.thread(info.name) for info in hf.threads()}
+    found = {info.name: hf.context.store.thread(info.name) for info in hf.threads()}
     return {row.position.thread: name for name, row in found.items() if row is not None}
 
 
@@ -62,7 +62,7 @@ def test_what_lies_beside_a_damaged_page_of_a_database_is_read(tmp_path: Path, m
     tables = Tables("postgres", tmp_path)
     with tables.opened() as hf:
         fill(hf)
-        store = hf._session.store
+        store = hf.context.store
         number = next(each for each, name in _names(hf).items() if name == "t")
         before = walk(store, number, after=0, limit=100)
         monkeypatch.setattr(reading, "walk", gives_up)
@@ -74,10 +74,10 @@ def test_a_database_tells_the_threads_beside_a_damaged_one(tmp_path: Path) -> No
     with tables.opened() as hf:
         fill(hf)
         names = _names(hf)
-        assert isinstance(hf._session.store, Telling)
-        assert told(hf._session.store) == names
+        assert isinstance(hf.context.store, Telling)
+        assert told(hf.context.store) == names
     tables.execute("UPDATE thread SET step = step + 1 WHERE name = ?", b"fork")
     with tables.opened() as hf:
-        assert told(hf._session.store) == {each: name for each, name in names.items() if name != "fork"}
+        assert told(hf.context.store) == {each: name for each, name in names.items() if name != "fork"}
     with holdfast.open("memory:") as memory:
-        assert told(memory._session.store) == {}
+        assert told(memory.context.store) == {}

@@ -10,6 +10,7 @@ import holdfast
 from holdfast import Holdfast, Retention
 from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.threads.ancestry import Ancestry, branch_of
+from tests.cases import for_each
 
 
 def rewound(hf: Holdfast, seed: int) -> int:
@@ -21,7 +22,7 @@ def rewound(hf: Holdfast, seed: int) -> int:
         seqs = [checkpoint.seq for checkpoint in hf.thread("t").history()]
         if seqs:
             hf.thread("t").rewind(_id(hf, chance.choice(seqs)))
-    row = hf._session.store.thread("t")
+    row = hf.context.store.thread("t")
     assert row is not None
     return row.position.thread
 
@@ -40,12 +41,12 @@ def walked(store: Store, thread: int, row: CheckpointRow) -> dict[int, int]:
     return steps
 
 
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("kept", [None, 1])
+@for_each("seed", range(5))
+@for_each("kept", [None, 1])
 def test_it_is_what_a_walk_through_all_parents_finds(seed: int, kept: int | None) -> None:
     hf = holdfast.open("memory:")
     number = rewound(hf, seed)
-    store = hf._session.store
+    store = hf.context.store
     if kept is not None:
         hf.thread("t").prune(Retention(keep_last=kept))
     for seq in range(1, store.last(number) + 1):
@@ -63,7 +64,7 @@ def test_what_is_open_is_on_the_line_of_the_head_only() -> None:
     for _ in range(3):
         hf.thread("t").save({})
     hf.thread("t").rewind(_id(hf, 2))
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("t")
     assert thread is not None
     row = store.checkpoint(thread.position.thread, 2)
@@ -81,7 +82,7 @@ def test_a_long_branch_costs_a_few_reads(monkeypatch: pytest.MonkeyPatch) -> Non
     thread = hf.thread("t")
     for _ in range(1000):
         thread.save({})
-    store = hf._session.store
+    store = hf.context.store
     row = store.thread("t")
     assert row is not None
     reads: list[int] = []

@@ -13,18 +13,20 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, InvalidArgument
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, address, change_blob, fill, fingerprint, flip, opened, seen, state_at
 
 KINDS = ("sqlite", "directory")
 
 
 @covers("F7", "continuum/layout backup")
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
         fill(hf)
-        before, mark = seen(hf), hf.mark()
+        before, mark = seen(hf), hf.fingerprint()
         made = hf.backup(address(kind, tmp_path, "copy"))
         assert made.report.ok
         assert made.report.threads == 4
@@ -32,10 +34,11 @@ def test_a_backup_is_the_store_as_it_was(kind: str, cipher: Any, tmp_path: Path)
         hf.thread("later").save({"n": 1})
     with opened(kind, tmp_path, "copy", cipher) as copy:
         assert seen(copy) == before
-        assert copy.verify(mark=mark).ok
+        assert copy.verify(fingerprint=mark).ok
         copy.thread("t").save(state_at(1))
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_namespaces_are_in_it_and_it_is_for_its_owner_only(kind: str, tmp_path: Path) -> None:
     with holdfast.open(address(kind, tmp_path), namespace="other", durability="off") as other:
@@ -51,6 +54,7 @@ def test_all_namespaces_are_in_it_and_it_is_for_its_owner_only(kind: str, tmp_pa
 
 
 @covers("F7")
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_is_there_is_not_replaced(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:
@@ -126,6 +130,7 @@ def test_what_is_damaged_is_damaged_in_the_copy_and_said(tmp_path: Path) -> None
     assert {(problem.thread, problem.seqs) for problem in report.problems} >= {("t", (8,))}
 
 
+@every_store("each store has its own backup")
 @pytest.mark.parametrize("kind", KINDS)
 def test_writers_go_on_and_the_copy_is_of_one_moment(kind: str, tmp_path: Path) -> None:
     """Two threads that are saved to in turns are never more than one save apart, in no backup."""

@@ -15,6 +15,7 @@ from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.save import checked_details
+from tests.selection import every_store
 
 
 def message(number: int) -> str:
@@ -26,7 +27,7 @@ class Placed:
 
     def __init__(self, hf: Holdfast, name: str = "t") -> None:
         self.hf = hf
-        self.placer = Placer(hf._session, name)
+        self.placer = Placer(hf.context, name)
         self.position: Position | None = None
         self.rows: dict[int, CheckpointRow] = {}
         self.bases: dict[int, Base] = {}
@@ -57,7 +58,7 @@ class Placed:
 
     def state(self, seq: int) -> Any:
         """As it is read by one who knows nothing of it."""
-        store = self.hf._session.store
+        store = self.hf.context.store
         row = store.checkpoint(self.number, seq)
         assert row is not None
         return state_of(store, load_base(store, self.number, row))
@@ -125,6 +126,7 @@ class TestPlace:
         assert latest(tree.hf)["messages"][1:] == ["branch", "and on"]
         assert tree.hf.verify(deep=True).problems == ()
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_moved_meanwhile_is_a_conflict_and_nothing_is_stored(self, tree: Placed) -> None:
         tree.grow(3)
         tree.hf.thread("t").save({"messages": ["somebody else"]})
@@ -140,12 +142,14 @@ class TestPlace:
         with pytest.raises(Conflict):
             tree.place({"messages": ["late"]}, under=3)
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_began_meanwhile_is_not_begun_again(self, tree: Placed) -> None:
         tree.hf.thread("t").save({"messages": ["first"]})
         with pytest.raises(AlreadyExists):
             tree.place({"messages": ["me too"]})
         assert latest(tree.hf) == {"messages": ["first"]}
 
+    @every_store("two writers meet in the store")
     def test_a_parent_that_was_deleted_meanwhile_is_a_conflict(self, tree: Placed) -> None:
         tree.grow(5)
         tree.placer.remove(tree.number, [2, 3])
@@ -163,7 +167,7 @@ class TestPlace:
 
     def test_each_digest_covers_that_of_the_parent(self, tree: Placed, monkeypatch: pytest.MonkeyPatch) -> None:
         tree.grow(3)
-        store = tree.hf._session.store
+        store = tree.hf.context.store
         seen: list[Commit] = []
         commit = store.commit
 
@@ -173,14 +177,14 @@ class TestPlace:
 
         monkeypatch.setattr(store, "commit", watched)
         made = tree.place({"messages": ["x"]}, under=1)
-        row, runs = seen[0].row, seen[0].runs
+        row, runs = seen[0].row, seen[0].appends
         assert row.digest == tree.rows[made].digest
         assert metas.digest_of(store.hashing, row, runs, tree.rows[1].digest) == row.digest
         assert metas.digest_of(store.hashing, row, runs, tree.rows[2].digest) != row.digest
 
     def test_the_base_of_any_row_can_be_had(self, tree: Placed) -> None:
         tree.grow(4)
-        fresh = Placer(tree.hf._session, "t")
+        fresh = Placer(tree.hf.context, "t")
         for seq, row in tree.rows.items():
             base = fresh.base(tree.number, row)
             assert (base.seq, base.root.size) == (seq, tree.bases[seq].root.size)
@@ -200,6 +204,7 @@ class TestPoint:
         assert tree.state(4)["messages"] == [message(number) for number in range(4)]
         assert tree.hf.verify(deep=True).problems == ()
 
+    @every_store("two writers meet in the store")
     def test_a_thread_that_moved_is_not_pointed(self, tree: Placed) -> None:
         tree.grow(3)
         assert tree.position is not None
@@ -235,7 +240,7 @@ class TestCopy:
         assert other.parents() == tree.parents()
         assert {seq: other.state(seq) for seq in other.rows} == states
         for seq, row in other.rows.items():
-            base = load_base(tree.hf._session.store, other.number, row)
+            base = load_base(tree.hf.context.store, other.number, row)
             assert base.ends == (0, 0)
             assert metas.decode(row).trigger == "fork"
             assert row.step == tree.rows[seq].step

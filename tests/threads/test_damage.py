@@ -15,6 +15,7 @@ import pytest
 import holdfast
 from holdfast import Damaged, HoldfastError
 from tests.covers import covers
+from tests.selection import tries
 
 STATES = 8
 
@@ -72,7 +73,7 @@ def test_a_flipped_byte_in_the_file_is_never_a_wrong_state(healthy: Path, tmp_pa
     content = healthy.read_bytes()
     source = random.Random(1)
     hurt = 0
-    for _ in range(250):
+    for _ in range(tries(250, 80)):
         path = copied(healthy, tmp_path)
         at = source.randrange(len(content))
         damaged = bytearray(content)

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from holdfast.errors import Unsupported
 from holdfast.threads import diff as diff_module
 from holdfast.threads.diff import ABSENT, Change, Diff, diff
+from tests.cases import for_each
 
 leaves = st.one_of(
     st.none(),
@@ -109,7 +110,7 @@ def test_values_that_python_takes_for_equal(before: Any, after: Any) -> None:
     assert bool(diff(before, after)) == (canon(before) != canon(after))
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("before", "after"),
     [
         (1, True),
@@ -192,7 +193,7 @@ def test_sets_element_by_element() -> None:
     )
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("key", "path"),
     [
         ("messages", "$.messages"),
@@ -203,7 +204,7 @@ def test_sets_element_by_element() -> None:
         (3, "$[3]"),
         (b"x", "$[b'x']"),
         (None, "$[None]"),
-        pytest.param(10**5000, "$[<int>]", id="too long to show"),
+        (10**5000, "$[<int>]"),  # too long to show
         ("k" * 100, "$." + "k" * 100),
     ],
 )
@@ -344,7 +345,7 @@ def test_two_long_lists_in_a_moment() -> None:
     before, after = {"messages": messages(3000)}, {"messages": messages(3000)}
     after["messages"].insert(1234, message(-1))
     assert summary(before, after) == [("added", "$.messages[1234]")]
-    assert fastest(before, after) < 0.05
+    assert fastest(before, after) < 0.5, "a square would take seconds"
 
 
 def fastest(before: Any, after: Any) -> float:
@@ -370,12 +371,12 @@ def test_the_worst_case_is_bounded() -> None:
     before, after = ([generator.choice("ab") for _ in range(20_000)] for _ in range(2))
     began = time.process_time()
     changes = diff(before, after).changes
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 60
     assert applied(before, changes) == after
     # Many lists that are each short enough, 40 million possible pairs: what one call may spend is bounded too.
     many_before = [[str(n), *"ab" * 100] for n in range(1000)]
     many_after = [[str(n), *"aabb" * 50] for n in range(1000)]
     began = time.process_time()
     found = diff(many_before, many_after)
-    assert time.process_time() - began < 10
+    assert time.process_time() - began < 60
     assert {change.path.split("]")[0] for change in found.changes} == {f"$[{n}" for n in range(1000)}

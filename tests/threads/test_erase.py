@@ -18,8 +18,8 @@ import holdfast
 from holdfast import (
     Cipher,
     Damaged,
-    Erased,
     ErasePending,
+    EraseResult,
     Holdfast,
     InvalidArgument,
     LeaseHeld,
@@ -29,6 +29,7 @@ from holdfast.errors import StoreError
 from holdfast.stores.memory import MemoryStore
 from holdfast.threads import process
 from tests.covers import covers
+from tests.selection import every_store
 from tests.stores.postgres.server import address_at, database, schema_of
 from tests.threads.subject import CHILD, OTHERS, PLACES, SECRETS, SHARED, SUBJECT, found_in, pieces_of, plant, states
 from tests.threads.wholes import change_blob, flip
@@ -73,6 +74,7 @@ def any_hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]
 # -- in the files -----------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_nothing_of_it_is_left_in_the_files(hf: Holdfast, kind: str, tmp_path: Path) -> None:
     expected = set(PLACES) - SWEPT - (COMPRESSED if kind == "sqlite" else set())
     assert expected <= found_in(tmp_path), "the search finds what is there"
@@ -129,7 +131,7 @@ def test_what_was_left_by_a_store_that_did_not_overwrite_is_gone_too(tmp_path: P
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     assert SECRETS["argument"] in found_in(tmp_path, SECRETS["argument"])
     with holdfast.open(path, durability="off") as hf:
-        hf._session.store.scrub()
+        hf.context.store.scrub()
         assert found_in(tmp_path, SECRETS["argument"]) == set()
 
 
@@ -143,6 +145,7 @@ def test_a_name_is_free_and_erasing_again_does_nothing(any_hf: Holdfast) -> None
     assert any_hf.verify().problems == ()
 
 
+@every_store("each store reaches something else")
 def test_what_the_store_cannot_reach_is_said(any_hf: Holdfast, request: pytest.FixtureRequest) -> None:
     beyond = " ".join(any_hf.erase("t").beyond)
     if "postgres" in request.node.name:
@@ -181,6 +184,7 @@ def _in_tables(schema: str) -> set[str]:
 # -- forks ------------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_forks_stay_with_what_they_use_and_are_told(hf: Holdfast, kind: str, tmp_path: Path) -> None:
     subject = hf.thread(SUBJECT)
     fork = subject.fork("fork", at="@-1")
@@ -244,7 +248,7 @@ def test_a_dropped_origin_goes_when_its_last_fork_is_erased(kind: str, tmp_path:
         hf.thread("origin").fork("fork")
         hf.thread("origin").drop()
         assert hf.erase("fork").threads == ("fork",)
-        assert hf._session.store.thread_numbers() == []
+        assert hf.context.store.thread_numbers() == []
     assert found_in(tmp_path) == set()
 
 
@@ -292,7 +296,7 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
         with beside.open("wb") as writing:
             fcntl.flock(writing, fcntl.LOCK_EX)
             erased = hf.erase(SUBJECT)
-            assert [each for each in erased.beyond if beside.name in each and "erase again" in each]
+            assert [each for each in erased.beyond if beside.name in each and "Erase again" in each]
         assert not [each for each in hf.erase(SUBJECT).beyond if beside.name in each]
         assert not list(tmp_path.rglob(beside.name))
 
@@ -300,17 +304,18 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
 # -- values -----------------------------------------------------------------------------------------------------------
 
 
+@every_store("each store leaves other files")
 def test_values_that_others_use_stay_and_are_told(any_hf: Holdfast) -> None:
     for name in ("a", "b"):
         any_hf.thread(name).save({"shared": SHARED, "own": name * 20_000})
     erased = any_hf.erase("a")
     assert len(erased.values_kept) == 1
-    store = any_hf._session.store
-    assert store.value(bytes.fromhex(erased.values_kept[0]))
+    store = any_hf.context.store
+    assert store.blob(bytes.fromhex(erased.values_kept[0]))
     assert any_hf.thread("b").load("@-1").state == {"shared": SHARED, "own": "b" * 20_000}
     assert any_hf.erase("b").values_kept == ()
     with pytest.raises(Damaged, match="missing"):
-        store.value(bytes.fromhex(erased.values_kept[0]))
+        store.blob(bytes.fromhex(erased.values_kept[0]))
 
 
 # -- by metadata ------------------------------------------------------------------------------------------------------
@@ -363,7 +368,7 @@ def test_what_cannot_be_read_is_told_and_not_taken_for_what_is_looked_for(monkey
         for name in ("a", "b"):
             for number in range(3):
                 hf.thread(name).save({"n": number}, metadata={"user": name, "n": number})
-        number = hf._session.store.thread("b").position.thread  # type: ignore[union-attr] # it was just saved
+        number = hf.context.store.thread("b").position.thread  # type: ignore[union-attr] # it was just saved
         checkpoint = MemoryStore.checkpoint
 
         def broken(store: MemoryStore, thread: int, seq: int) -> Any:
@@ -428,7 +433,7 @@ def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> No
         assert erased.threads == ("parent", "parent/second")
         assert [each for each in erased.beyond if "1 entries of its journal cannot be read" in each]
         assert hf.erase("parent/first").threads == ("parent/first",)
-        assert hf._session.store.thread_numbers() == []
+        assert hf.context.store.thread_numbers() == []
 
 
 # -- what stands in the way -------------------------------------------------------------------------------------------
@@ -465,7 +470,7 @@ def test_a_reader_in_the_way_is_told_and_nothing_is_lost(tmp_path: Path) -> None
         with closing(sqlite3.connect(path)) as reader:
             reader.execute("BEGIN")
             reader.execute("SELECT count(*) FROM checkpoint").fetchone()
-            with pytest.raises(ErasePending, match="erase again") as pending:
+            with pytest.raises(ErasePending, match="Erase again") as pending:
                 hf.erase(SUBJECT)
             assert isinstance(pending.value, StoreError)
             assert pending.value.erased is not None
@@ -510,7 +515,7 @@ def test_nothing_is_erased_where_nobody_knows_which_threads_there_are(tmp_path: 
 
 def test_the_data_key_of_an_encrypted_thread_is_gone(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "agent.db", cipher=CIPHER) as hf:
-        store = hf._session.store
+        store = hf.context.store
 
         def keys() -> int:
             return len(store.keys(after=b"", limit=99))
@@ -538,7 +543,7 @@ def test_other_handles_see_that_it_is_gone(tmp_path: Path) -> None:
 
 
 def test_it_can_be_awaited(tmp_path: Path) -> None:
-    async def erase() -> Erased:
+    async def erase() -> EraseResult:
         async with await holdfast.aopen(tmp_path / "agent.db") as hf:
             await hf.thread("t").save({"n": 1})
             return await hf.erase("t")
@@ -546,6 +551,7 @@ def test_it_can_be_awaited(tmp_path: Path) -> None:
     assert asyncio.run(erase()).threads == ("t",)
 
 
+@every_store("each store leaves other files")
 def test_the_pruned_is_gone_with_the_rest(kind: str, tmp_path: Path) -> None:
     with holdfast.open(address(kind, tmp_path), durability="off") as hf:
         thread = hf.thread("t")

@@ -26,20 +26,20 @@ def cipher(request: pytest.FixtureRequest) -> Any:
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_goes_on_does_not_go_back(kind: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
-        assert hf.verify(mark=hf.mark()).ok
+        assert hf.verify(fingerprint=hf.fingerprint()).ok
         fill(hf)
-        marks = [hf.mark()]
+        marks = [hf.fingerprint()]
         thread = hf.thread("t")
         thread.save(state_at(2))
-        marks.append(hf.mark())
+        marks.append(hf.fingerprint())
         thread.rewind("@4")
-        marks.append(hf.mark())
+        marks.append(hf.fingerprint())
         thread.delete("@5")
         hf.thread("\udcff new").save({"n": 1})
-        marks.append(hf.mark())
+        marks.append(hf.fingerprint())
         hf.optimize()
         for mark in marks:
-            assert hf.verify(deep=False, mark=mark).problems == ()
+            assert hf.verify(deep=False, fingerprint=mark).problems == ()
 
 
 def kept(kind: str, folder: Path) -> Callable[[], None]:
@@ -70,11 +70,11 @@ def test_an_older_copy_in_the_place_of_the_store_shows(kind: str, cipher: Any, t
         with hf.run("run", start={}, turn="again") as run:
             run.model(lambda: 1)
             run.finish("more")
-        mark = hf.mark()
+        mark = hf.fingerprint()
     put_back()
     with opened(kind, tmp_path, cipher=cipher) as hf:
         assert hf.verify().ok
-        found = {problem.thread: problem for problem in hf.verify(deep=False, mark=mark).problems}
+        found = {problem.thread: problem for problem in hf.verify(deep=False, fingerprint=mark).problems}
     assert set(found) == {"new", "run", "t"}
     assert found["t"].seqs == (10,)
     assert "it has 9 checkpoints, and had 10" in found["t"].what
@@ -88,10 +88,10 @@ def test_a_rewind_that_was_taken_back_shows(kind: str, tmp_path: Path) -> None:
     put_back = kept(kind, tmp_path)
     with opened(kind, tmp_path) as hf:
         hf.thread("t").rewind("@4")
-        mark = hf.mark()
+        mark = hf.fingerprint()
     put_back()
     with opened(kind, tmp_path) as hf:
-        (problem,) = hf.verify(deep=False, mark=mark).problems
+        (problem,) = hf.verify(deep=False, fingerprint=mark).problems
     assert problem.thread == "t"
     assert "moves, and had" in problem.what
 
@@ -99,19 +99,19 @@ def test_a_rewind_that_was_taken_back_shows(kind: str, tmp_path: Path) -> None:
 def test_a_thread_of_the_same_name_and_length_is_told_apart() -> None:
     with holdfast.open("memory:") as hf:
         hf.thread("t").save({"n": 1})
-        mark = hf.mark()
+        mark = hf.fingerprint()
         hf.thread("t").drop()
         hf.thread("t").save({"n": 2})
-        (problem,) = hf.verify(mark=mark).problems
-        assert problem.what == "it is not the checkpoint that was there when the mark was made"
+        (problem,) = hf.verify(fingerprint=mark).problems
+        assert problem.what == "it is not the checkpoint that was there when the fingerprint was made"
         assert problem.seqs == (1,)
 
 
 def test_a_journal_that_went_back_shows() -> None:
     with holdfast.open("memory:") as hf:
         fill(hf)
-        store, mark = hf._session.store, hf.mark()
-        report = verify(shown(store, last_effect=lambda number: max(0, store.last_effect(number) - 1)), mark=mark)
+        store, mark = hf.context.store, hf.fingerprint()
+        report = verify(shown(store, last_entry=lambda number: max(0, store.last_entry(number) - 1)), mark=mark)
     (problem,) = report.problems
     assert problem.thread == "run"
     assert problem.what == "its journal is older than the mark: it has 2 entries, and had 3"
@@ -120,7 +120,7 @@ def test_a_journal_that_went_back_shows() -> None:
 def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:
     with holdfast.open("memory:", cipher=cipher) as hf:
         fill(hf)
-        mark = hf.mark()
+        mark = hf.fingerprint()
         for changed in (
             mark.replace('"t"', '"u"'),
             "\n".join(line for line in mark.splitlines() if '"run"' not in line),
@@ -130,41 +130,41 @@ def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:
             "a mark",
         ):
             with pytest.raises(InvalidArgument, match="mark"):
-                hf.verify(mark=changed)
+                hf.verify(fingerprint=changed)
 
 
 def test_a_mark_is_of_one_namespace_and_of_one_key(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "a.db", durability="off") as hf:
-        mark = hf.mark()
+        mark = hf.fingerprint()
     with (
         holdfast.open(tmp_path / "a.db", namespace="other", durability="off") as hf,
         pytest.raises(InvalidArgument, match="another namespace"),
     ):
-        hf.verify(mark=mark)
+        hf.verify(fingerprint=mark)
     other = Cipher(keys={"k": bytes(32)}, current="k")
     with holdfast.open(tmp_path / "b.db", cipher=other, durability="off") as hf:
         with pytest.raises(InvalidArgument, match="other keys"):
-            hf.verify(mark=mark)
-        keyed = hf.mark()
+            hf.verify(fingerprint=mark)
+        keyed = hf.fingerprint()
     with holdfast.open(tmp_path / "a.db", durability="off") as hf, pytest.raises(InvalidArgument, match="other keys"):
-        hf.verify(mark=keyed)
+        hf.verify(fingerprint=keyed)
 
 
 def test_a_mark_stays_what_it_is_when_keys_are_changed(tmp_path: Path) -> None:
     with holdfast.open(tmp_path / "a.db", cipher=CIPHER, durability="off") as hf:
         fill(hf)
-        mark = hf.mark()
+        mark = hf.fingerprint()
     keys = {"k": bytes(range(32)), "next": bytes(32)}
     with holdfast.open(tmp_path / "a.db", cipher=Cipher(keys=keys, current="next"), durability="off") as hf:
         assert hf.rekey()
-        assert hf.verify(mark=mark).ok
+        assert hf.verify(fingerprint=mark).ok
 
 
 def test_a_mark_takes_a_line_per_thread() -> None:
     with holdfast.open("memory:") as hf:
         for n in range(50):
             hf.thread(f"thread {n}").save({"n": n})
-        mark = hf.mark()
+        mark = hf.fingerprint()
     assert len(mark.splitlines()) == 52
     assert len(mark) < 52 * 120
 
@@ -174,7 +174,7 @@ def test_a_thread_that_is_dropped_meanwhile_is_not_in_it(tmp_path: Path) -> None
         with opened(kind, tmp_path) as hf:
             for name in ("a", "b"):
                 hf.thread(name).save({"n": 1})
-            store = hf._session.store
+            store = hf.context.store
 
             def listed(*, store: Any = store, hf: Any = hf, **page: Any) -> Any:
                 found = store.threads(**page)
@@ -201,16 +201,16 @@ def test_whatever_a_text_says_it_is_compared_or_refused(line: str) -> None:
     """Without a cipher anybody can sign one."""
     with holdfast.open("memory:") as hf:
         hf.thread("t").save({"n": 1})
-        first = hf.mark().splitlines()[0]
+        first = hf.fingerprint().splitlines()[0]
         body = f"{first}\n{line}\n"
-        text = f"{body}{fingerprint._signature(hf._session.store, body)}\n"
+        text = f"{body}{fingerprint._signature(hf.context.store, body)}\n"
         try:
-            (problem,) = hf.verify(mark=text).problems
+            (problem,) = hf.verify(fingerprint=text).problems
             assert len(problem.seqs) <= 10_000
         except InvalidArgument:
             pass
         for odd in ("\ud800", "\N{LATIN SMALL LETTER A WITH DIAERESIS}"):
             with pytest.raises(InvalidArgument, match="mark"):
-                hf.verify(mark=text.replace("t", odd, 1) + odd)
+                hf.verify(fingerprint=text.replace("t", odd, 1) + odd)
             with pytest.raises(InvalidArgument, match="mark"):
-                hf.verify(mark=text + odd)
+                hf.verify(fingerprint=text + odd)

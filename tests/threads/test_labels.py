@@ -11,11 +11,12 @@ from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
 from holdfast.threads.branches import named
 from holdfast.types import Checkpoint
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import CIPHER, KINDS, fill, opened, state_at
 
 
 def label(hf: Holdfast, thread: str, ref: str, name: str) -> Checkpoint:
-    return named(hf._session, thread, ref, label=name)
+    return named(hf.context, thread, ref, label=name)
 
 
 @covers("C8")
@@ -46,14 +47,15 @@ def test_an_earlier_checkpoint_is_found_by_its_new_label_and_the_head_stays(
         assert hf.thread("t").load(made.id).state == before.state
 
 
+@every_store("each store labels in its own way")
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_head_is_labelled_in_one_move(kind: str, tmp_path: Path) -> None:
     with opened(kind, tmp_path) as hf:
         thread = hf.thread("t")
         thread.save(state_at(1), tags=["a"], metadata={"n": 1}, label="old")
-        position = hf._session.store.thread("t")
+        position = hf.context.store.thread("t")
         made = label(hf, "t", "@-1", "good")
-        now = hf._session.store.thread("t")
+        now = hf.context.store.thread("t")
         assert position is not None
         assert now is not None
         assert now.position.move == position.position.move + 1
@@ -69,7 +71,7 @@ def test_the_head_is_labelled_in_one_move(kind: str, tmp_path: Path) -> None:
 def test_a_tag_is_added_and_the_label_stays(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf:
         hf.thread("t").save(state_at(1), tags=["a"], label="old")
-        made = named(hf._session, "t", "@old", tags=["b", "a"])
+        made = named(hf.context, "t", "@old", tags=["b", "a"])
         assert (made.label, made.tags) == ("old", ("a", "b"))
         found = hf.thread("t").find(tag="b")
         assert found is not None
@@ -80,9 +82,9 @@ def test_nothing_of_the_state_is_stored_again(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf:
         hf.thread("t").save(state_at(8))
         made = label(hf, "t", "@-1", "good")
-        row = hf._session.store.thread("t")
+        row = hf.context.store.thread("t")
         assert row is not None
-        stored = hf._session.store.checkpoint(row.position.thread, made.seq)
+        stored = hf.context.store.checkpoint(row.position.thread, made.seq)
         assert stored is not None
         assert len(stored.skeleton) < 500
         assert not [span for span in stored.refs.spans if span.last == made.seq]
@@ -140,5 +142,5 @@ def test_what_cannot_be_named(tmp_path: Path) -> None:
         with pytest.raises(InvalidArgument):
             label(hf, "t", "@-1", "")
         with pytest.raises(InvalidArgument):
-            named(hf._session, "t", "@-1")
+            named(hf.context, "t", "@-1")
         assert hf.thread("t").count() == 1

@@ -21,6 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Holdfast, Retention
 from tests.codec.strategies import identical as same
+from tests.selection import on_store
 
 NAMES = ("a", "b", "a/../b", "fork-1", "fork-2", "fork-3")
 
@@ -361,9 +362,9 @@ class DirectoryMachine(HoldfastMachine):
 MACHINE_SETTINGS = settings(
     max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
-TestMemoryMachine = MemoryMachine.TestCase
+TestMemoryMachine = on_store("memory")(MemoryMachine.TestCase)
 TestMemoryMachine.settings = MACHINE_SETTINGS
-TestSQLiteMachine = SQLiteMachine.TestCase
+TestSQLiteMachine = on_store("sqlite")(SQLiteMachine.TestCase)
 TestSQLiteMachine.settings = MACHINE_SETTINGS
-TestDirectoryMachine = DirectoryMachine.TestCase
+TestDirectoryMachine = on_store("directory")(DirectoryMachine.TestCase)
 TestDirectoryMachine.settings = MACHINE_SETTINGS

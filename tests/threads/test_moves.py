@@ -10,7 +10,9 @@ import pytest
 import holdfast
 from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
 from holdfast.threads.retention import removable
+from tests.cases import for_each
 from tests.covers import covers
+from tests.selection import every_store
 
 
 def grown(hf: Holdfast, name: str = "t", count: int = 5) -> list[holdfast.Checkpoint]:
@@ -109,6 +111,7 @@ class TestRewind:
         assert thread.load(made[4].id).state["messages"][4]
         assert thread.rewind(made[4].id).seq == 5
 
+    @every_store("two writers meet in the store")
     def test_a_stale_handle_does_not_rewind(self, hf: Holdfast) -> None:
         mine, other = hf.thread("t"), hf.thread("t")
         first = mine.save({"n": 1})
@@ -270,7 +273,7 @@ class TestRemoving:
         assert len(thread.prune(Retention(older_than=0, keep_labelled=False)).removed) == 4
 
     @covers("F10")
-    @pytest.mark.parametrize(
+    @for_each(
         "policy",
         [
             {},
@@ -283,7 +286,6 @@ class TestRemoving:
             {"older_than": timedelta(days=-1)},
             {"older_than": "1d"},
         ],
-        ids=str,
     )
     def test_an_empty_or_impossible_retention_is_refused(self, policy: dict[str, Any]) -> None:
         with pytest.raises(InvalidArgument):
@@ -322,6 +324,7 @@ class TestPaging:
         assert not hf.diff(f"t@{made[1].id}", "t@2")
 
 
+@every_store("two writers meet in the store")
 class TestSweepingBesideForks:
     """A fork made while the live data are being gathered, whose source goes before it is looked at."""
 
@@ -332,7 +335,7 @@ class TestSweepingBesideForks:
         source = hf.thread("source")
         source.save(state)
         source.save({"small": 1})
-        store = hf._session.store
+        store = hf.context.store
         real = getattr(store, "thread_numbers" if gather == "values" else "forks")
         done: list[bool] = []
 

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 import holdfast
+from tests.waiting import DEADLINE
 
 PROGRAM = """
 import os, sys, signal
@@ -26,7 +27,7 @@ with hf.run("t", start={"n": 0}, lease=3600) as run:
 
 def test_a_killed_worker_keeps_nobody_out(tmp_path: Path) -> None:
     path = tmp_path / "agent.db"
-    subprocess.run([sys.executable, "-c", PROGRAM, path], check=False, timeout=60)
+    subprocess.run([sys.executable, "-c", PROGRAM, path], check=False, timeout=DEADLINE)
     with holdfast.open(path) as hf:
         thread = hf.thread("t")
         thread.latest()

@@ -11,7 +11,10 @@ import pytest
 from holdfast import Holdfast, NotFound, Retention
 from holdfast.stores.contract import CheckpointRow
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads.wholes import KINDS, opened
+
+pytestmark = every_store("readers beside writers see what the store lets them see")
 
 
 @pytest.fixture(params=KINDS)
@@ -22,7 +25,7 @@ def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
 
 def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, times: int = 1) -> list[int]:
     """Before the next checkpoints are read, somebody saves another and deletes all but that; what they saved."""
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     read: Callable[[int, int], CheckpointRow | None] = store.checkpoint
     saved: list[int] = []
 
@@ -81,7 +84,7 @@ def test_what_is_not_there_is_looked_for_once(hf: Holdfast, monkeypatch: pytest.
     filled(hf)
     first = hf.thread("t").load("@1")
     hf.thread("t").prune(Retention(keep_last=1))
-    store: Any = hf._session.store
+    store: Any = hf.context.store
     read, reads = store.checkpoint, list[int]()
 
     def checkpoint(thread: int, seq: int) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import random
 from pathlib import Path
@@ -10,9 +11,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, Looked, Repaired
+from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
+from tests.selection import IN_FULL
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import (
@@ -38,21 +40,27 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
 
-@pytest.mark.parametrize("kind", KINDS)
-@pytest.mark.parametrize("target", ["sqlite", "directory", "postgres"])
+# `make test` has each kind of store once as what is copied, and each as what it is copied to.
+COPIES = [("memory", "sqlite"), ("sqlite", "directory"), ("directory", "postgres"), ("postgres", "sqlite")]
+
+
+@pytest.mark.parametrize(
+    ("kind", "target"),
+    itertools.product(KINDS, ["sqlite", "directory", "postgres"]) if IN_FULL else COPIES,
+)
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, tmp_path: Path) -> None:
     with opened(kind, tmp_path, cipher=cipher) as hf:
         fill(hf)
         before = seen(hf)
         done = hf.repair(address(target, tmp_path, "new"))
-        positions = [hf._session.store.thread(name) for name in before]
+        positions = [hf.context.store.thread(name) for name in before]
     assert done.ok
     assert (done.threads, done.entries) == (4, 3)
     with opened(target, tmp_path, "new", cipher) as new:
         assert seen(new) == before
         assert new.verify().ok
-        found = [new._session.store.thread(name) for name in before]
+        found = [new.context.store.thread(name) for name in before]
         assert [(row.position.move, row.position.last) for row in found if row] == [
             (row.position.move, row.position.last) for row in positions if row
         ]
@@ -72,11 +80,11 @@ def test_digests_stay_where_no_thread_has_another_number(tmp_path: Path) -> None
         for n in range(1, STATES + 1):
             thread.save(state_at(n))
         thread.fork("fork")
-        mark = hf.mark()
+        mark = hf.fingerprint()
         done = hf.repair(address("sqlite", tmp_path, "new"))
     assert done.redigested == 0
     with opened("sqlite", tmp_path, "new", CIPHER) as new:
-        assert new.verify(mark=mark).ok
+        assert new.verify(fingerprint=mark).ok
 
 
 def test_the_target_holds_nothing_yet(tmp_path: Path) -> None:
@@ -93,7 +101,7 @@ def test_the_target_holds_nothing_yet(tmp_path: Path) -> None:
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[Looked] = []
+    told: list[VerifyProgress] = []
     with opened("memory", tmp_path) as hf:
         fill(hf)
         hf.repair(address("sqlite", tmp_path, "new"), progress=told.append)
@@ -105,7 +113,7 @@ def filled(tables: Tables) -> None:
         fill(hf)
 
 
-def repaired(tables: Tables) -> tuple[Repaired, Holdfast]:
+def repaired(tables: Tables) -> tuple[RepairResult, Holdfast]:
     with tables.opened() as hf:
         done = hf.repair(address("sqlite", tables.folder, "new"))
     new = opened("sqlite", tables.folder, "new")
@@ -359,4 +367,4 @@ def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         fill(hf)
         assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
-    assert holdfast.Repaired is Repaired
+    assert holdfast.RepairResult is RepairResult

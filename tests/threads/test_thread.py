@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import ANY, NEW, Conflict, Holdfast, InvalidArgument, NotFound, Usage
 from tests.covers import covers
+from tests.selection import every_store
 
 HOSTILE_NAMES = [
     "a" * 10_000,
@@ -231,6 +232,7 @@ class TestSave:
             hf.thread(name)
 
 
+@every_store("two writers meet in the store")
 class TestExpect:
     @covers("D1", "cortex/CheckpointError.InvalidState")
     def test_a_stale_handle_conflicts_and_stores_nothing_until_it_looks(self, hf: Holdfast) -> None:

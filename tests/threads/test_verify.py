@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, Looked
+from holdfast import Holdfast, VerifyProgress
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
@@ -17,6 +17,7 @@ from holdfast.stores.running import RunRow
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from tests.covers import covers
+from tests.selection import every_store
 from tests.threads import tables as tabled
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, STATES, fill, flip, opened, shown, state_at
@@ -36,6 +37,7 @@ def tables(request: pytest.FixtureRequest, tmp_path: Path) -> Tables:
     return Tables(request.param, tmp_path)
 
 
+@every_store("each store checks itself")
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("deep", [True, False])
 def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_path: Path) -> None:
@@ -50,7 +52,7 @@ def test_a_whole_store_is_found_whole(kind: str, deep: bool, cipher: Any, tmp_pa
 
 
 def test_progress_is_told(tmp_path: Path) -> None:
-    told: list[Looked] = []
+    told: list[VerifyProgress] = []
     with opened("sqlite", tmp_path) as hf:
         fill(hf)
         hf.verify(progress=told.append)
@@ -66,7 +68,7 @@ def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tables: Tables)
     with tables.opened() as hf:
         assert hf.verify(deep=False).ok
         found = hf.verify().problems
-    assert all("shared value" in problem.what for problem in found)
+    assert all("blob" in problem.what for problem in found)
     # Every checkpoint that names it is hurt: all that have the prompt.
     assert {seq for problem in found if problem.thread == "t" for seq in problem.seqs} == {3, 4, 5, 6, 7, 8, 9}
 
@@ -148,6 +150,7 @@ def test_a_data_key_that_is_gone_shows(tables: Tables) -> None:
     assert "data key of an encrypted record is missing" in problems(tables, CIPHER)
 
 
+@every_store("each store checks itself")
 def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
@@ -162,7 +165,7 @@ def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
 
 
 def with_run(hf: Holdfast, **changes: Any) -> list[str]:
-    store = hf._session.store
+    store = hf.context.store
     thread = store.thread("run")
     assert thread is not None
     run = store.run(thread.position.thread)
@@ -187,6 +190,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, fence=0)[-1] == "its run has the fence 0, which no claim gives"
 
 
+@every_store("each store checks itself")
 def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
@@ -204,7 +208,7 @@ def test_cells_whose_commit_was_deleted_are_followed(tmp_path: Path) -> None:
         for n in (1, 2):
             thread.save({"agents": {f"agent {i}": {"said": ["word " * 40] * 60} for i in range(80)}, "n": n})
         thread.delete("@1")
-        store = hf._session.store
+        store = hf.context.store
 
         def cells(spans: Any) -> Any:
             read.extend(spans)

@@ -33,7 +33,7 @@ def family(hf: Holdfast) -> None:
 
 
 def number(hf: Holdfast, name: str) -> int:
-    row = hf._session.store.thread(name)
+    row = hf.context.store.thread(name)
     assert row is not None
     return row.position.thread
 
@@ -100,7 +100,7 @@ def test_a_fork_whose_registration_is_lost_is_named(kind: Kind, cipher: Any, tmp
         assert [name for name, _ in found(hf)] == ["middle", "fork"]
     with opened("sqlite", tmp_path, "new", cipher) as new:
         assert found(new) == []
-        assert len(new._session.store.forks(number(new, "origin"))) == 2
+        assert len(new.context.store.forks(number(new, "origin"))) == 2
 
 
 @pytest.mark.parametrize("kind", STORED)
@@ -152,7 +152,7 @@ def test_cells_that_only_other_cells_name_are_used_too(tmp_path: Path) -> None:
         changed = {f"agent {i}": {"said": [f"nothing {i}"]} for i in range(0, 200, 3)}
         fork.save({"agents": {**agents, **changed}})
         fork.delete("@-2")
-        store = hf._session.store
+        store = hf.context.store
         assert isinstance(store, MemoryStore)
         row = store.checkpoint(number(hf, "fork"), 2)
         assert row is not None
@@ -167,7 +167,7 @@ def test_cells_that_only_other_cells_name_are_used_too(tmp_path: Path) -> None:
 def test_a_fork_that_is_dropped_meanwhile_is_no_cause(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         family(hf)
-        store = hf._session.store
+        store = hf.context.store
 
         def forks(of: int) -> list[int]:
             if store.thread("fork") is not None:
@@ -183,7 +183,7 @@ def test_forks_that_cannot_be_told_are_said(tmp_path: Path) -> None:
         fork = number(hf, "fork")
     Tables("postgres", tmp_path).execute("DELETE FROM thread WHERE thread_no = ?", fork)
     with opened("postgres", tmp_path) as hf:
-        assert ("origin", f"thread number {fork}, a fork of {number(hf, 'origin')}, is missing") in [
+        assert ("origin", f"thread number {fork}, a fork of thread number {number(hf, 'origin')}, is missing") in [
             (thread, what.partition(";")[0]) for thread, what in found(hf)
         ]
         before = hf.thread("origin").load("@4").state

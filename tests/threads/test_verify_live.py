@@ -21,7 +21,7 @@ def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_
         fill(hf)
         for n in range(1, 4):
             hf.thread("run").save(state_at(n))
-        store = hf._session.store
+        store = hf.context.store
         row = store.thread("run")
         assert row is not None
         number, is_there = row.position.thread, True
@@ -42,7 +42,7 @@ def test_what_is_dropped_meanwhile_is_not_damaged(kind: str, verb: str, is_made_
 def test_a_thread_that_only_its_name_does_not_find_is_not_dropped(tmp_path: Path) -> None:
     with opened("sqlite", tmp_path) as hf:
         fill(hf)
-        store = hf._session.store
+        store = hf.context.store
 
         def lost(name: str) -> Any:
             return None if name == "t" else store.thread(name)

@@ -15,8 +15,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import WebDriverWait
 
+from tests.waiting import DEADLINE
+
 T = TypeVar("T")
-SECONDS = 30.0
 MISSING = (
     "chromium and chromedriver are needed; on Debian and Ubuntu: apt-get install chromium chromium-driver fonts-dejavu"
 )
@@ -53,7 +54,7 @@ class Browser:
     def click(self, selector: str) -> None:
         self.find(selector).click()
 
-    def wait(self, condition: Callable[[], T | None], seconds: float = SECONDS) -> T:
+    def wait(self, condition: Callable[[], T | None], seconds: float = DEADLINE) -> T:
         """What a condition gives once it gives something."""
 
         def looked(_: Any) -> T | bool | None:

@@ -24,8 +24,7 @@ from holdfast.ui import app
 from holdfast.ui.guard import Token, loopback_hosts
 from tests.ui import scene
 from tests.ui.browser import Browser, browsing
-
-_DEADLINE = 60.0  # seconds for the demo
+from tests.waiting import DEADLINE
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -147,7 +146,7 @@ class Server:
 
     def end(self) -> None:
         self.process.terminate()
-        self.process.wait(30)
+        self.process.wait(DEADLINE)
         if self.process.stdout is not None:
             self.process.stdout.close()
 
@@ -159,7 +158,7 @@ def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Generator[tu
     with contextlib.ExitStack() as processes:
         play = demo.Play(papers, processes, clerks=demo.CLERKS)
         killer = kind(play, 7, demo.MOST_KILLS)
-        deadline = time.monotonic() + _DEADLINE
+        deadline = time.monotonic() + DEADLINE
         while not play.completed:
             assert time.monotonic() < deadline, "the work was not done in time"
             killer.look()

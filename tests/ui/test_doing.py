@@ -171,9 +171,9 @@ def test_a_failed_run_with_a_handler_is_queued_again(writing: Page) -> None:
     hf.cancel("job", "not now")
     assert writing.post("resume", thread="job").status_code == 303
     assert hf.thread("job").head() is not None
-    row = hf._session.store.thread("job")
+    row = hf.context.store.thread("job")
     assert row is not None
-    run = hf._session.store.run(row.position.thread)
+    run = hf.context.store.run(row.position.thread)
     assert run is not None
     assert run.status == "queued"
 

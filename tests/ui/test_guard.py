@@ -16,6 +16,7 @@ from starlette.testclient import TestClient
 import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.ui import app
+from tests.cases import for_each
 from tests.ui.conftest import ORIGIN, PORT, TOKEN, Page
 
 PATHS = [
@@ -30,8 +31,8 @@ PATHS = [
 ]
 
 
-@pytest.mark.parametrize("path", PATHS)
-@pytest.mark.parametrize("method", ["GET", "HEAD", "POST"])
+@for_each("path", PATHS)
+@for_each("method", ["GET", "HEAD", "POST"])
 def test_without_the_token_everything_is_401(page: Page, method: str, path: str) -> None:
     answer = page.ask(method, path, cookies={})
     assert answer.status_code == 401
@@ -139,8 +140,8 @@ def test_a_form_of_too_many_fields_is_refused(writing: Page) -> None:
     assert "at most" in answer.text
 
 
-@pytest.mark.parametrize("path", [*PATHS, "/act/fork"])
-@pytest.mark.parametrize("cookies", [None, {}])
+@for_each("path", [*PATHS, "/act/fork"])
+@for_each("cookies", [None, {}])
 def test_every_answer_has_the_policy(page: Page, path: str, cookies: dict[str, str] | None) -> None:
     answer = page.ask("GET", path, **({} if cookies is None else {"cookies": cookies}))
     policy = answer.headers["content-security-policy"]

@@ -8,6 +8,7 @@ from html import unescape
 import pytest
 
 import holdfast
+from tests.cases import for_each
 from tests.ui.browser import Browser
 from tests.ui.conftest import Page, Server, hidden
 from tests.ui.test_browser import opened
@@ -26,7 +27,7 @@ ODD = [
 ]
 
 
-@pytest.mark.parametrize("name", ODD)
+@for_each("name", ODD)
 def test_links_and_forms_mean_the_thread(name: str) -> None:
     with holdfast.open("memory:") as hf:
         hf.thread("t").save({"of": "another"})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from html import unescape
 from typing import Any
 
@@ -15,6 +14,7 @@ from holdfast.looking.stats import Stats, stats
 from holdfast.ui import keeping
 from tests.ui import scene
 from tests.ui.conftest import Page
+from tests.waiting import until
 
 VIEWS = ("messages", "state", "diff", "effects", "raw", "about")
 OK = 200
@@ -250,9 +250,7 @@ def test_the_store_tells_its_size_and_verifies_itself(page: Page) -> None:
     assert page.get("/store").status_code == OK
     assert "Checkpoints" in page.get("/store", part="stats").text
     assert page.post("verify").status_code == 303
-    deadline = time.monotonic() + 30
-    while "no problems" not in page.get("/store", part="verify").text:
-        assert time.monotonic() < deadline
+    until(lambda: "no problems" in page.get("/store", part="verify").text)
 
 
 def test_a_count_of_the_store_is_shared_by_who_asks_at_once(memory: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:

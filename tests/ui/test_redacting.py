@@ -15,7 +15,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.redaction import Redaction
-from holdfast.types import Checkpoint, Effect, Lost, Question
+from holdfast.types import Checkpoint, Effect, MissingValue, PendingQuestion
 from holdfast.ui.redacting import _FIELDS, Redacting
 from tests.ui import scene
 from tests.ui.conftest import Page, hidden
@@ -211,7 +211,7 @@ def test_nothing_that_a_program_wrote_gets_through(told: tuple[Holdfast, Secrets
 
 
 def test_what_is_lost_does_not_tell_the_keys_that_led_to_it() -> None:
-    lost = Lost(path="$.SECRET001X", why="a checksum is wrong")
+    lost = MissingValue(path="$.SECRET001X", why="a checksum is wrong")
     redacting = Redacting(Redaction(lambda text: SECRET.sub("[gone]", text)))
     state = {"SECRET001X": lost, "list": [lost, (lost,)]}
     with holdfast.open("memory:") as hf:
@@ -221,12 +221,12 @@ def test_what_is_lost_does_not_tell_the_keys_that_led_to_it() -> None:
     assert repr(found.state).count("a checksum is wrong") == 3
 
 
-@pytest.mark.parametrize("kind", [Checkpoint, Effect, Question])
+@pytest.mark.parametrize("kind", [Checkpoint, Effect, PendingQuestion])
 def test_nothing_new_in_a_record_is_shown_before_somebody_said_whether_it_may_be(kind: type[Any]) -> None:
     names: dict[type[Any], str] = {
         Checkpoint: "id thread seq step parent created_at status usage size digest schema_version skipped",
         Effect: "number branch step name effect status begun_at ended_at",
-        Question: "thread name about since until effect step",
+        PendingQuestion: "thread name about since until effect step",
     }
     assert {*names[kind].split(), *_FIELDS[kind]} == set(kind.__struct_fields__)
 

@@ -20,7 +20,7 @@ from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, I
 from typing import Any
 
 from holdfast.errors import Unsupported
-from holdfast.runs.guards.usage import counted
+from holdfast.runs.guards import counted
 from holdfast.types import Usage
 
 

@@ -1,7 +1,7 @@
-"""A run that a program of another framework calls its tools in: one claim for all calls that are under way at a time.
+"""A run in which a program of another framework calls its tools: one claim for all calls that are under way.
 
-The framework keeps the state and knows where it is; the run is its journal of tools. It has one step that is never
-closed, and calls are found by their keys for good. So keys must be unique in the thread.
+The framework keeps the state; the run is its journal of tool calls. It has one step that is never closed, and calls are
+found by their keys forever. So keys must be unique in the thread.
 """
 
 from __future__ import annotations
@@ -15,30 +15,29 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.policy import Never
-from holdfast.runs.calls import Calls
-from holdfast.runs.claiming import Terms
+from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
-from holdfast.runs.entering import Claiming
-from holdfast.runs.tool_calls import Parked, asking
+from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
-from holdfast.stores.running import EffectRow
-from holdfast.threads.context import Session
+from holdfast.stores.running import Entry
+from holdfast.threads.context import Context
 
-_OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their marks
+_OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics
 _FAILED_MAX: Final = 256  # entries after which a call that failed is not expected again
 _ENDED: Final = ("done", "given_up")
 _DOUBTFUL: Final = ("begun", "in_doubt", "asked", "unstored")
 
 
 class Found(msgspec.Struct, frozen=True):
-    """What the journal has of a call that has ended."""
+    """The recorded result of a call that has ended."""
 
     result: Any
 
 
 class Asked(msgspec.Struct, frozen=True):
-    """A call that waits for somebody to say what became of it, with `hf.settle`."""
+    """A call that waits for `hf.settle`."""
 
     number: int
     name: str
@@ -48,8 +47,8 @@ class Asked(msgspec.Struct, frozen=True):
 class SharedRun:
     """The run of a thread. Any Python thread may use it."""
 
-    def __init__(self, session: Session, name: str, start: Any, lease: float) -> None:
-        """`start` is the state that the thread is begun with."""
+    def __init__(self, session: Context, name: str, start: Any, lease: float) -> None:
+        """`start` is the state that the thread starts with."""
         self.name: Final = name
         self._session = session
         self._start = start
@@ -60,19 +59,19 @@ class SharedRun:
         self._is_ending = False
 
     def finished(self, tool: Tool, key: str) -> Found | None:
-        """What a call gave, if it has ended, whoever made it. Nothing is claimed for that."""
+        """The result of a call that has ended, in any process. Nothing is claimed for that."""
         store = self._session.store
         thread = store.thread(self.name)
         if thread is None:
             return None
-        rows = store.marked(thread.position.thread, f"{tool.name}/{key}")
+        rows = store.find_entries(thread.position.thread, f"{tool.name}/{key}")
         newest = next((row for row in reversed(rows) if row.status != "late"), None)
         if newest is None or newest.status not in _ENDED or newest.result is None:
             return None
         return Found(msgpack.decode(newest.result))
 
     def enter(self) -> RunCore | None:
-        """The run, claimed if no call is under way; None while it has to be given back first. LeaseHeld."""
+        """The run, claimed if no call is under way; None while it has to be released first. LeaseHeld."""
         with self._lock:
             if self._is_ending:
                 return None
@@ -89,29 +88,29 @@ class SharedRun:
                     effects="live",
                 )
                 self._core = claiming.enter(can_await=True, wait=0)
-                self._core._journal.mark()
+                self._core.calls().context.journal.use_topics()
             self._inside += 1
             return self._core
 
     def leave(self, *, is_last: bool = False) -> None:
-        """A call is over, and none can be made after the last one. With the last of all the run is given back."""
+        """Note that a call is over, and with `is_last` that no other may start. The last one releases the run."""
         with self._lock:
             self._is_ending = self._is_ending or is_last
             self._inside -= 1
             if self._inside or self._core is None:
                 return
             core, self._core, self._is_ending = self._core, None, False
-            # What was called is recorded. A run that cannot be given back is free when its lease ends.
+            # The calls are recorded. A run that cannot be released is free when its lease expires.
             with suppress(LeaseLost, StoreError):
-                _give_back(core)
+                _release(core)
 
     @property
     def is_held(self) -> bool:
         """Whether calls are under way in this process."""
         return self._core is not None
 
-    def asked(self, row: EffectRow) -> Asked:
-        """What somebody has to be asked, when the run was given back."""
+    def asked(self, row: Entry) -> Asked:
+        """The question to settle, after the run was released."""
         number = row.number
         if not number:
             store = self._session.store
@@ -121,63 +120,63 @@ class SharedRun:
         return Asked(number, row.name, None if row.call is None else msgpack.decode(row.call))
 
     def renew(self) -> None:
-        """After fork(), in the child: whoever held the lock, or the run, is not here."""
+        """Reset it in the child after fork(): the thread that held the lock or the run is not there."""
         self._lock = threading.Lock()
         self._core, self._inside, self._is_ending = None, 0, False
 
 
 class Making:
-    """One call, from its beginning to its end."""
+    """One call, from its start to its end."""
 
     def __init__(self, core: RunCore, tool: Tool, given: dict[str, Any], key: str) -> None:
+        self.question: Entry | None = None
+        self.is_last = False  # whether no further call can be made in this claim
         self._core = core
         self._tool = tool
         self._given = given
         self._key = key
-        self._is_begun = False
-        self.question: EffectRow | None = None
-        self.is_last = False  # no further call can be made in this claim
+        self._is_started = False
 
     def call(self) -> Call:
-        return self._core.calling(self._made)
+        calls = self._core.calls()
+        calls.context.require_active()
+        self._is_started = True
+        return (yield from calls.tool(self._tool, self._given, self._key, caller=None))
 
-    def _made(self, calls: Calls) -> Call:
-        self._is_begun = True
-        return calls.making(self._tool, self._given, self._key)
-
-    def park(self, parked: Parked) -> None:
-        """Somebody has to be asked: about this call, or about another, and this one was not begun."""
+    def suspend(self, suspended: Suspended) -> None:
+        """Note that a person has to decide: about this call, or about another one before this one started."""
         self.is_last = True
-        if self._is_begun:
-            self.question = parked.row
+        if self._is_started:
+            self.question = suspended.row
 
     def failed(self, error: Exception) -> None:
-        """The call raised. It is made anew when it is asked for again: what became of the error is not known here."""
+        """Let a call that raised be made again when it is asked for again: the framework handles the error."""
         if isinstance(error, LeaseLost):
             self.is_last = True
             return
         with suppress(LeaseLost, StoreError):
-            self._core._journal.flush()
-            if self._core._calls is not None:
-                self._core._calls.reopen(error)
+            if self._core.is_open:
+                journal = self._core.calls().context.journal
+                journal.flush()
+                journal.reopen(error)
 
 
-def _give_back(core: RunCore) -> None:
+def _release(core: RunCore) -> None:
     core.end_calls()
-    calls, journal, lease = core._calls, core._journal, core._lease
-    if calls is None or lease is None:
+    if not core.is_open:
         return
-    journal.flush()
-    entries = journal.entries()
-    if calls.parked is None:
-        # A question that was asked before stays one, whoever called something else meanwhile.
+    context = core.calls().context
+    context.journal.flush()
+    entries, last = context.journal.entries(), context.journal.last
+    if context.suspended is None:
+        # A question from before stays open, whatever was called since.
         unanswered = next((row for row in entries if row.status == "in_doubt" and row.kind == "irreversible"), None)
-        calls.parked = None if unanswered is None else asking(unanswered)
-    if len(entries) > _OPEN_MAX and all(_is_over(row, journal.last) for row in entries):
-        lease.changed(closed=journal.last)
+        context.suspended = None if unanswered is None else suspended_by(unanswered)
+    if len(entries) > _OPEN_MAX and all(_is_over(row, last) for row in entries):
+        context.lease.changed(closed=last)
     core.leave(None)
 
 
-def _is_over(row: EffectRow, last: int) -> bool:
-    """Whether a call need not be found in the open step. One that failed keeps its idempotency key by being there."""
+def _is_over(row: Entry, last: int) -> bool:
+    """Whether a call need not be found among the open entries. A failed one keeps its idempotency key there."""
     return row.status in _ENDED or (row.status not in _DOUBTFUL and row.number < last - _FAILED_MAX)

@@ -11,14 +11,24 @@ if TYPE_CHECKING:
     import os
 
     from holdfast.handle import Holdfast
-    from holdfast.maintenance import BackedUp
-    from holdfast.runs.outcome import Outcome
+    from holdfast.maintenance import BackupResult
+    from holdfast.runs.tools import Outcome
     from holdfast.threads.diff import Diff
-    from holdfast.threads.gc import Optimized
-    from holdfast.threads.retention import Pruned, Retention
+    from holdfast.threads.gc import OptimizeResult
+    from holdfast.threads.retention import PruneResult, Retention
     from holdfast.threads.thread import Ref, Thread
-    from holdfast.threads.verify import Looked, Repaired, Report
-    from holdfast.types import Checkpoint, Effect, Erased, Interrupted, Progress, Question, RunInfo, Stuck, ThreadInfo
+    from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport
+    from holdfast.types import (
+        Checkpoint,
+        Effect,
+        EraseResult,
+        InterruptedRun,
+        PendingQuestion,
+        Progress,
+        RunInfo,
+        StuckRun,
+        ThreadInfo,
+    )
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -79,7 +89,7 @@ class ThreadViews:
         """See `Thread.delete`."""
         await self._in_order(self._thread.delete, ref)
 
-    async def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
+    async def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """See `Thread.prune`."""
         return await self._in_order(self._thread.prune, retention, dry_run=dry_run)
 
@@ -103,7 +113,7 @@ class HoldfastViews:
         """See `Holdfast.run_info`."""
         return await in_thread(self._hf.run_info, thread)
 
-    def interrupted(self) -> AsyncIterator[Interrupted]:
+    def interrupted(self) -> AsyncIterator[InterruptedRun]:
         """See `Holdfast.interrupted`."""
         return iterate(self._hf.interrupted)
 
@@ -111,7 +121,7 @@ class HoldfastViews:
         """See `Holdfast.settle`."""
         await in_thread(self._hf.settle, thread, effect, outcome)
 
-    def waiting(self, name: str | None = None) -> AsyncIterator[Question]:
+    def waiting(self, name: str | None = None) -> AsyncIterator[PendingQuestion]:
         """See `Holdfast.waiting`."""
         return iterate(lambda: self._hf.waiting(name))
 
@@ -119,7 +129,7 @@ class HoldfastViews:
         """See `Holdfast.progress`."""
         return await in_thread(self._hf.progress, thread)
 
-    def stuck(self, older_than: float = 300.0) -> AsyncIterator[Stuck]:
+    def stuck(self, older_than: float = 300.0) -> AsyncIterator[StuckRun]:
         """See `Holdfast.stuck`."""
         return iterate(lambda: self._hf.stuck(older_than))
 
@@ -145,29 +155,33 @@ class HoldfastViews:
 
     async def erase(
         self, thread: str | None = None, *, metadata: dict[str, Any] | None = None, forks: bool = False
-    ) -> Erased:
+    ) -> EraseResult:
         """See `Holdfast.erase`."""
         return await in_thread(self._hf.erase, thread, metadata=metadata, forks=forks)
 
     async def verify(
-        self, *, deep: bool = True, mark: str | None = None, progress: Callable[[Looked], None] | None = None
-    ) -> Report:
+        self,
+        *,
+        deep: bool = True,
+        fingerprint: str | None = None,
+        progress: Callable[[VerifyProgress], None] | None = None,
+    ) -> VerifyReport:
         """See `Holdfast.verify`."""
-        return await in_thread(self._hf.verify, deep=deep, mark=mark, progress=progress)
+        return await in_thread(self._hf.verify, deep=deep, fingerprint=fingerprint, progress=progress)
 
-    async def mark(self) -> str:
-        """See `Holdfast.mark`."""
-        return await in_thread(self._hf.mark)
+    async def fingerprint(self) -> str:
+        """See `Holdfast.fingerprint`."""
+        return await in_thread(self._hf.fingerprint)
 
     async def backup(
         self, target: str | os.PathLike[str], *, verify: bool = True, progress: Callable[[int, int], None] | None = None
-    ) -> BackedUp:
+    ) -> BackupResult:
         """See `Holdfast.backup`."""
         return await in_thread(self._hf.backup, target, verify=verify, progress=progress)
 
     async def repair(
-        self, target: str | os.PathLike[str], *, progress: Callable[[Looked], None] | None = None
-    ) -> Repaired:
+        self, target: str | os.PathLike[str], *, progress: Callable[[VerifyProgress], None] | None = None
+    ) -> RepairResult:
         """See `Holdfast.repair`."""
         return await in_thread(self._hf.repair, target, progress=progress)
 
@@ -175,7 +189,7 @@ class HoldfastViews:
         """See `Holdfast.rekey`."""
         return await in_thread(self._hf.rekey, progress)
 
-    async def optimize(self) -> Optimized:
+    async def optimize(self) -> OptimizeResult:
         """See `Holdfast.optimize`."""
         return await in_thread(self._hf.optimize)
 

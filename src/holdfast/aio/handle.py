@@ -16,8 +16,8 @@ from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
-from holdfast.runs.claiming import Terms
-from holdfast.runs.guards.limits import Guard
+from holdfast.runs.claim import Terms
+from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention

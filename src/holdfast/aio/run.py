@@ -19,10 +19,9 @@ from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.claim import Claiming
+from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import Call, Ended, Invocation, Uncalled, advance, is_async, watched
-from holdfast.runs.entering import Claiming
-from holdfast.runs.leaving import decisive
 from holdfast.runs.run import RunFace
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -275,14 +274,12 @@ class AsyncRun(RunFace):
         **kwargs: Any,
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
-        call = self._core.calling(
-            lambda calls: calls.model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
-        )
+        call = self._core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
         return await self._made(call, self._core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""
-        call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=None))
+        call = self._core.calls().tool(named, args, key, caller=None)
         return await self._made(call, self._core.observed("tool", named), key)
 
     async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
@@ -307,12 +304,12 @@ class AsyncRun(RunFace):
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
         """See `Run.wait`."""
         with self._tasks.inside():
-            return await to_the_end(functools.partial(self._core.wait, name, payload, timeout))
+            return await to_the_end(functools.partial(self._core.calls().wait, name, payload, timeout))
 
     async def sleep(self, seconds: float) -> None:
         """See `Run.sleep`."""
         with self._tasks.inside():
-            await to_the_end(functools.partial(self._core.sleep, seconds))
+            await to_the_end(functools.partial(self._core.calls().sleep, seconds))
 
     async def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
@@ -320,7 +317,8 @@ class AsyncRun(RunFace):
         """See `Run.stream`. The function returns an iterator or an async iterator, or a coroutine that returns one."""
         with self._tasks.inside():
             self._tasks.require_key(key)
-            calls = await to_the_end(self._core.calls)
+            calls = self._core.calls()
+            await to_the_end(calls.context.require_active)
         streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
         with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:

@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
-from holdfast.runs.entering import Claiming
+from holdfast.runs.claim import Claiming
 from holdfast.runs.worker import Entered, failure_of
 
 

@@ -29,7 +29,7 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf:
         number = existing(hf, arguments.thread).position.thread
         hf.cancel(arguments.thread, arguments.reason)
-        after = hf._session.store.run(number)
+        after = hf.context.store.run(number)
     is_halted = after is not None and after.status == "halted"
     if arguments.json:
         status = None if after is None else after.status

@@ -31,9 +31,9 @@ def run(arguments: Namespace) -> int:
     """See `Program`."""
     names = list(dict.fromkeys(arguments.threads))
     with open_existing(arguments) as hf:
-        store = hf._session.store
+        store = hf.context.store
         rows = [existing(hf, name) for name in names]
-        effects = [store.last_effect(row.position.thread) for row in rows]
+        effects = [store.last_entry(row.position.thread) for row in rows]
         if not arguments.json:
             for row, entries in zip(rows, effects, strict=True):
                 journal = f", {entries} journal entr{'y' if entries == 1 else 'ies'}" if entries else ""

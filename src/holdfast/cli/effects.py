@@ -103,8 +103,8 @@ def _journal(
     hf: Holdfast, thread: int, after: int, which: set[int] | None, lost: Lost, show: Show | None
 ) -> Iterator[Effect]:
     """Yield the readable calls with a number above `after`, all or those in `which`."""
-    store = whole(hf._session.store, lost)
-    last = store.last_effect(thread) if which is None else max(which, default=0)
+    store = whole(hf.context.store, lost)
+    last = store.last_entry(thread) if which is None else max(which, default=0)
     after = after if not which else max(after, min(which) - 1)
     for begin in range(after, last, _PAGE):
         if show is not None:

@@ -23,7 +23,7 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.printable import line
 from holdfast.text import quoted
 from holdfast.threads import erase
-from holdfast.types import Erased
+from holdfast.types import EraseResult
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -51,7 +51,7 @@ def run(arguments: Namespace) -> int:
         if arguments.thread is not None and not arguments.yes:
             existing(hf, arguments.thread)  # not with --yes, which may repeat an erase that was interrupted
         with bar("reading"):
-            told = erase.plan(hf._session, arguments.thread, metadata, forks=arguments.forks)
+            told = erase.plan(hf.context, arguments.thread, metadata, forks=arguments.forks)
         if not arguments.json:
             for name in told.threads:
                 put(f"{quoted(name)} would be erased")
@@ -74,7 +74,7 @@ def run(arguments: Namespace) -> int:
     return Exit.OK if is_done else refused(arguments)
 
 
-def _tell(told: Erased) -> None:
+def _tell(told: EraseResult) -> None:
     for name in told.forks_left:
         put(f"kept: {quoted(name)}, a fork; --forks erases it too")
     if told.values_kept:
@@ -83,7 +83,7 @@ def _tell(told: Erased) -> None:
         put(f"may remain: {line(what)}")
 
 
-def _data(told: Erased) -> dict[str, Any]:
+def _data(told: EraseResult) -> dict[str, Any]:
     return {
         "threads": list(told.threads),
         "forks_left": list(told.forks_left),

@@ -38,7 +38,7 @@ def put_name(arguments: Namespace, *, is_label: bool) -> int:
     with open_existing(arguments) as hf:
         found = find(hf, arguments.reference)
         label, tags = (arguments.name, ()) if is_label else (None, (arguments.name,))
-        made = named(hf._session, found.thread, found.checkpoint, label=label, tags=tags)
+        made = named(hf.context, found.thread, found.checkpoint, label=label, tags=tags)
     if arguments.json:
         put_json({**checkpoint_data(made), "of": found.checkpoint.id})
     else:

@@ -24,7 +24,7 @@ def declare(parser: ArgumentParser) -> None:
 def run(arguments: Namespace) -> int:
     """See `Program`."""
     with open_existing(arguments) as hf, bar("reading"):
-        text = hf.mark()
+        text = hf.fingerprint()
     if arguments.json:
         put_json({"mark": text})
     else:

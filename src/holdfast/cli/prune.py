@@ -20,7 +20,7 @@ from holdfast.errors import InvalidArgument, NotFound, Protected
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.text import quoted
-from holdfast.threads.retention import Pruned, Retention
+from holdfast.threads.retention import PruneResult, Retention
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -72,8 +72,10 @@ def _names(hf: Holdfast, arguments: Namespace) -> list[str]:
     return [info.name for info in hf.threads(prefix=arguments.prefix)]
 
 
-def _each(hf: Holdfast, names: list[str], retention: Retention, show: Show | None, *, dry_run: bool) -> list[Pruned]:
-    found: list[Pruned] = []
+def _each(
+    hf: Holdfast, names: list[str], retention: Retention, show: Show | None, *, dry_run: bool
+) -> list[PruneResult]:
+    found: list[PruneResult] = []
     for done, name in enumerate(names):
         if show is not None:
             show("reading" if dry_run else "pruning", done, len(names))
@@ -84,10 +86,10 @@ def _each(hf: Holdfast, names: list[str], retention: Retention, show: Show | Non
     return found
 
 
-def _of(plan: Pruned) -> int:
+def _of(plan: PruneResult) -> int:
     return plan.kept + len(plan.removed)
 
 
-def _data(plan: Pruned) -> dict[str, Any]:
+def _data(plan: PruneResult) -> dict[str, Any]:
     gone = [{"id": each.id, "seq": each.seq, "step": each.step} for each in plan.removed]
     return {"thread": plan.thread, "kept": plan.kept, "removed": gone}

@@ -16,7 +16,7 @@ from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, existing
 from holdfast.handle import open as open_handle
 from holdfast.maintenance import untouched
-from holdfast.threads.verify import Looked
+from holdfast.threads.verify import VerifyProgress
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -45,8 +45,8 @@ def run(arguments: Namespace) -> int:
     return Exit.OK if done.ok else Exit.ERROR
 
 
-def _telling(show: Show) -> Callable[[Looked], None]:
-    def tell(looked: Looked) -> None:
+def _telling(show: Show) -> Callable[[VerifyProgress], None]:
+    def tell(looked: VerifyProgress) -> None:
         show(f"threads ({looked.bytes >> 20} MiB)", looked.done, looked.of)
 
     return tell

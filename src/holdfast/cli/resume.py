@@ -26,7 +26,7 @@ from holdfast.runs.drivers import is_async
 from holdfast.runs.worker import guards_of
 from holdfast.stores.running import RunRow
 from holdfast.text import quoted
-from holdfast.types import Question
+from holdfast.types import PendingQuestion
 
 Handlers = dict[str, Callable[[Any], Any]]
 
@@ -55,7 +55,7 @@ def run(arguments: Namespace) -> int:
     tools = [] if arguments.tools is None else load_tools(arguments.tools)
     with open_store(arguments, tools=tools) as hf:
         thread = existing_thread(hf, arguments.thread)
-        row = hf._session.store.run(thread.position.thread)
+        row = hf.context.store.run(thread.position.thread)
         if row is None:
             raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
         if row.parent is not None:
@@ -66,7 +66,7 @@ def run(arguments: Namespace) -> int:
         if row.status != "completed":
             handler = _handler(arguments, row, application(hf))
             failure = _Resuming(hf, arguments, row, handler).run()
-        after = hf._session.store.run(thread.position.thread) or row
+        after = hf.context.store.run(thread.position.thread) or row
         question = next((each for each in hf.waiting() if each.thread == thread.name), None)
         result = None
         if after.status == "completed":
@@ -133,7 +133,7 @@ class _Resuming:
 
 
 def _tell(
-    arguments: Namespace, run: RunRow, question: Question | None, result: Any, failure: BaseException | None
+    arguments: Namespace, run: RunRow, question: PendingQuestion | None, result: Any, failure: BaseException | None
 ) -> Exit:
     is_in_doubt = question is not None and question.about == "in doubt"
     if failure is not None:

@@ -13,7 +13,7 @@ from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.values import FORM, given
 from holdfast.looking.nearest import existing
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.text import quoted
 
 

@@ -31,7 +31,7 @@ from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.journal import open_entries
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.record import effect_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.types import Checkpoint, Effect
 
@@ -103,10 +103,10 @@ def _resume(hf: Holdfast, found: Found, lost: Lost) -> Recovery | None:
 def _open(hf: Holdfast, found: Found, lost: Lost) -> list[Effect]:
     """Return the calls of the open step: their outcomes are not in the state yet."""
     row = existing(hf, found.thread)
-    store, number = whole(hf._session.store, lost), row.position.thread
+    store, number = whole(hf.context.store, lost), row.position.thread
     run = store.run(number)
     closed = 0 if run is None else run.closed
-    rows = open_entries(store, number, closed, store.last_effect(number), row.summary.step, branch_of(row.position))
+    rows = open_entries(store, number, closed, store.last_entry(number), row.summary.step, branch_of(row.position))
     return [effect_of(each) for each in rows]
 
 

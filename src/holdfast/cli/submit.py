@@ -32,8 +32,8 @@ def run(arguments: Namespace) -> int:
         raise InvalidArgument('a "memory:" store ends with its process, so no worker would see the run')
     with open_store(arguments) as hf:
         hf.submit(arguments.handler, arguments.thread, start=start, version=arguments.version)
-        row = hf._session.store.thread(arguments.thread)
-        submitted = None if row is None else hf._session.store.run(row.position.thread)
+        row = hf.context.store.thread(arguments.thread)
+        submitted = None if row is None else hf.context.store.run(row.position.thread)
     status = None if submitted is None else submitted.status
     if arguments.json:
         put_json({"thread": arguments.thread, "handler": arguments.handler, "status": status})

@@ -16,7 +16,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import InvalidArgument
-from holdfast.threads.verify import Looked, Report
+from holdfast.threads.verify import VerifyProgress, VerifyReport
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -33,7 +33,9 @@ def run(arguments: Namespace) -> int:
     """See `Program`."""
     mark = None if arguments.mark is None else _read(arguments.mark)
     with open_existing(arguments) as hf, bar("structures") as show:
-        report = hf.verify(deep=not arguments.quick, mark=mark, progress=None if show is None else _telling(show))
+        report = hf.verify(
+            deep=not arguments.quick, fingerprint=mark, progress=None if show is None else _telling(show)
+        )
     if arguments.json:
         found = {"ok": report.ok, "threads": report.threads, "checkpoints": report.checkpoints}
         put_json({**found, "problems": data(report.problems)})
@@ -44,14 +46,14 @@ def run(arguments: Namespace) -> int:
     return Exit.OK if report.ok else Exit.ERROR
 
 
-def _telling(show: Show) -> Callable[[Looked], None]:
-    def tell(looked: Looked) -> None:
+def _telling(show: Show) -> Callable[[VerifyProgress], None]:
+    def tell(looked: VerifyProgress) -> None:
         show(f"threads ({looked.bytes >> 20} MiB)", looked.done, looked.of)
 
     return tell
 
 
-def _summary(report: Report) -> str:
+def _summary(report: VerifyReport) -> str:
     what = f"{counted(report.threads, 'thread')}, {counted(report.checkpoints, 'checkpoint')}"
     return f"{what}: {'no problems' if report.ok else counted(len(report.problems), 'problem')}"
 

@@ -21,7 +21,7 @@ from holdfast.looking.attention import waiting
 from holdfast.looking.commands import Commands
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import line
-from holdfast.types import Question
+from holdfast.types import PendingQuestion
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -47,13 +47,13 @@ def run(arguments: Namespace) -> int:
     return tell_lost(lost, Exit.IN_DOUBT if is_doubtful else Exit.OK)
 
 
-def _commands(commands: Commands, question: Question) -> list[str]:
+def _commands(commands: Commands, question: PendingQuestion) -> list[str]:
     if question.about == "wait":
         return [commands.answer(question.thread, question.name)]
     return list(commands.settle(question.thread, question.effect))
 
 
-def _show(question: Question, commands: list[str]) -> None:
+def _show(question: PendingQuestion, commands: list[str]) -> None:
     until = "" if question.until is None else f", until {stamp(question.until)} UTC"
     about = "asks" if question.about == "wait" else painted("in doubt", "yellow")
     put(f"{painted(line(question.thread), 'bold')}  {about} {line(question.name)}  {age(question.since)} ago{until}")

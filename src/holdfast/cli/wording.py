@@ -14,7 +14,7 @@ _SAID: Final = (
     ("open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "set HOLDFAST_KEY"),
     ("hf.settle(NotDone()) lets it be called", "`holdfast settle --not-done` lets it be called"),
     ("run a check to see what is hurt", "`holdfast verify` shows the damage"),
-    ("hf.run with other guards goes on", "a program with other guards can resume it"),
+    ("hf.run with other guards resumes it", "a program with other guards can resume it"),
 )
 _VERBS: Final = {"run": "resume"}
 _CALL: Final = re.compile(

@@ -23,7 +23,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.store import add_store, address, open_store, shown
 from holdfast.cli.talk import say
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
-from holdfast.runs.claiming import Terms
+from holdfast.runs.claim import Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.run import RunFace
 from holdfast.runs.worker import Worker

@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.codec.extensions import zone_problem
 from holdfast.errors import Unsupported
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 
 MAX_DEPTH: Final = 200
 """How deep containers may be nested. The limit of the encoder is 255; `holdfast.delta` needs some levels itself."""
@@ -128,7 +128,7 @@ def type_name(kind: type[Any]) -> str:
 def refusal(kind: type[Any]) -> str:
     """The reason why values of this type cannot be stored, and what to do instead."""
     name = type_name(kind)
-    if kind is Lost:
+    if kind is MissingValue:
         return "this marks a value that could not be read; replace it before saving"
     if (
         issubclass(kind, (Enum, msgspec.Struct))

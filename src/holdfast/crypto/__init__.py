@@ -1,1 +1,1 @@
-"""Encryption of all that a store is given: between the layers above and any store."""
+"""Encryption: a layer around any store that encrypts everything it stores."""

@@ -1,4 +1,4 @@
-"""The keys that a user has, by name."""
+"""The user's keys by name."""
 
 from __future__ import annotations
 
@@ -21,9 +21,10 @@ _NAME_MAX: Final = 200
 class Cipher:
     """The keys of an encrypted store: `holdfast.open(url, cipher=Cipher(keys={"2026-11": key}, current="2026-11"))`.
 
-    A key is 32 bytes, or those in base64 or hex, or a function that gives either and is called when the key is first
-    needed. New data keys are wrapped by the `current` one; the others only read, until `hf.rekey()` has wrapped all
-    anew. InvalidArgument if a key is not one, or `current` names none; NotInstalled without the extra "crypto".
+    A key is 32 bytes, or their base64 or hex form, or a function that returns one of these. The function is called when
+    the key is first needed. New data keys are wrapped by the `current` key. The other keys only decrypt, until
+    `hf.rekey()` has wrapped all data keys with the current one. Raises `InvalidArgument` if a key is not valid or
+    `current` is not one of the names, `NotInstalled` without the extra "crypto".
 
     >>> Cipher(keys={"2026-11": bytes(32)}, current="2026-11")
     Cipher(2026-11)
@@ -35,7 +36,7 @@ class Cipher:
             raise InvalidArgument("keys must be a dict of names and keys")
         for name in keys:
             if type(name) is not str or not 0 < len(name) <= _NAME_MAX or not name.isprintable():
-                raise InvalidArgument(f"the name of a key is a printable text of at most {_NAME_MAX} characters")
+                raise InvalidArgument(f"the name of a key must be a printable string of 1 to {_NAME_MAX} characters")
         if current not in keys:
             raise InvalidArgument("current must be the name of one of the keys")
         if algorithm not in get_args(Algorithm):
@@ -49,9 +50,10 @@ class Cipher:
 
     @classmethod
     def from_environment(cls) -> Cipher | None:
-        """The keys in $HOLDFAST_KEY, None if it is not set: `name:key`, more of them behind commas, the current first.
+        """The keys in $HOLDFAST_KEY, or None if it is not set.
 
-        A key without a name is called "default".
+        The format is `name:key`, with further keys after commas; the first is the current one. A key without a name is
+        called "default".
         """
         text = os.environ.get(_VARIABLE)
         if not text:
@@ -61,15 +63,18 @@ class Cipher:
             name, colon, key = part.strip().rpartition(":")
             name = name if colon else "default"
             if name in keys:
-                raise InvalidArgument(f"{_VARIABLE} holds two keys named {name!r}: give each a name of its own")
+                raise InvalidArgument(f"{_VARIABLE} has two keys named {name!r}; use different names")
             keys[name] = key
         return cls(keys, next(iter(keys)))
 
     def key(self, name: str) -> bytes:
-        """The key of this name. WrongKey if there is none."""
+        """The key with this name. `WrongKey` if the cipher does not have it."""
         found = self._keys.get(name)
         if found is None:
-            raise WrongKey(f"the store needs the key named {name!r}, which this cipher does not have; add it to `keys`")
+            raise WrongKey(
+                f"the store needs the key named {name!r}, which this cipher does not have; nothing was changed. "
+                "Add it to `keys`."
+            )
         return _checked(name, found() if callable(found) else found)
 
     def __repr__(self) -> str:
@@ -81,8 +86,8 @@ def _checked(name: str, key: object) -> bytes:
     if isinstance(key, str):
         key = _decoded(key)
     if not isinstance(key, bytes) or len(key) != KEY_BYTES:
-        # What was given may be most of a key: it is not shown.
-        raise InvalidArgument(f"the key named {name!r} is not {KEY_BYTES} bytes, or those in base64 or hex")
+        # The value may be most of a key, so it is not shown.
+        raise InvalidArgument(f"the key named {name!r} must be {KEY_BYTES} bytes, or their base64 or hex form")
     return key
 
 
@@ -100,5 +105,5 @@ def _require_package() -> None:
         import cryptography  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport] - only whether it is there
     except ImportError as cause:
         raise NotInstalled(
-            'encryption needs the extra "crypto": pip install "holdfast[crypto]"; nothing was opened'
+            'encryption needs the extra "crypto"; nothing was opened. Run: pip install "holdfast[crypto]"'
         ) from cause

@@ -1,4 +1,4 @@
-"""The data keys of a namespace: made when they are needed, kept in the store, each wrapped by a key of the user's."""
+"""The data keys of a namespace: created when needed and kept in the store, each wrapped by a key of the user."""
 
 from __future__ import annotations
 
@@ -19,26 +19,27 @@ from holdfast.stores.contract import Store
 from holdfast.stores.hashing import Hasher
 from holdfast.stores.keys import KeyRow
 
-# Two keys that every encrypted namespace has, in the order in which they are made. Threads have one each, of a random
-# id, and are made later.
+# Two keys that every encrypted namespace has, in the order of their creation. Each thread has a key with a random id,
+# created later.
 _SIGNING: Final = b"signing\0"
 _RECORDS: Final = b"records\0"
 _OF_NAMESPACE: Final = (_SIGNING, _RECORDS)
 
 _NONCE_BYTES: Final = 12
-_KEPT: Final = 4096  # seals of threads that a handle holds ready
+_KEPT: Final = 4096  # seals of threads that a handle keeps in memory
 _PAGE: Final = 500
-_PASSES: Final = 20  # over all keys, after which whoever goes on making them by an older key is told of
-_TOLD: Final = 10  # keys that an error names
+_PASSES: Final = 20  # over all keys, before giving up because other processes keep using an older key
+_TOLD: Final = 10  # keys that an error lists
 
 
 class Ring:
-    """Finds, makes and wraps the data keys of one store. Any thread may use it."""
+    """Finds, creates and wraps the data keys of one store. Any thread may use it."""
 
     def __init__(self, store: Store, cipher: Cipher, namespace: str, *, known: dict[str, bytes] | None = None) -> None:
         """`WrongKey` if the store was encrypted with keys that the cipher does not have.
 
-        `Damaged` if one of the two keys of the namespace is lost. `known` are keys of the user's that were asked for.
+        `Damaged` if one of the two keys of the namespace is lost. `known` are keys of the user that were already
+        requested.
         """
         self._store = store
         self._cipher = cipher
@@ -54,17 +55,18 @@ class Ring:
         self.records = self._seal_of(records)
 
     def beside(self, store: Store) -> Ring:
-        """The keys of a copy of this store, or of what is to become one: it gets the keys of digests and values.
+        """The keys for a copy of this store, or for an empty store that will become one.
 
-        `WrongKey`, with nothing changed, if it has others: nothing that is carried over could be read there.
+        It gets the keys for digests and blobs. `WrongKey`, with nothing changed, if it has different ones: copied
+        records could not be read there.
         """
         own = {_SIGNING: self._signing, _RECORDS: self._records_key}
         there = {id: store.key(id) for id in own}
         for id, row in there.items():
             if row is not None and not hmac.compare_digest(self._unwrapped(row), own[id]):
                 raise WrongKey(
-                    "the other store was encrypted before, by data keys of its own, so that nothing can be copied into "
-                    "it as it is: name a new store. Nothing was written"
+                    "the other store is already encrypted with its own data keys, so records cannot be copied to it; "
+                    "nothing was written. Use a new store."
                 )
         for id, key in own.items():
             if there[id] is None:
@@ -72,16 +74,16 @@ class Ring:
         return Ring(store, self._cipher, self._name, known=self._known)
 
     def signature(self) -> Hasher:
-        """A keyed hash. Its key does not change with the user's keys: digests stay what they are."""
+        """A keyed hash. Its key does not change with the user's keys, so digests stay the same."""
         return hmac.new(self._signing, digestmod="sha256")
 
     def token(self, kind: bytes, text: str) -> str:
-        """What stands for a text that has to be found again: equal for equal texts, and nothing else is told by it."""
+        """A token to look up a text: equal for equal texts, and reveals nothing else about them."""
         message = kind + b"\0" + text.encode("utf-8", "surrogatepass")
         return hmac.digest(self._signing, message, "sha256")[:16].hex()
 
     def seal(self, id: bytes) -> Seal:
-        """The seal of a data key. `Damaged` if the store has no such key, or not any more, or it cannot be used."""
+        """The seal of a data key. `Damaged` if the store does not have the key or it cannot be used."""
         if id == _RECORDS:
             return self.records
         with self._lock:
@@ -91,31 +93,32 @@ class Ring:
                 return found
         row = self._store.key(id)
         if row is None:
-            raise Damaged("the data key of an encrypted record is missing from the store: it was erased, or lost")
+            raise Damaged("the data key of an encrypted record is missing: it was erased or lost")
         try:
             return self._seal_of(row)
         except WrongKey as error:
-            # The keys of the namespace were opened: what is wrong is this one, and hurts what it encrypts.
+            # The keys of the namespace were opened, so this key itself is damaged. It affects only what it encrypts.
             raise Damaged(f"the data key {id.hex()} cannot be used: {error}") from error
 
-    # -- keys come and go --------------------------------------------------------------------------------------------
+    # -- adding and removing keys ------------------------------------------------------------------------------------
 
     def new(self) -> Seal:
-        """The seal of a new data key, which is in the store. To be kept or removed."""
+        """The seal of a new data key, which is already stored. Call `keep` or `remove` afterwards."""
         row = self._made(os.urandom(ID_BYTES))
         seal = self._seal_of(row)
         self._new[row.id] = row
         return seal
 
     def keep(self, id: bytes) -> None:
-        """A new key is in use, from now on for everybody to see: have it there.
+        """Make sure that a new key is stored after its thread became visible.
 
-        Before that, somebody may have taken it for one that nothing uses (`suspect`).
+        Before that, another process may have rewritten it as unused (`suspect`).
         """
         row = self._new.pop(id)
         there = self._store.key(id)
         while there != row:
-            # As the one who suspects it did not write it. By the key it has: it may just have been wrapped anew.
+            # Wrapped anew, so that it differs from what `suspect` wrote; with the same user key, which may be newer by
+            # now.
             name = None if there is None or not self._has(there.name) else there.name
             row = self._wrapped(id, self._unwrapped(row), name)
             try:
@@ -124,18 +127,18 @@ class Ring:
                 there = self._store.key(id)
 
     def remove(self, id: bytes) -> None:
-        """Forget a data key: what was sealed by it cannot be opened again."""
+        """Remove a data key. Data sealed by it can no longer be opened."""
         self._forget(id)
         self._store.remove_key(id)
 
     def of_threads(self) -> list[KeyRow]:
-        """The keys of threads, as they are stored."""
+        """The keys of threads, as stored."""
         return [row for page in self._pages() for row in page if row.id not in _OF_NAMESPACE]
 
     def suspect(self, row: KeyRow) -> KeyRow | None:
-        """Write a key that nothing seems to use anew, so that whoever has just begun to use it notices; as it is then.
+        """Rewrite a key that seems unused and return the new row. A process that has just started to use it notices.
 
-        None if it is not as it was. A record that cannot be read is not touched: it stays for who may know better.
+        None if the key has changed. An unreadable key is not touched, because another process may be able to read it.
         """
         try:
             return self._store.put_key(self._wrapped(row.id, self._unwrapped(row), row.name), row)
@@ -143,7 +146,7 @@ class Ring:
             return None
 
     def remove_suspect(self, row: KeyRow) -> None:
-        """Forget a key, unless it was written again since it was suspected."""
+        """Remove a key, unless it was stored again since `suspect`."""
         self._forget(row.id)
         self._store.remove_key(row.id, row)
 
@@ -152,13 +155,13 @@ class Ring:
             self._seals.pop(id, None)
         self._new.pop(id, None)
 
-    # -- wrapping anew -----------------------------------------------------------------------------------------------
+    # -- rewrapping --------------------------------------------------------------------------------------------------
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every data key by the current key; how many were not. What they encrypt is not touched.
+        """Wrap every data key with the current key; return how many had another. Encrypted data is not touched.
 
-        Passes are made until one finds nothing to do. `Damaged`, when all others are wrapped, if some cannot be;
-        `Conflict` if somebody goes on making keys by another one.
+        Repeats until a pass finds nothing to do. `Damaged`, after all other keys are wrapped, if some cannot be
+        unwrapped. `Conflict` if other processes keep wrapping keys with another key.
         """
         changed = 0
         seen: set[bytes] = set()
@@ -181,8 +184,8 @@ class Ring:
                     raise _not_wrapped(changed, bad)
                 return changed
         raise Conflict(
-            f"{changed} data keys were wrapped anew, and others go on making keys wrapped by another one: open every "
-            "writer with the new key as the current one, then call rekey again"
+            f"{changed} data keys were rewrapped, but other processes keep wrapping new keys with an older key. Open "
+            "every writer with the new key as the current one, then call rekey again."
         )
 
     def _rewrapped(self, row: KeyRow) -> bool:
@@ -194,7 +197,7 @@ class Ring:
             try:
                 self._store.put_key(self._wrapped(there.id, key), there)
             except Conflict:
-                there = self._store.key(row.id)  # somebody else has just wrapped it, or its thread was dropped
+                there = self._store.key(row.id)  # another process has just wrapped it, or its thread was dropped
             else:
                 return True
         return False
@@ -208,20 +211,20 @@ class Ring:
     # -- one key -----------------------------------------------------------------------------------------------------
 
     def _found_or_made(self, id: bytes) -> KeyRow:
-        """A key of the namespace. `Damaged` if it is lost: another would read nothing, and hide that."""
+        """A key of the namespace. `Damaged` if it is lost: a new key could read nothing and would hide the loss."""
         row = self._store.key(id)
         if row is not None:
             return row
         earlier = _OF_NAMESPACE[: _OF_NAMESPACE.index(id)]
         later = [other for other in self._store.keys(after=b"", limit=2) if other.id not in earlier]
         is_begun = bool(later or self._store.thread_numbers())
-        # Once more: who has begun it since the first look made this key before anything else.
+        # Again: a process that started to use the store since the first look has created this key first.
         row = self._store.key(id)
         if row is None and is_begun:
-            what = "its digests are made with" if id == _SIGNING else "its runs and shared values are encrypted by"
+            what = "its digests are made with" if id == _SIGNING else "its runs and blobs are encrypted with"
             raise Damaged(
-                f"the store is encrypted, and the key that {what} is lost: put it back from a backup. Nothing was "
-                "made anew"
+                f"the store is encrypted, and the key that {what} is lost; no new key was created. "
+                "Restore the key from a backup."
             )
         return row or self._made(id)
 
@@ -253,14 +256,14 @@ class Ring:
         except (InvalidTag, ValueError) as error:
             raise WrongKey(
                 f"the key named {row.name!r} is not the one the store was encrypted with, "
-                "or the record of a data key is damaged"
+                "or the record of a data key is damaged; nothing was changed"
             ) from error
 
     def _key(self, name: str) -> bytes:
-        """A key of the user's. It is asked for once: a function may ask a service that is far away, or a person."""
+        """A key of the user. It is requested once, because a function may ask a remote service or a person."""
         known = self._known.get(name)
         if known is None:
-            # Without a lock, which a process forked meanwhile would find taken: two threads may ask at the same time.
+            # No lock, because a process forked meanwhile would find it held. Two threads may request the key at once.
             known = self._known[name] = self._cipher.key(name)
         return known
 
@@ -279,6 +282,6 @@ def _not_wrapped(changed: int, bad: dict[bytes, str]) -> Damaged:
     told = ", ".join(f"{id.hex()} ({why})" for id, why in list(bad.items())[:_TOLD])
     more = ", …" if len(bad) > _TOLD else ""
     return Damaged(
-        f"{changed} data keys were wrapped anew, and {len(bad)} could not be: {told}{more}. hf.verify() says which "
-        "threads that hurts; until it is settled keep the older keys"
+        f"{changed} data keys were rewrapped, {len(bad)} could not be: {told}{more}. Keep the older keys. "
+        "hf.verify() shows the affected threads."
     )

@@ -14,14 +14,14 @@ from msgspec.structs import replace
 from holdfast.crypto.keyring import Ring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
-from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Run, SharedValue, Summary
+from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
 from holdfast.stores.hashing import Hasher
 from holdfast.text import escaped, from_utf8, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
 
-# What begins a text that is sealed: no text that a store is given in clear starts so.
+# The prefix of sealed text. No unencrypted text in a store starts with it.
 _TEXT: Final = "\x01sealed:"
 
 _MIN: Final = -(1 << 63)
@@ -31,14 +31,14 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(value: object) -> bytes:
-    """`Damaged` for numbers that no store takes: they are from one that somebody forged."""
+    """Encode a value. `Damaged` for an integer that no store accepts, which means that the record was forged."""
     try:
         return _encode(value)
     except OverflowError as error:
-        raise Damaged("a record holds a number that is none of ours") from error
+        raise Damaged("a record holds an integer that does not fit 64 bits") from error
 
 
-# -- texts in fields that hold nothing else --------------------------------------------------------------------------
+# -- sealed text fields ---------------------------------------------------------------------------------------------
 
 
 def shown(sealed: bytes) -> str:
@@ -47,13 +47,13 @@ def shown(sealed: bytes) -> str:
 
 def hidden(text: str, seal: Seal, place: bytes) -> bytes:
     if not text.startswith(_TEXT):
-        raise NotEncrypted("the store holds a text that is not encrypted, which is refused with a cipher")
+        raise NotEncrypted("the store holds text that is not encrypted, but a cipher was given; it was not returned")
     try:
         sealed = base64.b64decode(text[len(_TEXT) :], validate=True)
     except ValueError as error:
         raise Damaged("an encrypted text cannot be read") from error
     if key_id(sealed) != seal.id:
-        raise Damaged("an encrypted text was put in another one's place")
+        raise Damaged("an encrypted text was moved to another place")
     return seal.open(sealed, place)
 
 
@@ -67,7 +67,7 @@ def packed(said: msgspec.Struct) -> bytes:
     try:
         return _PLAIN + encode(said)
     except UnicodeEncodeError:
-        # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
         return _ESCAPED + encode(escaped(said))
 
 
@@ -79,7 +79,7 @@ def unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
         raise Damaged("an encrypted record cannot be read") from error
 
 
-# -- what is in clear ------------------------------------------------------------------------------------------------
+# -- unencrypted fields ---------------------------------------------------------------------------------------------
 
 
 def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, Any], ...]:
@@ -88,7 +88,7 @@ def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, 
 
 
 def clear(row: msgspec.Struct, fields: tuple[tuple[str, Any], ...]) -> bytes:
-    """The fields that are not as they are by default: one that comes to be later leaves older records as they are."""
+    """Encode the fields that differ from their default, so that a new field does not invalidate older records."""
     said = [(name, _spelled(value)) for name, default in fields if (value := getattr(row, name)) != default]
     return encode(said)
 
@@ -97,7 +97,7 @@ def _spelled(value: object) -> object:
     if isinstance(value, str):
         return to_utf8(value)
     if isinstance(value, int) and not _MIN <= value <= _MAX:
-        return b"%d" % value  # the store is to refuse it
+        return b"%d" % value  # the store will reject it
     if isinstance(value, msgspec.Struct):
         return [_spelled(each) for each in msgspec.structs.astuple(value)]
     return value
@@ -106,8 +106,8 @@ def _spelled(value: object) -> object:
 _CELL: Final = struct.Struct("<5sqq")
 
 
-class Owner(NamedTuple):
-    """The thread that a record is of: its data key, and its name."""
+class ThreadKey(NamedTuple):
+    """The thread that a record belongs to: its data key and its name."""
 
     key: bytes
     name: str
@@ -115,16 +115,16 @@ class Owner(NamedTuple):
 
 def cell_place(log: int, position: int, refs: Refs = NO_REFS) -> bytes:
     place = _CELL.pack(b"cell\0", log, position)
-    return place + encode(refs) if refs.spans or refs.values else place
+    return place + encode(refs) if refs.spans or refs.blobs else place
 
 
 def value_place(index: int, count: int) -> bytes:
     return b"value\0%d/%d" % (index, count)
 
 
-def seal_run_of_cells(run: Run, seal: Seal) -> Run:
+def seal_run_of_cells(run: Append, seal: Seal) -> Append:
     at = run.start
-    # Of another number than the cells, they are refused by the store.
+    # The store rejects refs whose number differs from that of the cells.
     refs = run.refs if len(run.refs) == len(run.cells) else (NO_REFS,) * len(run.cells)
     sealed = [
         seal.seal(cell, cell_place(run.log, at + index, its))
@@ -133,11 +133,11 @@ def seal_run_of_cells(run: Run, seal: Seal) -> Run:
     return replace(run, cells=tuple(sealed))
 
 
-# -- checkpoints: the label goes along with the metadata, and a token stands for it where it is looked for -----------
+# -- checkpoints: the label is sealed with the metadata, and a token replaces it for lookups ------------------------
 
 
 class _Said(msgspec.Struct, frozen=True, array_like=True):
-    """What a checkpoint says of itself, and the name of its thread."""
+    """The metadata of a checkpoint, and the name of its thread."""
 
     label: str | None
     meta: bytes
@@ -145,14 +145,14 @@ class _Said(msgspec.Struct, frozen=True, array_like=True):
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
-    """A skeleton, and the data keys of the other threads whose cells it names."""
+    """A skeleton, and the data keys of the other threads whose cells it uses."""
 
     skeleton: bytes
     origins: tuple[tuple[int, bytes], ...]
 
 
 class OpenedCheckpoint(NamedTuple):
-    """A checkpoint, the name of its thread and the keys of others, as far as that was read."""
+    """A checkpoint, the name of its thread, and the keys of other threads, as far as they were read."""
 
     row: CheckpointRow
     thread: str | None
@@ -164,7 +164,7 @@ _decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 
 def seal_checkpoint(
-    row: CheckpointRow, token: str | None, owner: Owner, origins: tuple[tuple[int, bytes], ...], seal: Seal
+    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: tuple[tuple[int, bytes], ...], seal: Seal
 ) -> CheckpointRow:
     said = encode(_Said(row.label, row.meta, to_utf8(owner.name)))
     made = replace(row, label=token)
@@ -176,7 +176,7 @@ def seal_checkpoint(
 
 
 def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
-    """The row as it was saved, as far as it was read: pages come without skeletons, or without metadata."""
+    """The row as it was saved, as far as it was read: pages come without skeletons or without metadata."""
     label, meta, skeleton = row.label, row.meta, row.skeleton
     thread: str | None = None
     origins: tuple[tuple[int, bytes], ...] = ()
@@ -188,12 +188,12 @@ def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
             body = _decode_body(seal.open(skeleton, _skeleton_place(row)))
             skeleton, origins = body.skeleton, body.origins
     except UNREADABLE as error:
-        raise Damaged(f"checkpoint {row.seq}: what it was sealed with cannot be read") from error
+        raise Damaged(f"the sealed content of checkpoint {row.seq} cannot be read") from error
     return OpenedCheckpoint(replace(row, label=label, meta=meta, skeleton=skeleton), thread, origins)
 
 
 def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
-    """By which data key a row is sealed; None if nothing of it that is sealed was read."""
+    """The id of the data key that sealed a row; None if no sealed field was read."""
     sealed = row.skeleton or row.meta
     return key_id(sealed) if sealed else None
 
@@ -207,7 +207,7 @@ def _skeleton_place(row: CheckpointRow) -> bytes:
     return b"skeleton\0" + row.id + encode(row.refs)
 
 
-# -- threads: what a listing shows -----------------------------------------------------------------------------------
+# -- threads: the fields that listings show -------------------------------------------------------------------------
 
 
 class _ThreadSaid(msgspec.Struct, frozen=True, array_like=True):
@@ -218,44 +218,44 @@ class _ThreadSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_thread = msgspec.msgpack.Decoder(_ThreadSaid).decode
 
 
-def seal_summary(summary: Summary, owner: Owner, seal: Seal) -> Summary:
-    """With the agent goes which data key the thread of that name has."""
+def seal_summary(summary: Summary, owner: ThreadKey, seal: Seal) -> Summary:
+    """Seal the agent together with the data key of the thread, bound to the thread's name."""
     said = packed(_ThreadSaid(summary.agent, owner.key))
     return replace(summary, agent=shown(seal.seal(said, _thread_place(owner.name))))
 
 
-def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, Owner]:
+def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, ThreadKey]:
     said = unpacked(hidden(summary.agent or "", seal, _thread_place(name)), _decode_thread)
-    return replace(summary, agent=said.agent), Owner(said.key, name)
+    return replace(summary, agent=said.agent), ThreadKey(said.key, name)
 
 
 def _thread_place(name: str) -> bytes:
     return b"thread\0" + to_utf8(name)
 
 
-# A piece with its seal has to fit into the 8 MiB that stores take.
+# A sealed piece must fit into the 8 MiB that stores accept.
 _PIECE: Final = (8 << 20) - 64
 
 
 class KeyedHashing:
-    """Addresses and digests that say nothing to whoever has not the keys."""
+    """Addresses and digests that reveal nothing without the keys."""
 
     def __init__(self, ring: Ring) -> None:
         self._ring = ring
 
     def address(self, data: bytes) -> bytes:
-        """That of the sealed bytes, which a handle makes always alike: stores check what they read by it."""
+        """The digest of the sealed bytes, by which stores verify what they read. A handle seals equal data equally."""
         return _address(sealed_pieces(data, self._ring.records))
 
     def signature(self) -> Hasher:
         return self._ring.signature()
 
 
-def seal_value(value: SharedValue, seal: Seal) -> SharedValue:
-    """A value as it is stored. One that is sealed already, as copies bring it, stays as it is: so does its address.
+def seal_value(value: Blob, seal: Seal) -> Blob:
+    """A blob as it is stored. A blob that is already sealed, from a copy of a store, keeps its bytes and address.
 
-    The address depends on algorithm, compressor and key. `InvalidArgument` if it is not that of what would be stored:
-    nobody could read it there. `Damaged` if it was sealed by another key.
+    The address depends on the algorithm, the compressor and the key. `InvalidArgument` if it does not match what would
+    be stored, because the blob could not be found then. `Damaged` if it was sealed by another key.
     """
     if value.pieces and is_sealed(value.pieces[0]) and _address(value.pieces) == value.digest:
         open_value(value.digest, value.pieces, seal)
@@ -263,23 +263,23 @@ def seal_value(value: SharedValue, seal: Seal) -> SharedValue:
     pieces = sealed_pieces(b"".join(value.pieces), seal)
     if _address(pieces) != value.digest:
         raise InvalidArgument(
-            f"shared value {value.digest.hex()} was addressed under another key, algorithm or compressor than it would "
-            "be stored with, and could not be found again; nothing was stored"
+            f"blob {value.digest.hex()} has the address of another key, algorithm or compressor; nothing was stored, "
+            "because the blob could not be found again"
         )
-    return SharedValue(value.digest, pieces)
+    return Blob(value.digest, pieces)
 
 
 def open_value(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:
     opened: list[bytes] = []
     for index, piece in enumerate(sealed):
         if key_id(piece) != seal.id:
-            raise Damaged(f"shared value {digest.hex()} was put in another one's place")
+            raise Damaged(f"blob {digest.hex()} was replaced by another one")
         opened.append(seal.open(piece, value_place(index, len(sealed))))
     return opened
 
 
 def sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
-    """A shared value, cut and sealed."""
+    """The data of a blob, split and sealed."""
     view = memoryview(data)
     starts = range(0, len(data), _PIECE)
     return tuple(

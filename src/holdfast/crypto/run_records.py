@@ -9,12 +9,12 @@ import msgspec
 from msgspec.structs import replace
 
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import Owner, clear, clear_fields, encode, hidden, packed, shown, unpacked
+from holdfast.crypto.records import ThreadKey, clear, clear_fields, encode, hidden, packed, shown, unpacked
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import Owners
 from holdfast.errors import Damaged, NotEncrypted
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow, Progress, RunRow
+from holdfast.stores.running import Entry, Progress, RunRow
 from holdfast.types import Usage
 
 R = TypeVar("R")
@@ -25,7 +25,7 @@ _KEPT: Final = 1_000
 
 
 class Passed(Generic[K]):
-    """What of a store was passed over, by what finds it again."""
+    """The keys of records that a listing skipped."""
 
     def __init__(self) -> None:
         self._keys: dict[K, None] = {}
@@ -37,7 +37,7 @@ class Passed(Generic[K]):
         read: Callable[[R], T],
         salvage: Callable[[R], T | None] = lambda _: None,
     ) -> list[T]:
-        """What is read of each. Those that cannot be are passed over, but for what can be salvaged of them."""
+        """Read each row. A row that cannot be read is skipped, unless `salvage` returns a part of it."""
         told = [self._one(row, key(row), read, salvage) for row in rows]
         return [each for each in told if each is not None]
 
@@ -50,13 +50,13 @@ class Passed(Generic[K]):
             return salvage(row)
 
     def require_none(self, read: Callable[[K], object]) -> None:
-        """Raise what is wrong with the first that still cannot be read."""
+        """Raise the error of the first skipped record that still cannot be read."""
         for key in list(self._keys):
             read(key)
             self._keys.pop(key, None)
 
 
-_ENTRY_FIELDS: Final = clear_fields(EffectRow, "number", "sealed")
+_ENTRY_FIELDS: Final = clear_fields(Entry, "number", "sealed")
 _RUN_FIELDS: Final = clear_fields(RunRow, "thread", "lease_until", "progress", "sealed")
 
 # -- the journal -----------------------------------------------------------------------------------------------------
@@ -71,7 +71,7 @@ class _EntrySaid(msgspec.Struct, frozen=True, array_like=True):
     result: bytes | None
     error: str | None
     by: str | None
-    mark: str | None
+    topic: str | None
     usage: Usage | None
     spent: Usage | None = None
 
@@ -80,15 +80,15 @@ _decode_entry = msgspec.msgpack.Decoder(_EntrySaid).decode
 
 
 class OpenedEntry(NamedTuple):
-    """A journal entry, and the number that it was to have when it was sealed."""
+    """A journal entry, and the number for which it was sealed."""
 
-    row: EffectRow
+    row: Entry
     due: int
 
 
-def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> EffectRow:
+def seal_entry(row: Entry, due: int, token: str | None, seal: Seal) -> Entry:
     said = _EntrySaid(
-        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.mark, row.usage, row.spent
+        due, row.key, row.name, row.arguments, row.call, row.result, row.error, row.by, row.topic, row.usage, row.spent
     )
     bare = replace(
         row,
@@ -99,22 +99,22 @@ def seal_entry(row: EffectRow, due: int, token: str | None, seal: Seal) -> Effec
         result=None,
         error=None,
         by=None,
-        mark=token,
+        topic=token,
         usage=None,
         spent=None,
     )
     return replace(bare, sealed=seal.seal(packed(said), _entry_place(bare)))
 
 
-def open_entry(row: EffectRow, seal: Seal) -> OpenedEntry:
+def open_entry(row: Entry, seal: Seal) -> OpenedEntry:
     said = unpacked(seal.open(row.sealed, _entry_place(row)), _decode_entry)
     fields = msgspec.structs.asdict(said)
     due = fields.pop("due")
     return OpenedEntry(replace(row, **fields, sealed=b""), due)
 
 
-def _entry_place(row: EffectRow) -> bytes:
-    """All that is in clear. The number is not known before the store has given it out: `numbering.py`."""
+def _entry_place(row: Entry) -> bytes:
+    """All unencrypted fields. The number is not among them: the store assigns it after sealing (`numbering.py`)."""
     return b"entry\0" + clear(row, _ENTRY_FIELDS)
 
 
@@ -139,8 +139,8 @@ class _RunSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_run = msgspec.msgpack.Decoder(_RunSaid).decode
 
 
-def seal_run(row: RunRow, owner: Owner, seal: Seal) -> RunRow:
-    """Beside the number of the thread, which its key stands for, a store moves the end of a lease, but not back."""
+def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
+    """Seal a run. The store may extend its lease but not shorten it; the thread is identified by its key."""
     said = _RunSaid(
         owner.key,
         owner.name,
@@ -171,12 +171,12 @@ def seal_run(row: RunRow, owner: Owner, seal: Seal) -> RunRow:
     return replace(bare, sealed=seal.seal(packed(said), _run_place(bare)))
 
 
-def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, Owner]:
+def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
     said = unpacked(seal.open(row.sealed, _run_place(row)), _decode_run)
-    # It is moved while the run is held, and only forwards.
+    # The lease is extended only while the run is held, and never shortened.
     if row.lease_until < said.lease_until or (row.status != "running" and row.lease_until != said.lease_until):
-        raise Damaged(f"the lease of thread number {row.thread} ends earlier than its run was given it for")
-    owner = Owner(said.owner, said.thread)
+        raise Damaged(f"the lease of thread number {row.thread} ends earlier than when it was sealed")
+    owner = ThreadKey(said.owner, said.thread)
     opened = replace(
         row,
         reason=said.reason,
@@ -205,24 +205,24 @@ class _NoteSaid(msgspec.Struct, frozen=True, array_like=True):
 _decode_note = msgspec.msgpack.Decoder(_NoteSaid).decode
 
 
-def seal_progress(progress: Progress, owner: Owner, seal: Seal) -> Progress:
-    """By itself, as it is stored with renewals: what it says of numbers and times goes with the note."""
+def seal_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
+    """Seal the note of a progress report separately, because renewals store it; authenticate its numbers and times."""
     said = packed(_NoteSaid(progress.note))
     return replace(progress, note=shown(seal.seal(said, _note_place(progress, owner))))
 
 
-def _open_progress(progress: Progress, owner: Owner, seal: Seal) -> Progress:
+def _open_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
     said = unpacked(hidden(progress.note or "", seal, _note_place(progress, owner)), _decode_note)
     return replace(progress, note=said.note)
 
 
-def _note_place(progress: Progress, owner: Owner) -> bytes:
+def _note_place(progress: Progress, owner: ThreadKey) -> bytes:
     total = None if progress.total is None else float(progress.total)
     return b"note\0" + encode((owner.key, float(progress.done), total, progress.at))
 
 
-# Of a thread that is not there: nothing will be stored for it, the store says so in its own way.
-_NOBODY: Final = Owner(b"", "")
+# The owner of a missing thread. The store rejects the write itself.
+_NOBODY: Final = ThreadKey(b"", "")
 
 
 class SealedRuns:
@@ -234,17 +234,17 @@ class SealedRuns:
         self._owners = owners
         self._untold: Passed[int] = Passed()
 
-    def seal(self, row: RunRow, owner: Owner | None = None) -> RunRow:
+    def seal(self, row: RunRow, owner: ThreadKey | None = None) -> RunRow:
         return seal_run(row, owner or self.owner(row.thread), self._ring.records)
 
     def seal_progress(self, thread: int, progress: Progress | None) -> Progress | None:
         return progress and seal_progress(progress, self.owner(thread), self._ring.records)
 
-    def owner(self, thread: int) -> Owner:
+    def owner(self, thread: int) -> ThreadKey:
         return self._owners.owner(thread) or _NOBODY
 
     def as_stored(self, expect: RunRow | None) -> RunRow | None:
-        """A run as it is stored, if that says what is expected: another handle may have sealed the same otherwise."""
+        """The stored form of an expected run. Another handle may have sealed the same content to other bytes."""
         if expect is None:
             return None
         stored = self._store.run(expect.thread)
@@ -253,17 +253,17 @@ class SealedRuns:
         return self.seal(expect)
 
     def open(self, thread: int, row: RunRow) -> RunRow:
-        """The run of a thread. `Damaged` if it is that of another."""
+        """The run of a thread. `Damaged` if it belongs to another thread."""
         opened, owner = self._opened(row)
         self._owners.check(thread, owner)
         return opened
 
     def open_page(self, page: list[tuple[str, RunRow]]) -> list[tuple[str, RunRow]]:
-        """Runs with their threads' names, but for those that cannot be told."""
+        """The readable runs of a page, with the names of their threads."""
         return self._untold.each(page, lambda one: one[1].thread, self._named)
 
     def require_told(self) -> None:
-        """`Damaged` if there are some that pages are without."""
+        """`Damaged` if a page skipped a run that still cannot be read."""
         self._untold.require_none(self._read)
 
     def _read(self, thread: int) -> None:
@@ -275,11 +275,11 @@ class SealedRuns:
         name, row = one
         opened, owner = self._opened(row)
         if owner.name != name:
-            raise Damaged(f"the run of thread number {row.thread} is that of another thread")
+            raise Damaged(f"the run of thread number {row.thread} belongs to another thread")
         self._owners.learn(row.thread, owner.key, owner.name)
         return name, opened
 
-    def _opened(self, row: RunRow) -> tuple[RunRow, Owner]:
+    def _opened(self, row: RunRow) -> tuple[RunRow, ThreadKey]:
         if key_id(row.sealed) != self._ring.records.id:
-            raise Damaged(f"the run of thread number {row.thread} is sealed by the key of something else")
+            raise Damaged(f"the run of thread number {row.thread} is sealed by another key")
         return open_run(row, self._ring.records)

@@ -1,11 +1,11 @@
-"""Sealing: bytes → encrypted bytes that can only be opened in the place they were sealed for.
+"""Sealing: encrypt bytes so that they can be opened only in the place they were sealed for.
 
-Layout: 0xC1 (which begins nothing that the codec writes), flags, id of the data key (8 bytes), nonce (12 bytes),
-ciphertext with its tag. What is encrypted is compressed first where that helps, behind its size of 4 bytes.
+Layout: 0xC1 (which the codec never writes as a first byte), flags, id of the data key (8 bytes), nonce (12 bytes),
+ciphertext with its tag. The content is compressed before encryption when that helps, after its size in 4 bytes.
 
 The nonce is a keyed hash of the content and its place. So equal content in one place is sealed to equal bytes, which
-compare-and-set and the sharing of large values need; and a process that was forked, or a machine that was restored from
-a snapshot, does not use a nonce for two contents, as it would if nonces were drawn or counted.
+compare-and-set and the sharing of blobs need. Random or counted nonces could be used for two contents by a forked
+process or by a machine that was restored from a snapshot; these cannot.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ class _Aead(Protocol):
 
 
 class Seal:
-    """One data key at work. `place` is authenticated with the content: what was sealed for another does not open.
+    """Seals and opens with one data key. `place` is authenticated: content sealed for another place does not open.
 
-    So are the namespace and the id of the key.
+    The namespace and the id of the key are authenticated, too.
     """
 
     def __init__(self, id: bytes, key: bytes, algorithm: Algorithm, namespace: bytes) -> None:
@@ -66,7 +66,7 @@ class Seal:
             plain = len(plain).to_bytes(_SIZE_BYTES) + deflated
         prefix = bytes((MAGIC, flags)) + self.id
         authenticated = prefix + self._namespace + place
-        # With its length: where place ends and content begins must not be a matter of content.
+        # The length is included, so that moving bytes between place and content changes the nonce.
         hasher = hashlib.blake2b(len(authenticated).to_bytes(8), digest_size=_NONCE_BYTES, key=self._nonce_key)
         hasher.update(authenticated)
         hasher.update(plain)
@@ -75,9 +75,9 @@ class Seal:
         return prefix + nonce + sealed
 
     def open(self, sealed: bytes, place: bytes) -> bytes:
-        """What was sealed. `Damaged` if it was not by this key, for this place, or a bit of it has changed.
+        """The content. `Damaged` if it was sealed by another key, for another place, or was changed.
 
-        NotEncrypted if it was not sealed at all.
+        `NotEncrypted` if it is not sealed at all.
         """
         require_sealed(sealed)
         flags = sealed[1]
@@ -85,30 +85,30 @@ class Seal:
             aead = self._aeads[flags & _ALGORITHM_BITS]
             plain = aead.decrypt(sealed[_NONCE], sealed[_NONCE.stop :], sealed[: _ID.stop] + self._namespace + place)
         except (InvalidTag, KeyError, ValueError) as error:
-            raise Damaged("an encrypted record was changed, or put in another one's place") from error
+            raise Damaged("an encrypted record was changed or moved to another place") from error
         if flags & _COMPRESSED:
             return segment.inflate(plain[_SIZE_BYTES:], int.from_bytes(plain[:_SIZE_BYTES]))
         return plain
 
 
 def _derived(key: bytes, use: bytes) -> bytes:
-    """A key for one use alone: what one algorithm gives away of its key is nothing to another."""
+    """A key for one purpose only, so that a weakness of one algorithm does not expose the others."""
     return hashlib.blake2b(key=key, person=use, digest_size=KEY_BYTES).digest()
 
 
 def key_id(sealed: bytes) -> bytes:
-    """The id of the data key that something was sealed by. NotEncrypted if it was not sealed at all."""
+    """The id of the data key that sealed the data. `NotEncrypted` if it is not sealed."""
     require_sealed(sealed)
     return sealed[_ID]
 
 
 def require_sealed(data: bytes) -> None:
-    """NotEncrypted if something was not sealed at all, `Damaged` if it is cut off, or by a method of no release."""
+    """`NotEncrypted` if the data is not sealed; `Damaged` if it is cut short or its method is unknown."""
     if not is_sealed(data):
         if data[:1] in (b"", bytes((MAGIC,))):
-            raise Damaged("an encrypted record was changed: it is cut off, or was never written by this program")
+            raise Damaged("an encrypted record was changed: it is cut short or was not written by Holdfast")
         raise NotEncrypted(
-            "the store holds a record that is not encrypted, which is refused with a cipher; nothing was returned"
+            "the store holds a record that is not encrypted, but a cipher was given; the record was not returned"
         )
 
 

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.crypto import records, run_records
 from holdfast.crypto.entry_numbers import Numbering
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import KeyedHashing, Owner, open_value, seal_value
+from holdfast.crypto.records import KeyedHashing, ThreadKey, open_value, seal_value
 from holdfast.crypto.run_records import Passed, SealedRuns
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import KEYS_LEFT, Owners, key_in_clear, remove_unused
@@ -19,12 +19,12 @@ from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.walking import walk
 
 
 class SealedStore:
-    """Implements `holdfast.stores.contract.Store` on another one. `NotEncrypted` for what that holds in clear."""
+    """Implements `holdfast.stores.contract.Store` on another store. `NotEncrypted` for unencrypted records in it."""
 
     def __init__(self, store: c.Store, ring: Ring) -> None:
         self._store = store
@@ -41,7 +41,7 @@ class SealedStore:
 
     @property
     def plain(self) -> c.Store:
-        """The store behind the cipher."""
+        """The underlying store."""
         return self._store
 
     def over(self, store: c.Store) -> SealedStore:
@@ -95,8 +95,8 @@ class SealedStore:
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
 
-    def value(self, digest: bytes) -> list[bytes]:
-        return open_value(digest, self._store.value(digest), self._ring.records)
+    def blob(self, digest: bytes) -> list[bytes]:
+        return open_value(digest, self._store.blob(digest), self._ring.records)
 
     def last(self, thread: int) -> int:
         return self._store.last(thread)
@@ -120,39 +120,39 @@ class SealedStore:
             self._runs.require_told()
         return []
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        return self._runs.open_page(self._store.woken(limit=limit))
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return self._runs.open_page(self._store.due(limit=limit))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
-        return [self._open_entry(thread, row) for row in self._store.effects(thread, after=after, limit=limit)]
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+        return [self._open_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        token = self._ring.token(b"mark", mark)
-        return [self._open_entry(thread, row) for row in self._store.marked(thread, token)]
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        token = self._ring.token(b"mark", topic)
+        return [self._open_entry(thread, row) for row in self._store.find_entries(thread, token)]
 
-    def last_effect(self, thread: int) -> int:
-        return self._store.last_effect(thread)
+    def last_entry(self, thread: int) -> int:
+        return self._store.last_entry(thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: c.Commit) -> c.Position:
         if commit.expect is not None:
             thread = commit.expect.thread
-            due = self._numbering.foretold(thread, commit.fence, commit.effects)
-            if commit.effects:
+            due = self._numbering.foretold(thread, commit.fence, commit.entries)
+            if commit.entries:
                 self._numbering.forget(thread)
             return self._store.commit(self._sealed(commit, self._seal_of(thread), due))
-        # The key is stored before what it seals. One without a thread, should this end between the two, is nobody's.
+        # The key is stored before the thread. If this is interrupted in between, `unused` removes the key later.
         seal = self._ring.new()
         try:
-            position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.effects) + 1)))
+            position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.entries) + 1)))
         except (Conflict, InvalidArgument):
             self._ring.remove(seal.id)
             raise
         try:
             self._ring.keep(seal.id)
         except StoreError as error:
-            raise OutcomeUnknown("the thread was stored, and nobody knows whether its key still is") from error
+            raise OutcomeUnknown("the thread was stored, but its data key may have been removed meanwhile") from error
         self._owners.learn(position.thread, seal.id, commit.name)
         return position
 
@@ -169,21 +169,21 @@ class SealedStore:
     def update_run(self, row: RunRow) -> None:
         self._store.update_run(self._runs.seal(row))
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         question = 0 if entry is None else entry.number or last + 1
         sealed = None if entry is None else self._seal_entry(row.thread, entry, question)
-        number = self._store.park(self._runs.seal(replace(row, question=question)), sealed, last)
+        number = self._store.suspend(self._runs.seal(replace(row, question=question)), sealed, last)
         self._numbering.keep(row.thread, row.fence, max(last, number))
         return number
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         seal = self._seal_of(thread)
         return self._numbering.journal(thread, fence, rows, lambda row, due: self._entry_sealed_by(seal, row, due))
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         def write(newest: int) -> int:
             sealed = self._seal_entry(thread, row, newest + 1)
-            return self._store.tell(thread, sealed, last=newest, run=self._runs.as_stored(run))
+            return self._store.post(thread, sealed, last=newest, run=self._runs.as_stored(run))
 
         return self._numbering.tell(thread, last, write)
 
@@ -191,8 +191,8 @@ class SealedStore:
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -206,21 +206,21 @@ class SealedStore:
     def sweep(self, thread: int, live: c.Live) -> int:
         return self._store.sweep(thread, live)
 
-    def mark_values(self) -> int:
-        return self._store.mark_values()
+    def start_epoch(self) -> int:
+        return self._store.start_epoch()
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
-        return self._store.sweep_values(live, epoch)
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
+        return self._store.sweep_blobs(live, epoch)
 
     def drop(self, thread: int) -> None:
-        """The key goes with the thread, unless forks still use its cells: what is left on a disk cannot be read."""
+        """Drop a thread and, unless forks still use its cells, its key. Remains on a disk are unreadable then."""
         try:
             id = key_in_clear(self._store, thread)
         except (Damaged, NotEncrypted):
-            id = None  # `scrub` finds it: nothing will use it
+            id = None  # `scrub` removes the key, because it is unused then
         self._store.drop(thread)
         self._owners.forget(thread)
-        # Asked after the drop: until then somebody may have forked it, and nobody can any more.
+        # Checked after the drop: before it, another process may have forked the thread; after it, none can.
         if id is not None and not self._store.forks(thread):
             self._ring.remove(id)
 
@@ -239,7 +239,7 @@ class SealedStore:
         self._store.remove_key(id, expect)
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every data key by the cipher's current key; how many were not."""
+        """Wrap every data key with the cipher's current key; return how many had another."""
         return self._ring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
@@ -255,7 +255,7 @@ class SealedStore:
         self._store.reclaim()
 
     def scrub(self) -> tuple[str, ...]:
-        """Data keys that nothing uses go as well."""
+        """Scrub the underlying store, and remove unused data keys."""
         return (*self._remove_unused_keys(), *self._store.scrub())
 
     def _remove_unused_keys(self) -> tuple[str, ...]:
@@ -277,7 +277,7 @@ class SealedStore:
     def close(self) -> None:
         self._store.close()
 
-    # -- which key ---------------------------------------------------------------------------------------------------
+    # -- keys of threads ---------------------------------------------------------------------------------------------
 
     def _key_of(self, thread: int) -> bytes | None:
         """The id of a thread's data key."""
@@ -286,36 +286,36 @@ class SealedStore:
     def _seal_of(self, thread: int) -> Seal:
         id = self._key_of(thread)
         if id is None:
-            # Nothing will be stored for a thread that is not there: the store says so in its own way.
+            # The thread does not exist, and the store rejects the write itself.
             return self._ring.records
         return self._ring.seal(id)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _sealed(self, commit: c.Commit, seal: Seal, due: Iterable[int]) -> c.Commit:
-        owner = Owner(seal.id, commit.name)
+        owner = ThreadKey(seal.id, commit.name)
         label = commit.row.label
         token = None if label is None else self._ring.token(b"label", label)
         return replace(
             commit,
             row=records.seal_checkpoint(commit.row, token, owner, self._origins(commit), seal),
-            runs=tuple([records.seal_run_of_cells(run, seal) for run in commit.runs]),
-            values=tuple([seal_value(value, self._ring.records) for value in commit.values]),
+            appends=tuple([records.seal_run_of_cells(run, seal) for run in commit.appends]),
+            blobs=tuple([seal_value(value, self._ring.records) for value in commit.blobs]),
             summary=records.seal_summary(commit.summary, owner, self._ring.records),
             run=None if commit.run is None else self._runs.seal(commit.run, owner),
-            effects=tuple([self._entry_sealed_by(seal, *each) for each in zip(commit.effects, due, strict=True)]),
+            entries=tuple([self._entry_sealed_by(seal, *each) for each in zip(commit.entries, due, strict=True)]),
         )
 
     def _origins(self, commit: c.Commit) -> tuple[tuple[int, bytes], ...]:
-        """The keys of the other threads whose cells a commit names."""
-        named = [commit.row.refs, *(refs for run in commit.runs for refs in run.refs)]
+        """The keys of the other threads whose cells a commit uses."""
+        named = [commit.row.refs, *(refs for run in commit.appends for refs in run.refs)]
         others = {span.thread for refs in named for span in refs.spans if span.thread}
         keys = [(thread, self._owners.key(thread)) for thread in sorted(others)]
         return tuple([(thread, key) for thread, key in keys if key is not None])
 
     def _open_whole(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
         if not row.deleted and not row.skeleton:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost its skeleton")
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no skeleton")
         return self._open_checkpoint(thread, row)
 
     def _open_checkpoint(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
@@ -323,7 +323,7 @@ class SealedStore:
         if row.deleted:
             return row
         if id is None or not row.meta:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has lost what it was sealed with")
+            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no sealed content")
         opened = records.open_checkpoint(row, self._owners.seal(thread, id))
         self._owners.learn(thread, id, opened.thread)
         for origin, key in opened.origins:
@@ -354,34 +354,34 @@ class SealedStore:
             summary, owner = records.open_summary(row.summary, row.name, self._ring.records)
             self._owners.learn(number, *owner)
         except (Damaged, NotEncrypted) as error:
-            self._owners.owner(number)  # raises if all of it is in clear
-            damage = Damaged(f"thread number {number} is not the one of its name, or has lost what says so: {error}")
+            self._owners.owner(number)  # raises if the whole thread is unencrypted
+            damage = Damaged(f"the record of thread number {number} does not belong to its name: {error}")
             damage.known = row
             raise damage from error
         return replace(row, summary=summary)
 
     def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
-        """A thread without its agent, unless its checkpoints say that it has another name."""
+        """A thread without its agent, unless its checkpoints have another thread's name."""
         try:
             owner = self._owners.owner(row.position.thread)
         except (Damaged, NotEncrypted):
-            owner = None  # nothing will be read of it, either
+            owner = None  # nothing else of the thread can be read either
         if owner is not None and owner.name != row.name:
             return None
         return replace(row, summary=replace(row.summary, agent=None))
 
-    def _seal_entry(self, thread: int, row: EffectRow, due: int) -> EffectRow:
+    def _seal_entry(self, thread: int, row: Entry, due: int) -> Entry:
         return self._entry_sealed_by(self._seal_of(thread), row, due)
 
-    def _entry_sealed_by(self, seal: Seal, row: EffectRow, due: int) -> EffectRow:
-        token = None if row.mark is None else self._ring.token(b"mark", row.mark)
+    def _entry_sealed_by(self, seal: Seal, row: Entry, due: int) -> Entry:
+        token = None if row.topic is None else self._ring.token(b"mark", row.topic)
         return run_records.seal_entry(row, due, token, seal)
 
-    def _open_entry(self, thread: int, row: EffectRow) -> EffectRow:
+    def _open_entry(self, thread: int, row: Entry) -> Entry:
         opened, due = self._entry_of(thread, row)
         self._numbering.check(thread, row.number, due, lambda other: self._entry_of(thread, other).due)
         return opened
 
-    def _entry_of(self, thread: int, row: EffectRow) -> run_records.OpenedEntry:
+    def _entry_of(self, thread: int, row: Entry) -> run_records.OpenedEntry:
         id = key_id(row.sealed)
         return run_records.open_entry(row, self._owners.seal(thread, id))

@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from holdfast.crypto import records
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import Owner, key_of_checkpoint
+from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Span, Store
@@ -19,11 +19,11 @@ _LOOKED_AT: Final = 100
 
 class _Known(NamedTuple):
     key: bytes
-    name: str | None  # of a thread that only its cells, or a fork of it, told of
+    name: str | None  # None if only its cells, or a fork of it, were read so far
 
 
 class Owners:
-    """What a handle has learned of threads, from nothing that was not authenticated. Any thread may use it."""
+    """The keys and names of threads that a handle has learned from authenticated records. Any thread may use it."""
 
     def __init__(self, store: Store, ring: Ring) -> None:
         self._store = store
@@ -31,7 +31,7 @@ class Owners:
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def learn(self, thread: int, key: bytes, name: str | None = None) -> None:
-        """Take note of what an authenticated record says. `Damaged` if another said otherwise."""
+        """Record the key and name from an authenticated record. `Damaged` if an earlier record differs."""
         known = self._known.get(thread)
         if known is not None:
             if key != known.key:
@@ -39,7 +39,7 @@ class Owners:
             if name is None or name == known.name:
                 return
             if known.name is not None:
-                raise Damaged(f"a record of thread number {thread} is one of a thread of another name")
+                raise Damaged(f"a record of thread number {thread} belongs to a thread with another name")
         self._known[thread] = _Known(key, name)
         if len(self._known) > _KEPT_OWNERS:
             self._known.popitem(last=False)
@@ -47,39 +47,39 @@ class Owners:
     def forget(self, thread: int) -> None:
         self._known.pop(thread, None)
 
-    def check(self, thread: int, owner: Owner) -> None:
-        """`Damaged` if something that says whose it is was read as a part of another thread."""
+    def check(self, thread: int, owner: ThreadKey) -> None:
+        """`Damaged` if a record of this owner was read as part of another thread."""
         key = self.key(thread)
         if key is not None:
             self.learn(thread, owner.key, owner.name)
 
     def key(self, thread: int) -> bytes | None:
-        """The id of a thread's data key. None if nothing of the thread is there that says so."""
+        """The id of a thread's data key; None if no record of the thread gives it."""
         known = self._known.get(thread)
         if known is not None:
             return known.key
         owner = self._look(thread)
         return None if owner is None else owner.key
 
-    def owner(self, thread: int) -> Owner | None:
-        """A thread's key and name. None if there is no such thread."""
+    def owner(self, thread: int) -> ThreadKey | None:
+        """A thread's key and name; None if the thread does not exist."""
         known = self._known.get(thread)
         if known is not None and known.name is not None:
-            return Owner(known.key, known.name)
+            return ThreadKey(known.key, known.name)
         return self._look(thread)
 
     def seal(self, thread: int, key: bytes) -> Seal:
-        """The seal of something that was read. `Damaged` if it is another thread's.
+        """The seal for a record that was read. `Damaged` if it is another thread's.
 
-        Where nothing says which key the thread has, whoever opens it with that takes note of it then.
+        If the thread's key is not known yet, the caller records it with `learn` after opening the record.
         """
         its = self.key(thread)
         if its is not None and its != key:
             raise _of_another(thread)
         return self._ring.seal(key)
 
-    def _look(self, thread: int) -> Owner | None:
-        """What the newest checkpoint says that is not deleted, or, where it is damaged, the newest that is not."""
+    def _look(self, thread: int) -> ThreadKey | None:
+        """The owner according to the newest readable checkpoint that is not deleted."""
         before: int | None = None
         damage: Damaged | None = None
         for _ in range(_LOOKED_AT):
@@ -93,7 +93,7 @@ class Owners:
                     name = records.open_checkpoint(row, self._ring.seal(key)).thread
                     if name is not None:
                         self.learn(thread, key, name)
-                        return Owner(key, name)
+                        return ThreadKey(key, name)
             except Damaged as error:
                 damage = damage or error
             before = row.seq
@@ -107,19 +107,19 @@ def _of_another(thread: int) -> Damaged:
 
 
 KEYS_LEFT: Final = (
-    "data keys that nothing uses were not removed, as something that is left does not say which of them it needs; "
-    "hf.verify() says what is damaged"
+    "unused data keys were not removed, because a damaged record does not show which key it needs; "
+    "run hf.verify() to see what is damaged"
 )
 
 _WALK_PAGE: Final = 50
-_WAVES_MAX: Final = 1_000  # as deep as states are nested, and more
+_WAVES_MAX: Final = 1_000  # more than states can be nested
 
 
 def remove_unused(store: Store, ring: Ring) -> None:
-    """Remove the keys of threads that nothing in the store is sealed by.
+    """Remove the data keys that no record in the store is sealed by.
 
-    `Damaged`, with none removed, if something does not say which key it needs: it cannot be read, or is left of a
-    dropped thread for forks that do not name it any more, until it is swept. `NotEncrypted` if it is in clear.
+    `Damaged`, with no key removed, if a record does not show which key it needs: it is unreadable, or it belongs to a
+    dropped thread, is not used by forks and was not swept yet. `NotEncrypted` if a record is not encrypted.
     """
     unused = ring.of_threads()
     if unused:
@@ -135,21 +135,21 @@ def remove_unused(store: Store, ring: Ring) -> None:
 
 
 def key_in_clear(store: Store, thread: int) -> bytes | None:
-    """The id of the key that a thread's checkpoints say they are sealed by; None if it has none. `Damaged` if lost."""
+    """The id of the key that sealed a thread's checkpoints; None if it has none. `Damaged` if it cannot be read."""
     try:
         newest = store.checkpoints(thread, before=None, limit=1)
     except Damaged:
         newest = None
     if newest is not None:
         return key_of_checkpoint(newest[0]) if newest else None
-    # Any other says the same. Not looked for above, as errors would refer to that one, and keep its read under way.
+    # Any other checkpoint has the same key. Not done in the except block, where the error would keep a read open.
     after = 0
     while page := walk(store, thread, after=after, limit=_WALK_PAGE):
         for row in page:
             if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
                 return id
         after += len(page)
-    raise Damaged(f"no checkpoint of thread number {thread} can be read that says which data key it has")
+    raise Damaged(f"no checkpoint of thread number {thread} can be read, so its data key is not known")
 
 
 def _used(store: Store) -> set[bytes]:
@@ -159,14 +159,14 @@ def _used(store: Store) -> set[bytes]:
         if id is not None:
             used.add(id)
         elif thread in store.thread_numbers():
-            raise Damaged(f"nothing says which data key thread number {thread} has")
+            raise Damaged(f"no record of thread number {thread} shows which data key it has")
     return used
 
 
 def _key_of_cells(store: Store, thread: int) -> bytes | None:
-    """The key of a thread that was dropped: its cells are there as long as forks name one. None if none does."""
+    """The key of a dropped thread, read from a cell that a fork uses; None if no fork uses one."""
     read: set[int] = set()
-    # Asked for until there are no new ones: a fork may be forked, and dropped, meanwhile.
+    # Repeated until there are no new forks: a fork may be forked and dropped meanwhile.
     while forks := [fork for fork in store.forks(thread) if fork not in read]:
         for fork in forks:
             named = _named(store, fork, thread)
@@ -178,7 +178,7 @@ def _key_of_cells(store: Store, thread: int) -> bytes | None:
 
 
 def _named(store: Store, fork: int, thread: int) -> Span | None:
-    """A span of a thread's cells that a fork of it names, directly or through cells."""
+    """A span of a thread's cells that a fork uses, directly or through other cells."""
     seen: set[Span] = set()
     after = 0
     while page := store.refs(fork, after=after, limit=_WALK_PAGE):
@@ -198,7 +198,7 @@ def _named(store: Store, fork: int, thread: int) -> Span | None:
                 for inner in refs.spans
             } - seen
         else:
-            raise Damaged("records refer to each other without end")
+            raise Damaged("records refer to each other in an endless cycle")
         after = page[-1].seq
     return None
 

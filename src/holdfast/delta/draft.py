@@ -8,19 +8,8 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from holdfast.delta.base import Base, Index
-from holdfast.delta.parts import (
-    CellHolder,
-    Large,
-    LogKind,
-    Map,
-    Part,
-    Split,
-    Unit,
-    digest_of,
-    log_number,
-    node_digest,
-)
-from holdfast.stores.contract import NO_REFS, Refs, Run, SharedValue, Span
+from holdfast.delta.parts import CellHolder, Large, LogKind, Map, Part, Split, Unit, digest_of, log_number, node_digest
+from holdfast.stores.contract import NO_REFS, Append, Blob, Refs, Span
 from holdfast.stores.hashing import Hashing
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
@@ -78,7 +67,7 @@ class Draft:
         self.new: dict[bytes, Span] = {}
         """The spans of the new cells, by digest."""
         self._holders: list[tuple[CellHolder, Sequence[bytes]]] = []
-        self.values: dict[bytes, SharedValue] = {}
+        self.values: dict[bytes, Blob] = {}
 
     def find(self, digest: bytes) -> Span | None:
         """The span of a cell with this digest, stored or new."""
@@ -133,7 +122,7 @@ class Draft:
         if digest not in self.values:
             view = memoryview(data)
             pieces = tuple(bytes(view[at : at + PIECE_MAX]) for at in range(0, len(data), PIECE_MAX))
-            self.values[digest] = SharedValue(digest, pieces)
+            self.values[digest] = Blob(digest, pieces)
 
     def items_log(self, wanted: int | None) -> int:
         """The item log of a series: the one it has, or a new one while there are any left."""
@@ -147,12 +136,12 @@ class Draft:
         """Remember a new part and its cells for the index of the next base."""
         self._holders.append((holder, digests))
 
-    def finish(self, root: Part) -> tuple[Skeleton, tuple[Run, ...]]:
+    def finish(self, root: Part) -> tuple[Skeleton, tuple[Append, ...]]:
         """The skeleton of the state, and the new cells by log."""
-        runs: list[Run] = []
+        runs: list[Append] = []
         wrote: list[tuple[int, int, int]] = []
         for _, (log, start, cells, refs) in sorted(self._cells.items()):
-            runs.append(Run(log, start, tuple(cells), tuple(refs)))
+            runs.append(Append(log, start, tuple(cells), tuple(refs)))
             wrote.append((log, start, len(cells)))
         body = root.body if isinstance(root, Map) else root.embed
         return Skeleton(self.branch, tuple(self._ends), tuple(wrote), root.size, body), tuple(runs)

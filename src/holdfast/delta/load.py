@@ -163,7 +163,7 @@ def _large(store: Store, part: Large) -> Any:
 
 def large_value(store: Store, ext: Ext, digest: bytes, size: int) -> Any:
     """A blob, read from the store."""
-    data = b"".join(store.value(digest))
+    data = b"".join(store.blob(digest))
     if len(data) != size:
         raise Damaged(f"a blob has {len(data)} bytes, {size} were saved")
     if ext is Ext.PACKED:
@@ -189,7 +189,7 @@ class Reference(msgspec.Struct, frozen=True):
 def read_references(body: bytes, refs: Refs, owner: int) -> Any:
     """A decoded body with a Reference for each value stored elsewhere. Each takes its share of `refs` in order."""
     spans = iter(refs.spans)
-    values = iter(refs.values)
+    values = iter(refs.blobs)
 
     def resolve(code: int, payload: bytes) -> Reference:
         ext = Ext(code)

@@ -13,7 +13,7 @@ from holdfast.delta.load import MISFITS, Reference, holds_refs, large_value, rea
 from holdfast.delta.parts import Ext, Kind, SeriesShape, join_spans
 from holdfast.errors import Damaged
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Refs, Span, Store
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 
 _MARKS_MAX: Final = 1 << 20  # bounds what a reader allocates for a few forged bytes
 
@@ -41,7 +41,7 @@ class _Forged(Exception):
     """The records hold more than was ever saved."""
 
 
-def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[Lost, ...]]:
+def salvaged(store: Store, thread: int, row: CheckpointRow) -> tuple[Any, tuple[MissingValue, ...]]:
     """The readable part of a state with marks in the places of lost values, and a list of these marks.
 
     A list keeps its length. An entry of a large dict whose key is lost has no place, so it is only listed. Raises
@@ -64,7 +64,7 @@ class _Salvage:
         self._left = size
         self._tables_left = size  # each table names at least an item, and each item takes at least a byte
         self._lost_cells = 0
-        self.lost: list[Lost] = []
+        self.lost: list[MissingValue] = []
 
     def root(self, body: bytes, refs: Refs) -> Any:
         return self._members(read_references(body, refs, 0), "$")
@@ -117,7 +117,7 @@ class _Salvage:
         for cell in found:
             pair = self._members_of(cell, 2, path)
             try:
-                if pair is None or isinstance(pair[0], Lost):
+                if pair is None or isinstance(pair[0], MissingValue):
                     self._mark(path, f"an entry: {cell.why}")
                 else:
                     entries[pair[0]] = pair[1]
@@ -136,7 +136,7 @@ class _Salvage:
             if stride == 1:
                 return [self._value(members[0], path)]
             key = self._value(members[0], path)
-            return [key, self._value(members[1], path if isinstance(key, Lost) else path + key_step(key))]
+            return [key, self._value(members[1], path if isinstance(key, MissingValue) else path + key_step(key))]
         except (Damaged, *MISFITS):
             return None
 
@@ -209,9 +209,9 @@ class _Salvage:
         if self._left < 0:
             raise _Forged
 
-    def _mark(self, path: str, why: object) -> Lost:
+    def _mark(self, path: str, why: object) -> MissingValue:
         if len(self.lost) >= _MARKS_MAX:
             raise _Forged
-        mark = Lost(path, str(why))
+        mark = MissingValue(path, str(why))
         self.lost.append(mark)
         return mark

@@ -18,9 +18,9 @@ from holdfast.looking.threads import thread_line
 from holdfast.looking.timeline import _kin
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import open_entries
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.metadata import decode, moment
 from holdfast.types import Checkpoint, Effect, Usage
@@ -78,7 +78,7 @@ class Gatherer:
 
     def __init__(self, hf: Holdfast, redaction: Redaction) -> None:
         self._hf = hf
-        self._store: Store = hf._session.store
+        self._store: Store = hf.context.store
         self._redaction = redaction
 
     def gather(self, reference: str) -> Told:
@@ -119,7 +119,7 @@ class Gatherer:
         origin, forks = _kin(self._store, existing(self._hf, conversation.thread))
         return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
 
-    def journal(self, conversation: Told) -> Iterator[EffectRow]:
+    def journal(self, conversation: Told) -> Iterator[Entry]:
         """The journal entries that led to a checkpoint, oldest first; for the head also the open ones.
 
         Entries from before a fork are in the journal of the original thread and are not included.
@@ -133,14 +133,14 @@ class Gatherer:
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
-    def _leading(self, row: ThreadRow, seq: int, *, is_head: bool) -> Iterator[EffectRow]:
+    def _leading(self, row: ThreadRow, seq: int, *, is_head: bool) -> Iterator[Entry]:
         number, store = row.position.thread, self._store
-        last = store.last_effect(number)
+        last = store.last_entry(number)
         checkpoint = None if is_head or not last else store.checkpoint(number, seq)
         line = Ancestry.of(store, row.position) if checkpoint is None else Ancestry.to(store, number, checkpoint)
         after = 0
         while after < last:
-            page = store.effects(number, after=after, limit=_PAGE)
+            page = store.entries(number, after=after, limit=_PAGE)
             if not page:
                 return
             yield from (each for each in page if each.status != "late" and line.holds(each.branch, each.step))
@@ -162,7 +162,7 @@ class Gatherer:
         number, store = row.position.thread, self._store
         run = store.run(number)
         closed = 0 if run is None else run.closed
-        rows = open_entries(store, number, closed, store.last_effect(number), row.summary.step, branch_of(row.position))
+        rows = open_entries(store, number, closed, store.last_entry(number), row.summary.step, branch_of(row.position))
         newest = {(each.step, each.key): each for each in rows}.values()
         return tuple(effect_of(_decided(each, is_held=is_held)) for each in newest)
 
@@ -183,7 +183,7 @@ class Gatherer:
         return self._redaction.value(value)
 
 
-def _decided(row: EffectRow, *, is_held: bool) -> EffectRow:
+def _decided(row: Entry, *, is_held: bool) -> Entry:
     """Set the status of a call that is in doubt: it was started, and no process holds the run."""
     is_doubtful = row.status in DOUBTFUL and not (is_held and row.status == "begun")
     if row.kind in _ACTING and (is_doubtful or row.status == "asked"):

@@ -18,8 +18,7 @@ from holdfast.errors import Damaged, HoldfastError, NotFound
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, written_to
 from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
-from holdfast.runs.claiming import is_free
-from holdfast.runs.journal import now
+from holdfast.runs.record import is_free, now
 from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow
@@ -46,7 +45,7 @@ def export_jsonl(
     reported; `hf.repair` copies its readable parts. Encrypted data is written in plain text.
     """
     check_selection(threads, prefix)
-    hf._session.check_open()
+    hf.context.check_open()
     exporting = _Exporting(hf, _selected(hf, threads, prefix), progress)
     return written_to(target, exporting.run)
 
@@ -54,13 +53,13 @@ def export_jsonl(
 def _selected(hf: Holdfast, threads: Sequence[str] | None, prefix: str | None) -> dict[int, str]:
     """The numbers and names of the threads to write."""
     if threads is None:
-        store, after = hf._session.store, None
+        store, after = hf.context.store, None
         found: dict[int, str] = {}
         while page := store.threads(prefix=prefix or "", after=after, limit=_PAGE):
             found.update((row.position.thread, row.name) for row in page)
             after = page[-1].name
         return found
-    rows = {name: hf._session.store.thread(name) for name in threads}
+    rows = {name: hf.context.store.thread(name) for name in threads}
     missing = [name for name, row in rows.items() if row is None]
     if missing:
         raise NotFound(f"there is no thread {quoted(missing[0])}; hf.threads() lists the threads")
@@ -71,8 +70,8 @@ class _Exporting:
     """The state of one export: threads to write, counts, and threads left out."""
 
     def __init__(self, hf: Holdfast, selected: dict[int, str], progress: Progress | None) -> None:
-        self._store: Store = hf._session.store
-        self._namespace = hf._session.namespace
+        self._store: Store = hf.context.store
+        self._namespace = hf.context.namespace
         self._selected = selected
         self._progress = progress
         self._users: defaultdict[int, set[int]] = defaultdict(set)
@@ -176,7 +175,7 @@ class _Exporting:
             for _ in range(_LOOKS_MAX):
                 thread = self._store.thread(name)
                 run = self._store.run(number)
-                entries = self._store.last_effect(number)
+                entries = self._store.last_entry(number)
                 if thread is None or thread.position.thread != number:
                     raise NotFound(f"the export was stopped: thread {quoted(name)} was dropped meanwhile")
                 again = self._store.thread(name)
@@ -207,7 +206,7 @@ class _Exporting:
                             gathered.names(span)
                     named.clear()
             after = 0
-            while page := self._store.effects(number, after=after, limit=_PAGE):
+            while page := self._store.entries(number, after=after, limit=_PAGE):
                 after = page[-1].number
         except Damaged as damage:
             self._leave_out(number, name, str(damage))
@@ -237,7 +236,7 @@ class _Exporting:
             self._checkpoints += not row.deleted
         after = 0
         while after < entries:
-            for entry in self._store.effects(number, after=after, limit=min(_PAGE, entries - after)):
+            for entry in self._store.entries(number, after=after, limit=min(_PAGE, entries - after)):
                 self._put(jsonl.entry_line(entry))
                 after = entry.number
                 self._entries += 1
@@ -273,9 +272,9 @@ class _Exporting:
             named.append(row.refs)
         runs = [run_of(self._store, span) for span in sorted(spans, key=lambda span: (span.log, span.start))]
         named += [refs for run in runs for refs in run.refs]
-        for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
+        for digest in dict.fromkeys(digest for refs in named for digest in refs.blobs):
             if digest not in self._values:
-                for line in jsonl.value_lines(digest, self._store.value(digest)):
+                for line in jsonl.value_lines(digest, self._store.blob(digest)):
                     self._put(line)
                 self._values.add(digest)
         for run in runs:

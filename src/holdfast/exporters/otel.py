@@ -23,9 +23,9 @@ from holdfast.looking.calls import usage_of
 from holdfast.looking.data import data_of
 from holdfast.looking.references import find
 from holdfast.redaction import Redaction
-from holdfast.runs.guards.usage import cache_written
+from holdfast.runs.guards import cache_written
 from holdfast.stores.contract import Problem
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.threads.metadata import moment
 from holdfast.types import Usage
 
@@ -55,7 +55,7 @@ def export_otel(
     exist, InvalidArgument if the file exists. Unreadable parts are left out and reported.
     """
     check_selection(threads, prefix)
-    hf._session.check_open()
+    hf.context.check_open()
     gatherer = Gatherer(hf, Redaction(redact))
     names = list(_names(hf, prefix or "")) if threads is None else list(threads)
     if threads is not None:
@@ -65,7 +65,7 @@ def export_otel(
 
 
 def _names(hf: Holdfast, prefix: str) -> Iterator[str]:
-    store, after = hf._session.store, None
+    store, after = hf.context.store, None
     while page := store.threads(prefix=prefix, after=after, limit=_PAGE):
         yield from (row.name for row in page)
         after = page[-1].name
@@ -106,7 +106,7 @@ class _Exporting:
         except Damaged:
             return  # `conversation.lost` already reports that the journal cannot be read
 
-    def _call(self, conversation: Told, row: EffectRow) -> Attributes:
+    def _call(self, conversation: Told, row: Entry) -> Attributes:
         reply = None if row.result is None else self._gatherer.redacted(msgpack.decode(row.result))
         outputs, reasons = outputs_of(reply)
         attributes: Attributes = {

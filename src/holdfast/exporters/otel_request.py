@@ -17,7 +17,7 @@ from holdfast.exporters.otel_messages import (
 )
 from holdfast.looking.chat import _is_message
 from holdfast.looking.dialects import unwrapped
-from holdfast.runs.guards.usage import model_named
+from holdfast.runs.guards import model_named
 
 _DECLARED: Final = ("functionDeclarations", "function_declarations")
 _SCHEMA: Final = ("parameters", "input_schema", "parameters_json_schema", "parametersJsonSchema")

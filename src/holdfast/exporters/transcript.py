@@ -81,7 +81,7 @@ def transcribe(
     hf: Holdfast, target: Target, reference: str, redact: Callable[[str], str] | None, render: Render
 ) -> Exported:
     """Write what a reference names to a new file or an open one. Raises what `find` and `written_to` raise."""
-    hf._session.check_open()
+    hf.context.check_open()
     gatherer = Gatherer(hf, Redaction(redact))
     conversation = gatherer.gather(reference)
     told = _transcript(conversation, *gatherer.kin(conversation))

@@ -17,8 +17,8 @@ from holdfast.codec.jsontext import from_text, to_text
 from holdfast.errors import Damaged
 from holdfast.ids import from_text as id_from_text
 from holdfast.ids import to_text as id_to_text
-from holdfast.stores.contract import CheckpointRow, Refs, Run, Span
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
+from holdfast.stores.running import Entry, RunRow
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -170,7 +170,7 @@ def meant_bytes(text: msgspec.Raw) -> bytes:
 def shown_record(record: msgspec.Struct) -> msgspec.Raw:
     """A record as text, without the fields that have their default."""
     fields = {
-        field.name: getattr(record, field.name)
+        field.encode_name: getattr(record, field.name)
         for field in msgspec.structs.fields(record)
         if getattr(record, field.name) != field.default
     }
@@ -211,7 +211,7 @@ def piece_of(line: ValueLine) -> bytes:
     return b64decode(line.data, validate=True) if line.text is None else line.text.encode()
 
 
-def cell_lines(seq: int, run: Run) -> list[CellLine]:
+def cell_lines(seq: int, run: Append) -> list[CellLine]:
     return [
         CellLine(
             seq=seq,
@@ -266,16 +266,16 @@ def row_of(line: CheckpointLine) -> CheckpointRow:
     return msgspec.structs.replace(row, meta=meant_bytes(line.meta), skeleton=meant_bytes(line.skeleton))
 
 
-def runs_of(lines: Sequence[CellLine]) -> list[Run]:
+def runs_of(lines: Sequence[CellLine]) -> list[Append]:
     """Cells as a commit writes them: neighbours in a log together."""
-    runs: list[Run] = []
+    runs: list[Append] = []
     group: list[CellLine] = []
     for line in [*sorted(lines, key=lambda each: (each.log, each.at)), None]:
         if group and (line is None or line.log != group[0].log or line.at != group[0].at + len(group)):
             cells = tuple(meant_bytes(each.cell) for each in group)
             refs = tuple(refs_of(each.refs or Named()) for each in group)
             has_refs = any(each.refs is not None for each in group)
-            runs.append(Run(group[0].log, group[0].at, cells, refs if has_refs else ()))
+            runs.append(Append(group[0].log, group[0].at, cells, refs if has_refs else ()))
             group = []
         if line is not None:
             group.append(line)
@@ -293,12 +293,12 @@ def digest_of(text: str) -> bytes:
         raise Damaged("it does not hold a digest") from error
 
 
-def entry_line(row: EffectRow) -> EntryLine:
+def entry_line(row: Entry) -> EntryLine:
     return EntryLine(entry=shown_record(msgspec.structs.replace(row, sealed=b"", number=0)))
 
 
-def entry_of(line: EntryLine) -> EffectRow:
-    return meant_record(line.entry, EffectRow)
+def entry_of(line: EntryLine) -> Entry:
+    return meant_record(line.entry, Entry)
 
 
 def run_line(row: RunRow, *, held: bool) -> RunLine:
@@ -310,4 +310,4 @@ def run_of(line: RunLine) -> RunRow:
 
 
 def _named(refs: Refs) -> Named:
-    return Named(refs.spans, tuple(digest.hex() for digest in refs.values))
+    return Named(refs.spans, tuple(digest.hex() for digest in refs.blobs))

@@ -135,8 +135,8 @@ class _Arriving:
     def __init__(self, kind: str, thread: ForeignThread, hf: Holdfast | None) -> None:
         self._kind = kind
         self._thread = thread
-        self._placer = None if hf is None else Placer(hf._session, thread.name)
-        self._redaction = AS_IS if hf is None else hf._session.redaction
+        self._placer = None if hf is None else Placer(hf.context, thread.name)
+        self._redaction = AS_IS if hf is None else hf.context.redaction
         self._known = _Stored()
         self._base: Base | None = None
         self._reader: ReadBack | None = None

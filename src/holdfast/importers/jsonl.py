@@ -18,9 +18,9 @@ from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.jsonl_file import Reader, Values, opening_of
-from holdfast.stores.contract import CheckpointRow, Refs, Run, SharedValue, Store, Summary, ThreadRow
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
 from holdfast.stores.hashing import PLAIN
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
@@ -37,7 +37,7 @@ def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
     reader = Reader(path)
     try:
         opening = opening_of(reader)
-        return JsonlSource(reader, opening, None if hf is None else hf._session.store)
+        return JsonlSource(reader, opening, None if hf is None else hf.context.store)
     except BaseException:
         reader.close()
         raise
@@ -168,7 +168,7 @@ class _FileThread:
     def _move(self, tally: Tally) -> None:
         is_stored = self._source.is_storing = not tally.dry_run and self._source.store is not None
         self._begin()
-        entries: list[EffectRow] = []
+        entries: list[Entry] = []
         run: jsonl.RunLine | None = None
         lines = 0
         while not isinstance(line := self._reader.next(), jsonl.DoneLine):
@@ -300,7 +300,7 @@ class _FileThread:
         row: CheckpointRow,
         cells: list[jsonl.CellLine],
         run: RunRow | None = None,
-        entries: Iterable[EffectRow] = (),
+        entries: Iterable[Entry] = (),
         summary: Summary | None = None,
     ) -> None:
         replica = self._made()
@@ -334,14 +334,14 @@ class _FileThread:
         if has_run or known.position.move >= row.move:
             raise Unusable("the store has an older copy of this thread; drop it and import again")
 
-    def _bring(self, named: Iterable[Refs]) -> tuple[SharedValue, ...]:
+    def _bring(self, named: Iterable[Refs]) -> tuple[Blob, ...]:
         """The blobs that this thread has not stored yet. Those of other threads may have been dropped with them."""
-        new = [digest for refs in named for digest in refs.values if digest not in self._brought]
+        new = [digest for refs in named for digest in refs.blobs if digest not in self._brought]
         values = [self._source.values.read(self._reader.path, digest) for digest in dict.fromkeys(new)]
         self._brought.update(new)
         return tuple(values)
 
-    def _end(self, tally: Tally, run: RunRow | None, entries: list[EffectRow], is_stored: bool) -> None:
+    def _end(self, tally: Tally, run: RunRow | None, entries: list[Entry], is_stored: bool) -> None:
         """Store the last checkpoint with the run and its journal, then the moves of the head after it."""
         line, known = self._line, self._known
         if self._last is not None:
@@ -371,16 +371,16 @@ class _FileThread:
             store.claim(stored, replace(run, thread=stored.thread, fence=stored.fence + 1))
 
 
-def _wrote(row: CheckpointRow, runs: list[Run]) -> list[Run]:
+def _wrote(row: CheckpointRow, runs: list[Append]) -> list[Append]:
     """The cells that a checkpoint wrote itself, among those exported with it."""
-    wrote: list[Run] = []
+    wrote: list[Append] = []
     for log, start, count in read_skeleton(row).wrote:
         end = start + count
         held = (run for run in runs if run.log == log and run.start <= start and end <= run.start + len(run.cells))
         run = next(held, None)
         if run is None:
             raise Unusable(f"checkpoint {row.seq}: cells are missing")
-        wrote.append(Run(log, start, run.cells[start - run.start :][:count], run.refs[start - run.start :][:count]))
+        wrote.append(Append(log, start, run.cells[start - run.start :][:count], run.refs[start - run.start :][:count]))
     return wrote
 
 

@@ -9,7 +9,7 @@ from typing import Final
 from holdfast.errors import Damaged, InvalidArgument, NewerFormat, NotFound
 from holdfast.formats import jsonl
 from holdfast.importers.frame import Unusable
-from holdfast.stores.contract import SharedValue, Store
+from holdfast.stores.contract import Blob, Store
 
 _TAIL: Final = 1 << 12
 
@@ -105,7 +105,7 @@ class Values:
             if address != digest:
                 self.addresses[digest] = address
 
-    def read(self, path: str, address: bytes) -> SharedValue:
+    def read(self, path: str, address: bytes) -> Blob:
         """Read a blob by its address in the store."""
         name = self._names.get(address)
         if name is None:
@@ -115,7 +115,7 @@ class Values:
             line = reader.next()
             if not isinstance(line, jsonl.ValueLine):
                 raise Damaged("the file was changed during the import")
-            return SharedValue(address, (jsonl.piece_of(line), *_rest(reader, line)))
+            return Blob(address, (jsonl.piece_of(line), *_rest(reader, line)))
         finally:
             reader.close()
 

@@ -45,7 +45,7 @@ class ReadBack:
 
     def _read_value(self, part: Large) -> None:
         if part.digest not in self._values:
-            if self._store.hashing.address(b"".join(self._store.value(part.digest))) != part.digest:
+            if self._store.hashing.address(b"".join(self._store.blob(part.digest))) != part.digest:
                 raise Damaged("a blob does not match its digest")
             self._values.add(part.digest)
 

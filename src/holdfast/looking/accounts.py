@@ -13,9 +13,9 @@ from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.nearest import existing
 from holdfast.looking.threads import thread_line
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 _PAGE: Final = 500
 _TOOLS: Final = ("read", "idempotent", "irreversible")
@@ -65,7 +65,7 @@ class Account(msgspec.Struct, frozen=True, kw_only=True):
 
 def account(hf: Holdfast, threads: Iterable[str]) -> Account:
     """Return the totals of some threads. Raises NotFound if one does not exist."""
-    counting = _Counting(hf._session.store)
+    counting = _Counting(hf.context.store)
     for name in threads:
         row = existing(hf, name)
         counting.add(row.position.thread, in_doubt=thread_line(hf, row).in_doubt)
@@ -75,7 +75,7 @@ def account(hf: Holdfast, threads: Iterable[str]) -> Account:
 def weight(hf: Holdfast, thread: str) -> int:
     """Return the number of journal entries of a thread, which is what `account` has to read."""
     try:
-        return hf._session.store.last_effect(existing(hf, thread).position.thread)
+        return hf.context.store.last_entry(existing(hf, thread).position.thread)
     except Damaged:
         return 0
 
@@ -100,10 +100,10 @@ class _Counting:
         is_gone = run.status == "running" and is_free(self._store, run)
         self._counts["crashed"] += run.crashed + is_gone
         self._counts["resumed"] += run.resumed
-        self._know(run.known)
+        self._know(run.replayed)
         after = 0
         try:
-            while page := self._store.effects(thread, after=after, limit=_PAGE):
+            while page := self._store.entries(thread, after=after, limit=_PAGE):
                 for row in page:
                     self._entry(row)
                 after = page[-1].number
@@ -114,9 +114,9 @@ class _Counting:
         self._counts["models_known"] += known[0]
         self._counts["tools_known"] += known[1]
 
-    def _entry(self, row: EffectRow) -> None:
+    def _entry(self, row: Entry) -> None:
         self._counts["entries"] += 1
-        self._know(row.known)
+        self._know(row.replayed)
         if row.kind == "model":
             self._counts["models"] += row.status == "done"
             return

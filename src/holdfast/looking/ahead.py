@@ -29,7 +29,7 @@ class Ahead(msgspec.Struct, frozen=True, kw_only=True):
 def effects_ahead(hf: Holdfast, thread: str, checkpoint: str | Checkpoint) -> list[Ahead]:
     """Return the effects after a checkpoint, oldest first. Raises NotFound if there is no such checkpoint."""
     row = existing(hf, thread)
-    store = hf._session.store
+    store = hf.context.store
     deeds = actions_ahead(store, row, find_row(store, row, checkpoint))
     return [_ahead(deed) for deed in deeds if isinstance(deed, Action)]
 

@@ -9,24 +9,23 @@ from holdfast.errors import Damaged
 from holdfast.handle import Holdfast
 from holdfast.looking.recovery import Recovery, recovery
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs import answers, stuck
-from holdfast.runs import recovery as runs
-from holdfast.types import Interrupted, Question, Stuck
+from holdfast.runs import status, waits
+from holdfast.types import InterruptedRun, PendingQuestion, StuckRun
 
 
-def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[Question], tuple[str, ...]]:
+def waiting(hf: Holdfast, name: str | None = None) -> tuple[list[PendingQuestion], tuple[str, ...]]:
     """Return what runs wait for, of one name or all, oldest first, and messages about unreadable records."""
-    hf._session.check_open()
+    hf.context.check_open()
     lost: Lost = {}
-    return list(answers.waiting(whole(hf._session.store, lost), name)), tuple(lost)
+    return list(waits.waiting(whole(hf.context.store, lost), name)), tuple(lost)
 
 
-def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple[str, ...]]:
+def interrupted(hf: Holdfast) -> tuple[list[tuple[InterruptedRun, Recovery]], tuple[str, ...]]:
     """Return the runs whose process died, each with its recovery plan, and messages about unreadable records."""
-    hf._session.check_open()
+    hf.context.check_open()
     lost: Lost = {}
-    found: list[tuple[Interrupted, Recovery]] = []
-    for each in runs.interrupted(whole(hf._session.store, lost), hf._tools):
+    found: list[tuple[InterruptedRun, Recovery]] = []
+    for each in status.interrupted(whole(hf.context.store, lost), hf._tools):
         try:
             plan = recovery(hf, each.thread)
         except Damaged as damage:
@@ -38,8 +37,8 @@ def interrupted(hf: Holdfast) -> tuple[list[tuple[Interrupted, Recovery]], tuple
     return found, tuple(lost)
 
 
-def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[Stuck], tuple[str, ...]]:
+def stuck_for(hf: Holdfast, seconds: float) -> tuple[list[StuckRun], tuple[str, ...]]:
     """Return the runs without progress for `seconds`, oldest first, and messages about unreadable records."""
-    hf._session.check_open()
+    hf.context.check_open()
     lost: Lost = {}
-    return list(stuck.stuck(whole(hf._session.store, lost), seconds)), tuple(lost)
+    return list(status.stuck(whole(hf.context.store, lost), seconds)), tuple(lost)

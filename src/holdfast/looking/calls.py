@@ -10,10 +10,10 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.errors import Damaged, HoldfastError
-from holdfast.runs.guards.usage import counted
-from holdfast.runs.recovery import effect_of
+from holdfast.runs.guards import counted
+from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.threads.metadata import moment
 from holdfast.types import Effect, Usage
 
@@ -47,7 +47,7 @@ class Call(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None
 
 
-def call_of(row: EffectRow) -> Call:
+def call_of(row: Entry) -> Call:
     """Return a journal entry as a call."""
     return Call(
         number=row.number,
@@ -67,7 +67,7 @@ def call_of(row: EffectRow) -> Call:
     )
 
 
-def usage_of(row: EffectRow) -> Usage | None:
+def usage_of(row: Entry) -> Usage | None:
     """Return the usage that a model's reply reports."""
     if row.kind != "model" or row.usage is not None or row.result is None:
         return row.usage
@@ -79,18 +79,18 @@ def usage_of(row: EffectRow) -> Usage | None:
 
 def effects(store: Store, thread: int, *, after: int = 0, limit: int = _PAGE) -> list[Effect]:
     """Return a page of a thread's journal, oldest first, with arguments and results."""
-    return [effect_of(row) for row in store.effects(thread, after=after, limit=limit)]
+    return [effect_of(row) for row in store.entries(thread, after=after, limit=limit)]
 
 
 def rows_between(
     store: Store, thread: int, low: tuple[int, int], high: tuple[int, int], lost: dict[str, None]
-) -> Iterator[EffectRow]:
+) -> Iterator[Entry]:
     """Yield the calls above (branch, step) `low` up to `high`, oldest first. `low` is found by a binary search.
 
     Unreadable entries are skipped, and a message about each is added to `lost`.
     """
     try:
-        last = store.last_effect(thread)
+        last = store.last_entry(thread)
     except Damaged as damage:
         lost[str(damage)] = None
         return
@@ -107,10 +107,10 @@ def rows_between(
         after += _PAGE
 
 
-def readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[EffectRow]:
+def readable(store: Store, thread: int, after: int, limit: int, lost: dict[str, None]) -> list[Entry]:
     """Return a page of the journal without damaged entries, which are added to `lost`. Numbers have no gaps."""
     try:
-        return store.effects(thread, after=after, limit=limit)
+        return store.entries(thread, after=after, limit=limit)
     except Damaged as damage:
         if limit == 1:
             lost[str(damage)] = None

@@ -38,7 +38,7 @@ class Check(msgspec.Struct, frozen=True, kw_only=True):
 
 def checkup(hf: Holdfast) -> Iterator[Check]:
     """Run all checks. The write check only increments the sweep counter; no stored data is changed."""
-    store = hf._session.store
+    store = hf.context.store
     plain = store.plain if isinstance(store, Rewrapping) else store
     yield _tried("read", lambda: _read(store))
     yield _tried("write", lambda: _written(store))
@@ -72,7 +72,7 @@ def _written(store: Store) -> tuple[bool, str]:
     times: list[float] = []
     for _ in range(_WRITES):
         begun = time.perf_counter()
-        store.mark_values()
+        store.start_epoch()
         times.append(time.perf_counter() - begun)
     return True, f"{sorted(times)[len(times) // 2] * 1000:.1f} ms for a durable write"
 

@@ -22,7 +22,7 @@ class Commands:
     """
 
     def __init__(self, hf: Holdfast) -> None:
-        self._options = [*_store(hf), *_namespace(hf._session.namespace)]
+        self._options = [*_store(hf), *_namespace(hf.context.namespace)]
 
     def answer(self, thread: str, name: str) -> str:
         """Return the command that answers a question."""
@@ -78,7 +78,7 @@ def _namespace(name: str) -> list[str]:
 
 
 def _store(hf: Holdfast) -> list[str]:
-    store = hf._session.store
+    store = hf.context.store
     plain = store.plain if isinstance(store, Rewrapping) else store
     if isinstance(plain, BackingUp):
         named = os.environ.get("HOLDFAST_STORE") or _default()

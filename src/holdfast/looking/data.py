@@ -16,7 +16,7 @@ import msgspec
 
 from holdfast.looking.tree import shown
 from holdfast.threads.diff import ABSENT
-from holdfast.types import NOT_LOADED, Lost
+from holdfast.types import NOT_LOADED, MissingValue
 
 _BITS: Final = 2000  # integers up to this size can be converted whatever Python's digit limit is set to
 
@@ -38,7 +38,7 @@ def data_of(value: Any) -> Any:
         return [data_of(item) for item in value]
     if kind is set or kind is frozenset:
         return [data_of(item) for item in sorted(value, key=shown)]
-    if isinstance(value, Lost):
+    if isinstance(value, MissingValue):
         return {"$lost": value.why}
     if isinstance(value, msgspec.Struct):
         fields = ((name, getattr(value, name)) for name in value.__struct_fields__)

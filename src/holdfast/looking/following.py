@@ -35,11 +35,11 @@ class Follower:
     def __init__(self, hf: Holdfast, thread: str) -> None:
         self._hf = hf
         row = existing(hf, thread)
-        store = hf._session.store
+        store = hf.context.store
         self._name = row.name
         self._number = row.position.thread
         self._seq = row.position.last
-        self._last = store.last_effect(self._number)
+        self._last = store.last_entry(self._number)
         self._open: dict[int, str] = {}
         self.standing: Standing | None = None
         self.has_run = store.run(self._number) is not None
@@ -47,7 +47,7 @@ class Follower:
     def look(self) -> Iterator[Event]:
         """Yield what is new, in order. Raises NotFound if the thread was dropped."""
         row = existing(self._hf, self._name)
-        store = self._hf._session.store
+        store = self._hf.context.store
         if row.position.thread != self._number:
             # The thread was dropped, and another one of this name was created.
             self._number, self._seq, self._last, self._open = row.position.thread, 0, 0, {}
@@ -61,11 +61,11 @@ class Follower:
 
     def _calls(self, store: Store) -> Iterator[Event]:
         for number, status in list(self._open.items()):
-            for entry in store.effects(self._number, after=number - 1, limit=1):
+            for entry in store.entries(self._number, after=number - 1, limit=1):
                 if entry.number == number and entry.status != status:
                     self._note(number, entry.status)
                     yield Event(call=call_of(entry))
-        while page := store.effects(self._number, after=self._last, limit=_PAGE):
+        while page := store.entries(self._number, after=self._last, limit=_PAGE):
             self._last = page[-1].number
             for entry in page:
                 self._note(entry.number, entry.status)

@@ -25,7 +25,7 @@ def nearest(word: str, known: Iterable[str], most: int = 1) -> list[str]:
 
 def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
     """Return thread names similar to a name, searched among those with a common prefix."""
-    store = hf._session.store
+    store = hf.context.store
     for length in (*(len(name) - cut for cut in _CUT), *_PREFIXES):
         if 0 <= length < len(name):
             rows = store.threads(prefix=name[:length], after=None, limit=_LOOKED_AT)
@@ -37,9 +37,9 @@ def nearest_threads(hf: Holdfast, name: str, most: int = 3) -> list[str]:
 
 def existing(hf: Holdfast, name: str) -> ThreadRow:
     """Return the thread of this name. Raises NotFound, with a suggestion, if there is none."""
-    hf._session.check_open()
+    hf.context.check_open()
     checked_name(name)
-    row = hf._session.store.thread(name)
+    row = hf.context.store.thread(name)
     if row is None:
         raise NotFound(f"there is no thread {quoted(name)}{_did_you_mean(hf, name)}")
     return row

@@ -14,11 +14,11 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.threads import Standing, thread_line
 from holdfast.looking.whole import Lost, whole
 from holdfast.runs.journal import open_entries
-from holdfast.runs.progress import progress_of
+from holdfast.runs.status import progress_of
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment
 from holdfast.types import Progress
@@ -79,7 +79,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
     assumes that a person decides.
     """
     row = existing(hf, thread)
-    store = hf._session.store
+    store = hf.context.store
     run = store.run(row.position.thread)
     if run is None:
         return None
@@ -113,7 +113,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
 
 
 def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run: RunRow) -> list[Planned]:
-    last = store.last_effect(run.thread)
+    last = store.last_entry(run.thread)
     branch = branch_of(thread.position)
     rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch)
     newest = {(row.step, row.key): row for row in rows}
@@ -128,7 +128,7 @@ def _plan(store: Store, tools: Tools, commands: Commands, thread: ThreadRow, run
     return planned
 
 
-def _does(tools: Tools, row: EffectRow, *, is_last: bool) -> tuple[Does, str]:
+def _does(tools: Tools, row: Entry, *, is_last: bool) -> tuple[Does, str]:
     match row.status:
         case "done":
             return "answered", "its result is recorded"
@@ -152,7 +152,7 @@ def _does(tools: Tools, row: EffectRow, *, is_last: bool) -> tuple[Does, str]:
             return _in_doubt(tools, row)
 
 
-def _in_doubt(tools: Tools, row: EffectRow) -> tuple[Does, str]:
+def _in_doubt(tools: Tools, row: Entry) -> tuple[Does, str]:
     tool = tools.get(row.name)
     policy = tool.in_doubt if tool is not None else "rerun" if row.kind == "idempotent" else "unknown"
     match policy:
@@ -168,11 +168,11 @@ def _in_doubt(tools: Tools, row: EffectRow) -> tuple[Does, str]:
             return "decide", "Outcome unknown. Did it happen? (Declare a probe to settle this automatically.)"
 
 
-def _asks(row: EffectRow, does: Does) -> bool:
+def _asks(row: Entry, does: Does) -> bool:
     return does == "decide" or (does == "wait" and row.name != SLEEP)
 
 
-def _needed(commands: Commands, thread: str, row: EffectRow) -> tuple[str, ...]:
+def _needed(commands: Commands, thread: str, row: Entry) -> tuple[str, ...]:
     if row.kind == "wait":
         return (commands.answer(thread, row.name),)
     return commands.settle(thread, row.number)

@@ -41,7 +41,7 @@ def find(hf: Holdfast, text: str) -> Found:
     Raises NotFound, with a suggestion, if there is no such thread or checkpoint, and Ambiguous if an id is too short.
     """
     thread, ref = split(hf, text)
-    store = hf._session.store
+    store = hf.context.store
     row = _row(store, thread, ref)
     checkpoint = checkpoint_of(thread.name, row)
     return Found(thread=thread.name, checkpoint=checkpoint, is_head=row.seq == thread.position.head)
@@ -57,7 +57,7 @@ def split(hf: Holdfast, text: str) -> tuple[ThreadRow, str]:
     name, at, ref = text.rpartition("@")
     if not at or not name:
         return existing(hf, text), _HEAD
-    whole = hf._session.store.thread(text)
+    whole = hf.context.store.thread(text)
     return (whole, _HEAD) if whole is not None else (existing(hf, name), f"@{ref}" if ref else _HEAD)
 
 

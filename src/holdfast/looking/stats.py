@@ -57,14 +57,14 @@ def stats(
     progress: Callable[[int], None] | None = None,
 ) -> Stats:
     """Read the metadata of every checkpoint of a store or a thread. `progress` is called with the threads done."""
-    hf._session.check_open()
-    counting = _Counting(hf._session.store)
+    hf.context.check_open()
+    counting = _Counting(hf.context.store)
     if thread is not None:
         counting.count(existing(hf, thread))
     else:
         after: str | None = None
         try:
-            while page := hf._session.store.threads(prefix="", after=after, limit=_PAGE):
+            while page := hf.context.store.threads(prefix="", after=after, limit=_PAGE):
                 for row in page:
                     counting.count(row)
                     if progress is not None:
@@ -90,7 +90,7 @@ def stats(
 
 def stored_bytes(hf: Holdfast) -> int | None:
     """Return the size of a store on disk, with all namespaces; None if it is not a file or folder."""
-    store = hf._session.store
+    store = hf.context.store
     plain = store.plain if isinstance(store, Rewrapping) else store
     if not isinstance(plain, BackingUp):
         return None

@@ -15,13 +15,12 @@ from holdfast.errors import Damaged, InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.looking.calls import DOUBTFUL
 from holdfast.looking.whole import whole
-from holdfast.runs.claiming import is_free
-from holdfast.runs.guards.usage import spent
-from holdfast.runs.journal import now, open_entries
-from holdfast.runs.recovery import each_run
+from holdfast.runs.guards import spent
+from holdfast.runs.journal import open_entries
+from holdfast.runs.record import each_run, is_free, now
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import STATUSES, decode, moment
@@ -108,13 +107,13 @@ def threads(
     By name, reading starts where the previous page ended. Other orders read every thread, but not its run. `after` is
     the `after` of the previous page; in the order by name it is a name.
     """
-    hf._session.check_open()
+    hf.context.check_open()
     checked_limit(limit)
     if order not in get_args(Order):
         raise InvalidArgument(f"order must be one of {', '.join(get_args(Order))}")
     if after is not None and type(after) is not str:
         raise InvalidArgument("after must be the `after` of the previous page")
-    store = hf._session.store
+    store = hf.context.store
     listing = _Listing(store, which or Filter())
     found: list[ThreadLine] = []
     following: str | None = None
@@ -132,7 +131,7 @@ def threads(
 
 def thread_line(hf: Holdfast, row: ThreadRow) -> ThreadLine:
     """Return one thread as lists show it."""
-    return _Listing(hf._session.store, Filter()).line(row)
+    return _Listing(hf.context.store, Filter()).line(row)
 
 
 class _Listing:
@@ -233,7 +232,7 @@ class _Listing:
 
     def line(self, row: ThreadRow) -> ThreadLine:
         run: RunRow | None = None
-        doubtful: list[EffectRow] = []
+        doubtful: list[Entry] = []
         standing: Standing = _STANDINGS.get(row.summary.status, "idle")
         waits_for: str | None = None
         with suppress(Damaged):  # the thread is still listed; `verify` reports the damage
@@ -276,9 +275,9 @@ class _Listing:
             self._clock = self._store.clock()
         return "interrupted" if is_free(self._store, run, self._clock) else "running"
 
-    def _doubtful(self, row: ThreadRow, run: RunRow) -> list[EffectRow]:
+    def _doubtful(self, row: ThreadRow, run: RunRow) -> list[Entry]:
         """Return the calls in doubt. In a run that a process holds, started calls are under way, not in doubt."""
-        last = self._store.last_effect(run.thread) if run.status != "completed" else 0
+        last = self._store.last_entry(run.thread) if run.status != "completed" else 0
         if last <= run.closed:
             return []
         store = whole(self._store, {})  # the views of the journal report the damage
@@ -293,10 +292,10 @@ class _Listing:
             and not (is_held and entry.status == "begun")
         ]
 
-    def _question(self, run: RunRow) -> EffectRow | None:
+    def _question(self, run: RunRow) -> Entry | None:
         if run.status != "waiting" or not run.question:
             return None
-        rows = self._store.effects(run.thread, after=run.question - 1, limit=1)
+        rows = self._store.entries(run.thread, after=run.question - 1, limit=1)
         return rows[0] if rows else None
 
     def _usage(self, row: ThreadRow, run: RunRow | None) -> Usage | None:

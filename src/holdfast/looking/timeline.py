@@ -15,9 +15,9 @@ from holdfast.ids import to_text
 from holdfast.looking.calls import Call, call_of, rows_between
 from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Claim, EffectRow, RunRow
+from holdfast.stores.running import Claim, Entry, RunRow
 from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.history import listed
@@ -93,7 +93,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
     if before is not None and (type(before) is not int or before < 1):
         raise InvalidArgument("before must be a seq: a whole number, 1 or more")
     row = existing(hf, thread)
-    store = hf._session.store
+    store = hf.context.store
     rows, lost, is_end = _rows(store, row, before, limit)
     lanes = Lanes.of(store, row, down_to=rows[-1].seq if rows else None)
     run = _run(store, row, lost)
@@ -280,7 +280,7 @@ def _readable(store: Store, number: int, seq: int) -> CheckpointRow | None:
         return None
 
 
-def _was_known(entry: EffectRow) -> bool:
+def _was_known(entry: Entry) -> bool:
     return entry.status in ("done", "given_up") and entry.kind != "undo"
 
 

@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.errors import InvalidArgument
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 
 _SHOWN: Final = 200  # characters of a node's text
 _KINDS: Final[dict[type[Any], str]] = {
@@ -29,7 +29,7 @@ _KINDS: Final[dict[type[Any], str]] = {
     date: "time",
     time: "time",
     timedelta: "time",
-    Lost: "lost",
+    MissingValue: "lost",
 }
 _HOLDING: Final = ("dict", "list", "tuple", "set", "frozenset")
 
@@ -113,7 +113,7 @@ def _text(value: Any) -> tuple[str, int]:
         return value[: _SHOWN + 1], len(value)
     if type(value) is bytes:
         return value[:_SHOWN].hex(" "), len(value)
-    if isinstance(value, Lost):
+    if isinstance(value, MissingValue):
         return value.why, 0
     if isinstance(value, datetime | date | time):
         return value.isoformat(), 0

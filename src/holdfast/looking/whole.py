@@ -12,7 +12,7 @@ from typing import Any, cast
 from holdfast.errors import Damaged
 from holdfast.looking.calls import readable
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.stores.walking import name_of
 
 Lost = dict[str, None]
@@ -56,14 +56,14 @@ class _Whole:
             self._lose(damage)
             return None
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         try:
-            return self._store.last_effect(thread)
+            return self._store.last_entry(thread)
         except Damaged as damage:
             self._lose(damage)
             return 0
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return readable(self._store, thread, after, limit, self._lost)
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:

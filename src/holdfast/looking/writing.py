@@ -18,7 +18,7 @@ def seconds_to_write(hf: Holdfast, checkpoint: Checkpoint) -> float | None:
     """
     thread = existing(hf, checkpoint.thread).position.thread
     try:
-        after = hf._session.store.checkpoint(thread, checkpoint.seq + 1)
+        after = hf.context.store.checkpoint(thread, checkpoint.seq + 1)
         if after is None or after.deleted:
             return None
         meta = decode(after)

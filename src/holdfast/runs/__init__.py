@@ -1,1 +1,1 @@
-"""Runs: an agent that goes on where it was, without paying twice or acting twice."""
+"""Runs: an agent resumes where it was, without paying twice or acting twice."""

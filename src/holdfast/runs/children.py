@@ -1,4 +1,4 @@
-"""Children: runs on threads of their own that belong to another run, and live, wait and are cancelled with it."""
+"""Children: runs on their own threads that belong to another run. They wait and are cancelled with it."""
 
 from __future__ import annotations
 
@@ -6,28 +6,41 @@ import hashlib
 import re
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, suppress
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Cancelled, Conflict, InvalidArgument, Unfinished
+from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
-from holdfast.runs.claiming import Terms
-from holdfast.runs.core import RunCore
-from holdfast.runs.entering import Claiming
-from holdfast.runs.family import CHILD_MARK, thread_of
-from holdfast.runs.tool_calls import Parked
-from holdfast.stores.running import EffectRow
-from holdfast.text import shown
+from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.context import Suspended
+from holdfast.runs.core import Keeper, RunCore
+from holdfast.runs.record import CHILD, child_thread
+from holdfast.runs.tools import Tools
+from holdfast.runs.waits import cancel
+from holdfast.stores.running import Entry, RunRow
+from holdfast.text import quoted
 
-CHILD = "run.child"
-_PARENT = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: which run of its parent's thread began it
+_PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created
+
+
+class _KeeperOfChild:
+    """The keeper of a child: it stops with its parent's worker. Its parent decides about its failures."""
+
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+
+    def is_stopping(self) -> bool:
+        return self._keeper.is_stopping()
+
+    def after_failure(self, row: RunRow) -> RunRow:
+        return row
 
 
 class Child:
-    """One child in one step of its parent: claimed, and written into the journal of its parent."""
+    """One child in one step of its parent: claimed, and recorded in the journal of its parent."""
 
     def __init__(
         self,
@@ -41,63 +54,75 @@ class Child:
         tools: Iterable[Callable[..., Any]] | None,
     ) -> None:
         if not isinstance(name, str) or not name or "/" in name or "~" in name:
-            raise InvalidArgument("a child is named by a text that is not empty and has neither / nor ~ in it")
+            raise InvalidArgument("the name of a child must be a non-empty string without / and ~")
+        context = parent.calls().context
+        context.require_held()
         self._parent = parent
         self._name = name
-        self.claiming = claiming.of_child(
-            thread_of(parent.thread, name, parent.branch),
+        setup = claiming.setup
+        self.claiming = Claiming(
+            claiming.session,
+            child_thread(parent.thread, name, parent.branch),
+            setup.tools if tools is None else Tools(tools, setup.tools),
+            setup.policy if policy is None else policy,
             Terms(
-                lease=parent.lease_seconds,
-                # Its last owner may have been taken for dead with its parent's: its lease ends a little later, then.
-                wait=parent.lease_seconds * 2,
+                lease=context.lease.seconds,
+                # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
+                wait=context.lease.seconds * 2,
                 agent=agent,
                 parent=parent.thread,
             ),
-            start,
-            type,
-            policy,
-            tools,
+            start=start,
+            has_start=start is not None,
+            type=type,
+            keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
         )
         self._calls: Calls | None = None
         self._making: AbstractContextManager[str] | None = None
-        self._row: EffectRow | None = None
+        self._row: Entry | None = None
 
     def enter(self, *, can_await: bool) -> RunCore:
-        """Claim the child. Its parent's intent is the fence check: who lost the parent gets no child either.
+        """Claim the child. The intent in its parent's journal is the fence check: without the parent, no child.
 
         A child that completed in this step is not claimed again: its parent has its result.
         """
         self._calls = calls = self._parent.calls()
-        self._making = calls.keys.making(CHILD, self._name, None)
+        context, journal = calls.context, calls.context.journal
+        context.require_active()
+        self._making = calls.making("run.child", self._name, None)
         key = self._making.__enter__()
         try:
-            known = calls.journal.find(calls.step, key)
+            known = journal.find(context.step, key)
             if known is not None:
-                calls.recorder.raise_again(known)
+                journal.raise_again(known)
             if known is not None and known.status == "done":
                 self._row = known
-                return self.claiming.answered(known.result)
-            self._row = known if known is not None and known.status == "begun" else self._begin(calls, key)
-            # Another turn of the parent, or another parent of its name, has nothing to do with what this child did.
-            turn = f"{self._parent.created_at}.{calls.journal.since(calls.step, key)}"
-            self.claiming.is_for(f"{self._parent.thread}@{calls.step}/{turn}", calls.past.effects())
+                return self.claiming.completed(known.result)
+            self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
+            # The turn identifies this run and turn of the parent: work for another one is not reused.
+            turn = f"{self._parent.created_at}.{journal.since(context.step, key)}"
+            self.claiming.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
             return self._claimed(turn, can_await=can_await)
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)
             raise
 
-    def _begin(self, calls: Calls, key: str) -> EffectRow:
+    def _start(self, calls: Calls, key: str) -> Entry:
         thread = self.claiming.thread
-        run, last = self.claiming.known()
+        store = calls.context.store
+        known = store.thread(thread)
+        run = None if known is None else store.run(known.position.thread)
+        last = 0 if known is None else store.last_entry(known.position.thread)
         parent = _PARENT.search("" if run is None or run.turn is None else run.turn)
         if parent is not None and int(parent[1]) != self._parent.created_at:
             raise Conflict(
-                f"thread {shown(thread)} is the child of a run that {shown(self._parent.thread)} had before it was "
-                "dropped; drop the child too, or give this one another name"
+                f"thread {quoted(thread)} is the child of an earlier run of {quoted(self._parent.thread)}, which was "
+                "dropped; nothing was changed. Drop the child too, or give this one another name"
             )
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
-        row = calls.journal.new(calls.step, key, thread, "child", "begun", arguments)
-        return calls.journal.write(replace(row, mark=CHILD_MARK, since=last))
+        journal = calls.context.journal
+        row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
+        return journal.write(replace(row, topic=CHILD, since=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
         try:
@@ -105,11 +130,15 @@ class Child:
         except Unfinished as busy:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
-            # Its parent's turn ended without it, and nobody else can go on with it.
-            self.claiming.halt("the turn of its parent that it belonged to has ended")
+            # The turn of its parent has ended without it, so no other run can resume it.
+            store = self.claiming.session.store
+            thread = store.thread(self.claiming.thread)
+            if thread is not None:
+                with suppress(Conflict, NotFound):  # it ended meanwhile
+                    cancel(store, thread, "the turn of its parent that it belonged to has ended")
             core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
         try:
-            self._parent.calls()  # whoever cancelled the parent meanwhile may not have found the child
+            self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child
         except BaseException as error:
             with suppress(Cancelled):
                 if isinstance(error, Cancelled) and core.is_open:
@@ -119,17 +148,17 @@ class Child:
         return core
 
     def leave(self, core: RunCore, error: BaseException | None) -> None:
-        """Give the child back, and record what came of it. Parked if it waits: then so does its parent."""
+        """Release the child and record its result. Suspended if it waits: then its parent waits too."""
         if self._making is None or self._row is None or self._calls is None:
             return
-        calls, row = self._calls, self._row
+        context, row = self._calls.context, self._row
         try:
             core.leave(error)
             if core.status == "completed" and row.status != "done":
-                calls.recorder.end(replace(row, status="done", result=msgpack.encode(core.result)))
+                context.journal.end(replace(row, status="done", result=msgpack.encode(core.result)))
             elif core.status == "failed" and isinstance(error, Exception):
-                calls.recorder.fail(row, error)
-            if core.status in ("waiting", "queued") and (error is None or isinstance(error, Parked)):
-                raise calls.park(core.wait_of_parent(f"its child {self._name} waits"))
+                context.journal.fail(row, error)
+            if core.status in ("waiting", "queued") and (error is None or isinstance(error, Suspended)):
+                raise context.suspend(core.suspension_of_parent(f"its child {self._name} waits"))
         finally:
             self._making.__exit__(None, None, None)

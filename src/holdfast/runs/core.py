@@ -1,11 +1,11 @@
-"""What a run is made of, whoever drives it: state, steps, boundaries and end. `Run` and `AsyncRun` are faces of it."""
+"""The core of a run: its state, its steps and its end. `Run` and `AsyncRun` add the verbs."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager, suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -14,114 +14,127 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, Halted, HoldfastError, InvalidArgument, LeaseLost, StoreError
 from holdfast.observer import CallKind, Observed, RunObservation
 from holdfast.policy import Event, Policy
-from holdfast.runs.answers import pending_cancel
+from holdfast.redaction import Redaction
 from holdfast.runs.calls import Calls
-from holdfast.runs.claiming import turn_mark
-from holdfast.runs.drivers import Call
-from holdfast.runs.guards.limits import Guard
-from holdfast.runs.guards.watch import Watch
-from holdfast.runs.journal import Journal, behind, now, open_entries, text_of
+from holdfast.runs.context import RunContext, Suspended, over
+from holdfast.runs.guards import Guard
+from holdfast.runs.journal import open_entries, pending_cancel
 from holdfast.runs.lease import Lease
-from holdfast.runs.leaving import Stopped, decisive, given_back, heard, released
-from holdfast.runs.past import Effects, Past
-from holdfast.runs.progress import said
-from holdfast.runs.recovery import effect_of
-from holdfast.runs.tool_calls import Parked, asking
+from holdfast.runs.past import Effects
+from holdfast.runs.record import causes, effect_of, now, progress_of, released, released_unfinished, text_of, turn_topic
+from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tools, tool_of
-from holdfast.stores.running import EffectRow, RunRow
-from holdfast.threads.context import Session
+from holdfast.stores.running import Entry, RunRow
+from holdfast.text import quoted
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.context import Context
 from holdfast.threads.thread import Thread, saver_of
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
 
-# What checkpoints that a run writes say of how they came. After any other, its journal is closed.
-_OWN_TRIGGERS = ("start", "submit", "step", "save", "finish", "fork")
+# The triggers of checkpoints that a run writes. After a checkpoint with another trigger, its journal is closed.
+_OWN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
 
 
 class Keeper(Protocol):
-    """Who looks after a run from outside its block: a worker."""
+    """Looks after a run from outside its block: a worker."""
 
     def is_stopping(self) -> bool:
-        """Whether the run is to be given back at the end of its step."""
+        """Whether the run is to be released at the end of its step."""
         ...
 
     def after_failure(self, row: RunRow) -> RunRow:
-        """What becomes of a run that failed. It is written with the failure: a crash in between would leave it so."""
+        """The record of a run that failed. It is written with the failure, so a crash cannot separate them."""
         ...
 
 
+class Setup(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of a run: all that a program passes besides the thread and its state."""
+
+    tools: Tools
+    policy: Policy
+    effects: Effects | None = None
+    keeper: Keeper | None = None
+    guards: tuple[Guard, ...] = ()
+
+
 class RunCore:
-    """A run that this process holds: everything but who invokes what users wrote."""
+    """A run in a block, without the functions that call the user's code."""
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         thread: Thread,
-        lease: Lease | None,
         row: RunRow,
-        tools: Tools,
-        policy: Policy,
+        setup: Setup,
         *,
+        lease: Lease | None,
         resumed: bool,
-        effects: Effects | None = None,
         can_await: bool = False,
-        keeper: Keeper | None = None,
         observation: RunObservation | None = None,
-        guards: tuple[Guard, ...] = (),
     ) -> None:
-        self._session = session
-        self._saver = saver_of(thread)
-        self.thread = thread.name
-        self.branch = row.branch
-        self._lease = lease
-        self._row = row
-        self._policy = policy
-        self._keeper = keeper
-        self._tools = tools
-        self._observation = observation
-        self.resumed = resumed
-        self.attempt = row.attempt
+        """Load the state of a claimed run, and its open journal entries. `lease` is None if the run is completed."""
+        self.thread: Final = thread.name
+        self.resumed: Final = resumed
+        self.attempt: Final = row.attempt
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
+        self._session = session
+        self._saver = saver_of(thread)
+        self._setup = setup
+        self._observation = observation
+        self._lease = lease
+        self._calls: Calls | None = None
+        self._suspended: Suspended | None = None
         head = thread.latest()
-        if head is None and lease is not None:
-            raise HoldfastError("the thread of a run is gone")
+        if lease is not None:
+            row = self._on_current_branch(lease)
+        self._row = row
+        self.branch: Final = row.branch
         self.state: Any = None if head is None else head.state
         self.age = 0.0 if head is None else max(0.0, time.time() - head.created_at.timestamp())
         self.fresh = head is not None and head.seq == row.began
         self._saved_step = 0 if head is None else head.step
-        self.step = self._saved_step + 1
         self._saved_at = time.monotonic()
-        self._calls: Calls | None = None
-        self._cancel: EffectRow | None = None
-        self._parked: Parked | None = None
+        self.step = self._saved_step + 1
         if lease is None or head is None:
             return
         unsettled = None
         if head.trigger not in _OWN_TRIGGERS and row.closed_at != head.seq:
-            unsettled = self._close_for(head, lease)
-            row = self._row = lease.row
-        watch = Watch(guards, session.store, row)
-        self._journal = Journal(session.store, lease, row.branch, head.step, watch.stamp)
-        self._cancel = pending_cancel(session.store, row)
-        names = (name.encode("utf-8", "surrogatepass") for name in (session.namespace, thread.name))
-        identity = msgspec.msgpack.encode((*names, row.created_at))
-        past = Past(session.store, thread.name, effects)
-        self._calls = Calls(
-            session.store, self._journal, lease, tools, past, identity, watch, session.redaction, can_await=can_await
+            unsettled = self._close_entries(head, lease)
+            self._row = lease.row
+        context = RunContext(
+            session,
+            thread.name,
+            lease,
+            head.step,
+            setup.tools,
+            effects=setup.effects,
+            guards=setup.guards,
+            can_await=can_await,
         )
-        self._calls.open_step(self.step)
         if unsettled is not None:
-            self._calls.parked = asking(unsettled)
+            context.suspended = suspended_by(unsettled)
+        self._calls = Calls(context)
 
-    def _close_for(self, head: Checkpoint, lease: Lease) -> EffectRow | None:
-        """Close all entries for a head that was saved from outside the run: its state knows nothing of their steps.
+    def _on_current_branch(self, lease: Lease) -> RunRow:
+        """The run's record on the branch of its thread, which may have been rewound just before the claim."""
+        seen = self._saver.head
+        if seen is None:
+            raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
+        branch = branch_of(seen.position)
+        if branch != lease.row.branch:
+            self._session.store.update_run(lease.changed(branch=branch, began=seen.position.head))
+        return lease.row
 
-        One that may have acted, and of which nobody knows, has to be settled all the same.
+    def _close_entries(self, head: Checkpoint, lease: Lease) -> Entry | None:
+        """Close all entries, because the head was saved from outside the run and its state does not include them.
+
+        Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
         """
         store, row = self._session.store, lease.row
-        last = store.last_effect(row.thread)
+        last = store.last_entry(row.thread)
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.update_run(lease.changed(closed=last, closed_at=head.seq))
         newest = {(entry.step, entry.key): entry for entry in rows}.values()
@@ -130,17 +143,12 @@ class RunCore:
     @property
     def changed(self) -> tuple[Effect, ...]:
         """See `Run.changed`."""
-        return () if self._calls is None else tuple(map(effect_of, self._calls.changed))
+        return () if self._calls is None else tuple(map(effect_of, self._calls.context.changed))
 
     @property
     def created_at(self) -> int:
-        """What tells the run from one that a thread of the same name had before it was dropped."""
+        """The time of its creation, which identifies the run among those of dropped threads of the same name."""
         return self._row.created_at
-
-    @property
-    def lease_seconds(self) -> float:
-        """For how long the run is held without a renewal."""
-        return self._held()[0].seconds
 
     @property
     def is_open(self) -> bool:
@@ -148,69 +156,79 @@ class RunCore:
         return self._calls is not None
 
     def calls(self) -> Calls:
-        """What makes calls, if the run may make any. LeaseLost, Parked, HoldfastError if it may not."""
-        return self._heeding()[1]
+        """The calls of the run. HoldfastError if it has ended."""
+        if self._calls is None:
+            raise over(self.status)
+        return self._calls
 
-    def calling(self, make: Callable[[Calls], Call]) -> Call:
-        """A call, made only if the run may make any when it is begun."""
-        return (yield from make(self.calls()))
+    def _held(self) -> RunContext:
+        """The context of the run, which this process certainly holds."""
+        context = self.calls().context
+        context.require_held()
+        return context
 
     def observed(self, kind: CallKind, named: object = None, *, is_stream: bool = False) -> Observed | None:
-        """What lets an observer see a call; None if there is no observer."""
+        """The observation of a call; None if there is no observer."""
         if self._observation is None:
             return None
         tool = tool_of(named) if callable(named) else None
         if isinstance(named, str):
-            tool = self._tools.get(named)  # what is not registered may be anything that a model wrote
+            tool = self._setup.tools.get(named)  # a name that is not registered may be any text of a model
         name = None if tool is None else tool.name
         return self._observation.calling(kind, name, step=self.step, is_stream=is_stream)
 
     @contextmanager
     def hooking(self) -> Generator[None]:
-        """While a hook runs: its calls need keys, or they would be answered with what the block's were."""
-        keys = self._held()[1].keys
+        """Require keys while a hook runs: without, its calls would be answered with those of the block."""
+        keys = self.calls().keys
+        self._held()
         keys.are_needed = True
         try:
             yield
         finally:
             keys.are_needed = False
 
-    # -- boundaries -------------------------------------------------------------------------------------------------
+    def progress(self, done: float, total: float | None, note: str | None) -> None:
+        """See `Run.progress`."""
+        context = self._held()
+        context.lease.report(progress_of(done, total, context.redaction.value(note)))
 
-    # Each verb that writes the state is in two parts: what is done before the first await of an async run, when the
-    # state is as its caller left it, and what may be done in another thread.
+    # -- boundaries -----------------------------------------------------------------------------------------------
+
+    # Each verb that writes the state has two parts: one before the first await of an async run, while the state is as
+    # its caller left it, and one that may run in another thread.
 
     def closing(self) -> Callable[[], None]:
-        """Begin to close the open step, as the policy says. Stopped, in the end, if the worker is to end."""
-        _, calls = self._held()
-        seconds = time.monotonic() - self._saved_at
-        events: list[Event] = [*calls.events, "step"]
+        """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
+        context = self._held()
+        setup, seconds = self._setup, time.monotonic() - self._saved_at
+        events: list[Event] = [*context.events, "step"]
         write: Callable[[], object]
         if any(
-            self._policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
+            setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
         ):
             write = self._writing("running", "step")
         else:
-            write = self._boundary(calls, lambda: self._open_next(calls))
+            write = self._boundary(self.calls(), lambda: self._open_next(self.calls()))
 
         def close() -> None:
             write()
-            if self._keeper is not None and self._keeper.is_stopping():
+            if setup.keeper is not None and setup.keeper.is_stopping():
                 raise Stopped
 
         return close
 
     def saving(self) -> Callable[[], Checkpoint]:
-        """Begin what `Run.save` does."""
+        """Prepare `Run.save`."""
         return self._writing("running", "save")
 
     def finishing(self, result: Any) -> Callable[[], None]:
-        """Begin what `Run.finish` does."""
-        lease, _ = self._held()
+        """Prepare `Run.finish`."""
+        context = self._held()
         msgpack.check(result)
-        encoded = msgpack.encode(self._session.redaction.value(result))
-        row = replace(released(lease.counted(), "completed"), result=encoded)
-        write = self._writing("completed", "finish", row, self._turn_done(lease.row.turn, encoded))
+        encoded = msgpack.encode(context.redaction.value(result))
+        row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
+        write = self._writing("completed", "finish", row, self._turn_entry(context, encoded))
 
         def finish() -> None:
             write()
@@ -219,78 +237,42 @@ class RunCore:
 
         return finish
 
-    def halt(self, reason: str) -> None:
-        """See `Run.halt`."""
-        if type(reason) is not str or not reason:
-            raise InvalidArgument("halt needs a reason")
-        lease, _ = self._heeding()
-        reason = self._session.redaction.text(reason)
-        self._session.store.update_run(released(lease.last_row(), "halted", reason))
-        self._end("halted")
-
-    def progress(self, done: float, total: float | None, note: str | None) -> None:
-        """See `Run.progress`."""
-        self._held()[0].say(said(done, total, self._session.redaction.value(note)))
-
-    def _held(self) -> tuple[Lease, Calls]:
-        if self._lease is None or self._calls is None:
-            raise HoldfastError(f"the run is {self.status}: nothing more can be done in it")
-        if self._calls.parked is not None:
-            raise self._calls.parked  # whoever caught it the first time cannot go on either
-        self._lease.check()
-        return self._lease, self._calls
-
-    def _heeding(self) -> tuple[Lease, Calls]:
-        """What the run has to work with, unless it was cancelled."""
-        held = self._held()
-        if self._cancel is None:
-            self._cancel = next((row for row in self._journal.heed() if row.kind == "cancel"), None)
-        if self._cancel is not None:
-            raise Cancelled(f"the run was cancelled: {self._cancel.error}")
-        return held
-
-    def wait(self, name: str, payload: Any, timeout: float | None) -> Any:
-        """See `Run.wait`."""
-        return self.calls().wait(name, payload, timeout)
-
-    def sleep(self, seconds: float) -> None:
-        """See `Run.sleep`."""
-        self.calls().sleep(seconds)
-
-    def _turn_done(self, turn: str | None, result: bytes) -> tuple[EffectRow, ...]:
-        """What tells those who ask for this turn again what came of it."""
+    def _turn_entry(self, context: RunContext, result: bytes) -> tuple[Entry, ...]:
+        """The journal entry by which the result of this turn is found."""
+        turn = context.lease.row.turn
         if turn is None:
             return ()
-        mark = turn_mark(turn)
-        row = self._journal.new(self.step, mark, turn, "turn", "done", b"")
-        return (replace(row, mark=mark, result=result, ended_at=now()),)
+        topic = turn_topic(turn)
+        entry = context.journal.new(self.step, topic, turn, "turn", "done", b"")
+        return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[EffectRow, ...] = ()
+        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
-        """Lay out a checkpoint of the state as it is now; what then writes it."""
-        lease, calls = self._held()
-        if row is None and (lease.row.attempt > 1 or lease.has_uncounted):
-            # A checkpoint is progress: what failed before it does not count against what comes after.
-            row = replace(lease.counted(), attempt=1, updated_at=now())
+        """Prepare a checkpoint of the state as it is now; the returned function writes it."""
+        context, calls = self._held(), self.calls()
+        lease, journal = context.lease, context.journal
+        if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
+            # A checkpoint is progress: failures before it do not count for later attempts.
+            row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
 
         def write() -> Checkpoint:
-            waiting = self._journal.take_waiting()
-            unsaid = lease.unsaid
-            run = row or lease.row if unsaid is not None else row
+            unwritten = journal.take_unwritten()
+            progress = lease.unstored_progress
+            run = row or lease.row if progress is not None else row
             if run is not None:
                 run = replace(run, progress=lease.row.progress)
             try:
-                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, effects=(*waiting, *effects))
+                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, effects=(*unwritten, *effects))
             except BaseException:
-                self._journal.put_back(waiting)
+                journal.put_back(unwritten)
                 raise
             self.fresh = False
-            lease.said(unsaid)
+            lease.progress_stored(progress)
             if row is not None:
-                lease.changed(attempt=row.attempt, updated_at=row.updated_at)
-                lease.note_counted(row)
-            self._journal.forget(self.step)
+                journal.note_counted(lease.row, row)
+                lease.changed(attempt=row.attempt, updated_at=row.updated_at, replayed=row.replayed)
+            journal.close(self.step)
             self._saved_step = self.step
             self._saved_at = time.monotonic()
             self._open_next(calls)
@@ -309,12 +291,12 @@ class RunCore:
         return boundary
 
     def _boundary(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
-        """Close the open step for calls; what then does the work, unless the run was cancelled, in whatever thread."""
+        """Close the open step for calls; the returned function does the work, unless the run was cancelled."""
         calls.keys.close_step()
 
         def end_step() -> T:
             try:
-                self._heeding()
+                self.calls().context.require_active()
                 return work()
             except BaseException:
                 calls.keys.reopen_step()
@@ -326,12 +308,21 @@ class RunCore:
         self.step += 1
         calls.open_step(self.step)
 
-    # -- the end ----------------------------------------------------------------------------------------------------
+    # -- the end --------------------------------------------------------------------------------------------------
+
+    def halt(self, reason: str) -> None:
+        """See `Run.halt`."""
+        if type(reason) is not str or not reason:
+            raise InvalidArgument("halt needs a reason")
+        context = self.calls().context
+        context.require_active()
+        context.store.update_run(released(_final_row(context), "halted", context.redaction.text(reason)))
+        self._end("halted")
 
     def end_calls(self) -> None:
-        """Begin to leave the block of a sync run: calls that other threads are in cannot be stopped, so they end first.
+        """Wait for the calls of other threads, which cannot be stopped, before the block of a sync run is left.
 
-        Interrupted in that, the run is nobody's: it was not given back, and its lease ends by itself.
+        If this is interrupted, the run is not released, and its lease expires.
         """
         if self._calls is None:
             return
@@ -342,109 +333,174 @@ class RunCore:
             raise
 
     def leave(self, error: BaseException | None) -> bool:
-        """Give the run back when its block ends; whether the error is dealt with.
+        """Release the run when its block ends, and return whether the error is handled.
 
-        Of a group of errors those that only end the block are kept back: raises the others.
+        From a group of errors, those that only end the block are removed; the others are raised.
         """
-        if self._left_by(decisive(error)):
+        if self._leave(decisive(error)):
             return True
-        to_hear = heard(error)
-        if to_hear is not error and to_hear is not None:
-            raise to_hear from None
+        remaining = _without_silent(error)
+        if remaining is not error and remaining is not None:
+            raise remaining from None
         return False
 
-    def _left_by(self, error: BaseException | None) -> bool:
+    def _leave(self, error: BaseException | None) -> bool:
         if self._lease is None or self._calls is None:
             return False
-        parked = self._calls.parked
-        if isinstance(error, Cancelled) and self._cancel is None:
-            self._cancel = pending_cancel(self._session.store, self._row)  # a child heard of it first
-        if self._cancel is not None and not isinstance(error, LeaseLost):
-            self._halt(self._lease, self._cancel)
-            return isinstance(error, Parked | Stopped)
-        if parked is not None and (error is None or isinstance(error, Parked)):
-            self._park(self._lease, parked)
+        context, journal = self._calls.context, self._calls.context.journal
+        if isinstance(error, Cancelled) and journal.cancel is None:
+            journal.cancel = pending_cancel(context.store, self._row)  # a child saw it first
+        if journal.cancel is not None and not isinstance(error, LeaseLost):
+            self._end_cancelled(context, journal.cancel)
+            return isinstance(error, Suspended | Stopped)
+        if context.suspended is not None and (error is None or isinstance(error, Suspended)):
+            self._suspend(context, context.suspended)
             return True
         if isinstance(error, LeaseLost):
             self._end("running")
             return False
-        halted = self._calls.watch.halted
-        if halted is not None and (error is None or any(isinstance(each, Halted) for each in behind(error))):
-            self._guarded(self._lease, halted)
+        halted = context.watch.halted
+        if halted is not None and (error is None or any(isinstance(each, Halted) for each in causes(error))):
+            self._end_halted(context, halted)
             return False
         if isinstance(error, Exception):
-            self._calls.reopen(error)
-        self._lease.stop()
-        row = self._left(self._lease.last_row(), error)
+            journal.reopen(error)
+        context.lease.stop()
+        row = left_row(_final_row(context), error, self._setup, context.redaction)
         try:
-            self._session.store.update_run(row)
+            context.store.update_run(row)
         except (LeaseLost, StoreError):
-            # The run is another's, or the store cannot be reached: then its lease ends by itself.
+            # Another worker has the run, or the store cannot be reached: then the lease expires.
             if error is None:
                 raise
         self._end(row.status)
         return isinstance(error, Stopped)
 
-    def _left(self, row: RunRow, error: BaseException | None) -> RunRow:
-        """The record of a run whose block was left without an end."""
-        if isinstance(error, Exception):
-            failed = released(row, "failed", text_of(error, self._session.redaction))
-            return failed if self._keeper is None else self._keeper.after_failure(failed)
-        return given_back(row, is_queued=error is not None and row.handler is not None)
-
-    def _park(self, lease: Lease, parked: Parked) -> None:
-        """Let the run wait, in the same moment in which its question can be seen."""
+    def _suspend(self, context: RunContext, suspended: Suspended) -> None:
+        """Let the run wait, in the same transaction that shows its question."""
+        lease, journal = context.lease, context.journal
         lease.stop()
-        store = self._session.store
-        self._journal.flush()  # the question was asked by what was read, or failed, before it
-        row = released(lease.last_row(), "waiting", parked.reason)
-        row = replace(row, wake_at=parked.wake_at, wake_wall=parked.wake_wall)
+        journal.flush()  # reads and failures that led to the question
+        row = released(_final_row(context), "waiting", suspended.reason)
+        row = replace(row, wake_at=suspended.wake_at, wake_wall=suspended.wake_wall)
         try:
-            if parked.last is None and self._journal.heed(at_once=True):
-                raise Conflict("something was told from outside")
-            # Only after that look: what a checkpoint carried is in the journal, and was not counted.
-            store.park(row, parked.row, self._journal.last if parked.last is None else parked.last)
+            if suspended.last is None and journal.poll(at_once=True):
+                raise Conflict("an entry was posted from outside")
+            # Only after the poll: entries that a checkpoint stored are in the journal and were not counted.
+            context.store.suspend(row, suspended.row, journal.last if suspended.last is None else suspended.last)
         except Conflict:
-            # Something was told meanwhile. It may be the answer: whoever takes the run next looks, and waits if not.
-            row = replace(released(lease.last_row(), "queued"), attempt=max(lease.row.attempt - 1, 0))
-            store.update_run(row)
-        self._parked = parked
+            # An entry was posted meanwhile. It may be the answer: the next worker looks, and waits if it is not.
+            row = replace(released(_final_row(context), "queued"), attempt=max(lease.row.attempt - 1, 0))
+            context.store.update_run(row)
+        self._suspended = suspended
         self._end(row.status)
 
-    def _halt(self, lease: Lease, cancel: EffectRow) -> None:
-        """End a run that was cancelled, in the same moment in which that is done with."""
-        lease.stop()
-        row = released(lease.last_row(), "halted", cancel.error)
+    def _end_cancelled(self, context: RunContext, cancel: Entry) -> None:
+        """Halt a run that was cancelled, in the same transaction that ends the cancellation."""
+        context.lease.stop()
+        row = released(_final_row(context), "halted", cancel.error)
         while True:
             try:
-                self._session.store.park(row, replace(cancel, status="done"), self._journal.last)
+                context.store.suspend(row, replace(cancel, status="done"), context.journal.last)
                 break
             except Conflict:
-                self._journal.heed(at_once=True)
+                context.journal.poll(at_once=True)
         self._end("halted")
 
-    def _guarded(self, lease: Lease, reason: str) -> None:
-        """End a run that a guard stopped."""
-        lease.stop()
-        with suppress(LeaseLost, StoreError):  # then its lease ends by itself, and a guard stops it again
-            self._journal.flush()
-            self._session.store.update_run(released(lease.last_row(), "halted", reason))
+    def _end_halted(self, context: RunContext, reason: str) -> None:
+        """Halt a run that a guard stopped."""
+        context.lease.stop()
+        with suppress(LeaseLost, StoreError):  # then its lease expires, and the guard stops it again
+            context.journal.flush()
+            context.store.update_run(released(_final_row(context), "halted", reason))
         self._end("halted")
 
-    def wait_of_parent(self, reason: str) -> Parked:
-        """How the parent of this run waits while it does."""
-        if self.status == "queued":  # its answer came while it was about to wait
-            return Parked(None, reason, self._session.store.clock().now, now())
-        parked = self._parked
-        return Parked(None, reason) if parked is None else Parked(None, reason, parked.wake_at, parked.wake_wall)
+    def suspension_of_parent(self, reason: str) -> Suspended:
+        """The suspension of the parent of this run, which waits as long as this one."""
+        if self.status == "queued":  # the answer was posted while the run was about to wait
+            return Suspended(None, reason, self._session.store.clock().now, now())
+        own = self._suspended
+        return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
 
     def _end(self, status: Status) -> None:
         self.status = status
-        self._calls = None
+        if self._calls is not None:
+            self._calls.context.ended = status
+            self._calls = None
         if self._lease is not None:
             self._lease.stop()
 
 
+def left_row(row: RunRow, error: BaseException | None, setup: Setup, redaction: Redaction) -> RunRow:
+    """The record of a run whose block was left, or could not be entered, because of an error."""
+    if isinstance(error, Exception):
+        failed = released(row, "failed", text_of(error, redaction))
+        return failed if setup.keeper is None else setup.keeper.after_failure(failed)
+    return released_unfinished(row, is_queued=error is not None and row.handler is not None)
+
+
+def _final_row(context: RunContext) -> RunRow:
+    return context.journal.counted(context.lease.final_row())
+
+
 def waits_in_hook(status: Status) -> HoldfastError:
-    """What a caller hears whose block cannot begin, because the hook of its run has to wait."""
-    return HoldfastError(f"the run is {status}: its on_resume has to wait; run it again when that is over")
+    """The error of a block that cannot start because the hook of its run has to wait."""
+    return HoldfastError(f"the run is {status}: its on_resume waits; run it again later")
+
+
+# -- the error that ends a block ----------------------------------------------------------------------------------
+
+
+class Stopped(BaseException):
+    """Ends a run's block at the end of a step because its worker stops. Another worker resumes the run."""
+
+
+_SILENT: Final = (Suspended, Stopped)
+
+
+def decisive(error: BaseException | None) -> BaseException | None:
+    """The error that decides about the run: the error itself, or one from a group of tasks or threads.
+
+    First a lost or a cancelled run; then an interrupt, which ends the program; then failures. A run waits or stops
+    only if no other error is in the group.
+    """
+    if not isinstance(error, BaseExceptionGroup):
+        return error
+    each = list(_leaves(error))
+    for kind in (LeaseLost, Cancelled):
+        if found := next((leaf for leaf in each if isinstance(leaf, kind)), None):
+            return found
+    for leaf in each:
+        if not isinstance(leaf, Exception | Suspended | Stopped) and not _is_cancelled_task(leaf):
+            return leaf
+    failed = error.subgroup(Exception)
+    if failed is not None:
+        return failed
+    for silent in _SILENT:
+        if waits := next((leaf for leaf in each if isinstance(leaf, silent)), None):
+            return waits
+    return error
+
+
+def _without_silent(error: BaseException | None) -> BaseException | None:
+    """The error for the caller of a block: a group without the exceptions that only ended the block."""
+    if not isinstance(error, BaseExceptionGroup) or not any(isinstance(leaf, _SILENT) for leaf in _leaves(error)):
+        return error
+    return error.subgroup(_is_for_caller) or error
+
+
+def _is_for_caller(part: BaseException) -> bool:
+    return not isinstance(part, (*_SILENT, BaseExceptionGroup))
+
+
+def _is_cancelled_task(error: BaseException) -> bool:
+    # By its name: to import asyncio takes longer than to import Holdfast.
+    return type(error).__name__ == "CancelledError"
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterator[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,7 +1,7 @@
-"""Invoking what users wrote: the one place where a call leaves Holdfast, for sync runs; async ones have their own.
+"""Calls as generators, and the driver that makes them in sync runs.
 
-A call is a generator: it looks into the journal, yields what is to be invoked, is sent the result or thrown the error,
-and returns what the caller gets. So the rules of calls are written once, and who invokes, and how, is another matter.
+A call reads the journal, yields the function to invoke, receives its result or error, and returns the value for the
+caller. So the rules of calls are written once. The driver decides how functions are invoked; async runs have their own.
 """
 
 from __future__ import annotations
@@ -14,23 +14,22 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from holdfast.errors import CallTimedOut
+from holdfast.errors import CallTimedOut, ToolNotDone
 from holdfast.observer import Observation, Observed
-from holdfast.runs.outcome import NotDone
 
 
 class Invocation(msgspec.Struct, frozen=True):
-    """A function of the user's that is to be called now, for at most `timeout` seconds."""
+    """A user's function to call now, for at most `timeout` seconds."""
 
     function: Callable[..., Any]
     args: Sequence[Any] = ()
     kwargs: Mapping[str, Any] = {}
     timeout: float | None = None
-    is_probe: bool = False  # asks about a call, and is none itself
+    is_probe: bool = False  # a probe asks about a call and does not count as one
 
 
 class Ended(msgspec.Struct, frozen=True):
-    """A call is over, with this result."""
+    """The end of a call, with its result."""
 
     result: Any
 
@@ -39,11 +38,11 @@ Call: TypeAlias = Generator[Invocation, Any, Any]
 
 
 class Uncalled(BaseException):
-    """Thrown into a call whose invocation was never begun: its caller was cancelled first."""
+    """Thrown into a call whose function was never invoked because its caller was cancelled first."""
 
 
 def advance(call: Call, result: Any = None, error: BaseException | None = None) -> Invocation | Ended:
-    """Go on with a call, with what its last invocation gave."""
+    """Resume a call with the result or the error of its last invocation."""
     try:
         return call.send(result) if error is None else call.throw(error)
     except StopIteration as end:
@@ -51,25 +50,27 @@ def advance(call: Call, result: Any = None, error: BaseException | None = None) 
 
 
 def drive(call: Call, observed: Observed | None = None) -> Any:
-    """Make a call, invoking in this thread."""
+    """Make a call in this thread and return its result."""
     if observed is not None:
         with observed as observation:
             return drive(watched(call, observation))
-    state = advance(call)
-    while isinstance(state, Invocation):
-        try:
-            result = _invoke(state)
-        except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
-            state = advance(call, error=error)
-        else:
-            state = advance(call, result)
-    return state.result
+    try:
+        invocation = call.send(None)
+        while True:
+            try:
+                result = _invoke(invocation)
+            except BaseException as error:  # noqa: BLE001 - the call decides, and raises it again
+                invocation = call.throw(error)
+            else:
+                invocation = call.send(result)
+    except StopIteration as end:
+        return end.value
 
 
 def watched(call: Call, observation: Observation) -> Call:
-    """The call, telling an observer whether it was executed or answered from the journal.
+    """Wrap a call so that an observer learns whether it was executed or answered from the journal.
 
-    One that ends with an error before anything is invoked was neither: it was refused, it waits, or it fails again.
+    A call that raises before anything is invoked was neither: it was refused, it waits, or a recorded error is raised.
     """
     is_executed = False
     state = advance(call)
@@ -89,8 +90,8 @@ def watched(call: Call, observation: Observation) -> Call:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
-    """Whether calling a function gives something that has to be awaited."""
-    called = getattr(function, "__call__", None)  # noqa: B004 - not whether it can be called, but what is called
+    """Whether a call of the function returns something to await."""
+    called = getattr(function, "__call__", None)  # noqa: B004 - the method itself may be async
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(called)
 
 
@@ -98,21 +99,19 @@ def _invoke(what: Invocation) -> Any:
     result = what.function(*what.args, **what.kwargs) if what.timeout is None else _within(what.timeout, what)
     if inspect.iscoroutine(result):
         result.close()
-        raise NotDone(
-            "a sync run cannot await what was called; use hf.aio.run, or give it a function that is not async"
-        )
+        raise ToolNotDone("a sync run cannot await the function; use hf.aio.run, or a function that is not async")
     return result
 
 
 def _within(seconds: float, what: Invocation) -> Any:
-    """Call a function in a thread of its own and wait so long."""
+    """Call a function in its own thread and wait at most so many seconds."""
     outcome: list[tuple[Any, BaseException | None]] = []
     context = contextvars.copy_context()
 
     def call() -> None:
         try:
             outcome.append((context.run(what.function, *what.args, **what.kwargs), None))
-        except BaseException as error:  # noqa: BLE001 - raised again in the thread that waits
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
             outcome.append((None, error))
 
     thread = threading.Thread(target=call, name="holdfast-tool", daemon=True)

@@ -1,8 +1,7 @@
-"""Health of a worker, for whoever restarts it and whoever counts on it: an HTTP endpoint that is off by default.
+"""The health of a worker as an HTTP endpoint, off by default.
 
-`GET /live` asks whether a restart would help, `GET /ready` whether work gets done. A store that is down, or cannot be
-written, makes a worker unready; restarting the worker would not bring the store back. Both answer with numbers only,
-200 or 503.
+`GET /live` reports whether the worker works; if not, a restart helps. `GET /ready` reports whether runs make progress:
+a store that is down, or cannot be written, makes a worker unready. Both answer 200 or 503, with numbers only.
 """
 
 from __future__ import annotations
@@ -17,41 +16,41 @@ from typing import Any, Final
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.runs.worker import Pulse
 
-_READ_SECONDS: Final = 5.0  # for a client that connects and says nothing
+_READ_SECONDS: Final = 5.0  # for a client that connects and sends nothing
 
 
 class Health:
-    """The endpoint. It listens from when it is made, answers from `start` and is gone after `stop`."""
+    """The endpoint. It listens when it is created, answers after `start`, and closes with `stop`."""
 
     def __init__(
         self, address: tuple[str, int], pulse: Pulse, ask_store: Callable[[], Any], is_draining: Callable[[], bool]
     ) -> None:
-        """InvalidArgument if nothing can listen there. `ask_store` raises if the store does not answer."""
+        """InvalidArgument if the address cannot be used. `ask_store` raises if the store does not answer."""
         self._pulse = pulse
         self._ask_store = ask_store
         self._asking = threading.Lock()
         self._is_draining = is_draining
         self._server: ThreadingHTTPServer | None = _listening(_checked(address), self)
         host, port = self._server.server_address[:2]
-        # The port is the one the system gave if 0 was asked for.
+        # The port that the system chose, if the given one was 0.
         self.address: Final = (str(host), port)
 
     def start(self) -> None:
-        """Answer, in the background. After a `stop` it listens anew, at the same address."""
+        """Answer requests in the background. After `stop`, it listens again at the same address."""
         server = self._server = self._server or _listening(self.address, self)
         threading.Thread(
             target=server.serve_forever, kwargs={"poll_interval": 0.1}, name="holdfast-health", daemon=True
         ).start()
 
     def stop(self) -> None:
-        """Answer no more. Call it after `start`."""
+        """Stop answering. Call it after `start`."""
         if self._server is not None:
             self._server.shutdown()
             self._server.server_close()
             self._server = None
 
     def answer(self, path: str) -> tuple[int, dict[str, Any]] | None:
-        """Status and content for a path; None if there is nothing there."""
+        """The status and the content for a path; None if there is no such path."""
         if path == "/live":
             is_well = self._pulse.is_beating()
             return 200 if is_well else 503, {"live": is_well, **self._pulse.numbers()}
@@ -62,7 +61,7 @@ class Health:
         return None
 
     def _store_answers(self) -> bool:
-        # One question at a time: a store that hangs must not collect a thread per probe.
+        # One question at a time, or a store that hangs would block one more thread with every request.
         if not self._asking.acquire(blocking=False):
             return False
         try:
@@ -90,7 +89,7 @@ def _listening(address: tuple[str, int], health: Health) -> ThreadingHTTPServer:
         address_family = socket.AF_INET6 if ":" in address[0] else socket.AF_INET
 
         def server_bind(self) -> None:
-            # Not that of HTTPServer, which looks the host's name up: that can take long, and nobody asks for it.
+            # HTTPServer would also look up the host's name, which can take long and is not needed.
             self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             self.socket.bind(self.server_address)
             self.server_address = self.socket.getsockname()
@@ -99,7 +98,7 @@ def _listening(address: tuple[str, int], health: Health) -> ThreadingHTTPServer:
         return Server(address, Handler)
     except OSError as cause:
         raise InvalidArgument(
-            f"health cannot listen on {address[0]} port {address[1]} ({cause.strerror or cause}); name another"
+            f"health cannot listen on {address[0]} port {address[1]} ({cause.strerror or cause}); pass another address"
         ) from cause
 
 
@@ -119,7 +118,7 @@ class _Handler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the name it has in http.server
-        """A library says nothing on stderr, and probes come every few seconds."""
+        """Log nothing: a library does not write to stderr, and probes come every few seconds."""
 
     def version_string(self) -> str:
         return "holdfast"

@@ -1,22 +1,17 @@
-"""The journal of a run: open entries, recorded results, failures as text."""
+"""The journal of a run: its open entries, and the results and failures of its calls."""
 
 from __future__ import annotations
 
-import builtins
-import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
 from contextlib import suppress
-from types import ModuleType
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
 from holdfast.codec.typed import StateType
 from holdfast.errors import (
-    CallFailed,
     Damaged,
     HoldfastError,
     LeaseLost,
@@ -25,300 +20,143 @@ from holdfast.errors import (
     StoreError,
     Unsupported,
 )
-from holdfast.redaction import AS_IS, Redaction
-from holdfast.runs.guards.usage import Spending
-from holdfast.runs.guards.watch import Watch
-from holdfast.runs.lease import Lease, both
+from holdfast.redaction import Redaction
+from holdfast.runs.guards import Watch
+from holdfast.runs.lease import Lease
+from holdfast.runs.record import CANCEL, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectClass, EffectRow, EffectStatus
+from holdfast.stores.running import Entry, EntryKind, EntryStatus, RunRow
 
-_TEXT_CHARACTERS = 500
+CALL_REDACTED: Final = 1  # in `Entry.redacted`
+RESULT_REDACTED: Final = 2
 
-
-def text_of(error: BaseException, redaction: Redaction = AS_IS) -> str:
-    """An error as a journal keeps it: where its class is from, and its message, redacted before it is cut."""
-    kind = type(error)
-    name = kind.__qualname__ if kind.__module__ == "builtins" else f"{kind.__module__}.{kind.__qualname__}"
-    return f"{name}: {redaction.message(str(error))}"[:_TEXT_CHARACTERS]
-
-
-def again(text: str) -> Exception:
-    """The error of a text, of the class it had if the program has loaded that, else CallFailed.
-
-    Nothing is imported for a stored name, and no code of the class is run to make it: attributes are not kept.
-    """
-    name, _, message = text.partition(": ")
-    kind = _loaded(name)
-    if kind is None:
-        return CallFailed(text)
-    native: Any = next(base for base in kind.__mro__ if base.__module__ == "builtins")
-    try:
-        error: Exception = native.__new__(kind)
-        error.args = (message,)
-        str(error)
-    except Exception:  # noqa: BLE001 - made in a way of its own, or shows itself by attributes it does not have
-        return CallFailed(text)
-    return error
+_PAGE: Final = 500
+_POLL_SECONDS = 0.05  # between two reads of entries that other processes post
+_RETRY_SECONDS: Final = 0.05
+_POSTED: Final = ("answer", "cancel")  # kinds of entries that are written from outside the run
+_CALLS: Final = ("model", "read", "idempotent", "irreversible")
+_NONE: Final = (0, 0)
 
 
-def behind(error: BaseException) -> Iterator[BaseException]:
-    """An error and everything that led to it."""
-    seen: set[int] = set()
-    todo: list[BaseException | None] = [error]
-    while todo:
-        found = todo.pop()
-        if found is not None and id(found) not in seen:
-            seen.add(id(found))
-            yield found
-            todo += [found.__cause__, found.__context__]
-            if isinstance(found, BaseExceptionGroup):
-                todo += found.exceptions
+# -- the journal --------------------------------------------------------------------------------------------------
 
 
-def _loaded(name: str) -> type[Exception] | None:
-    """The exception class of a name in a module that was imported already.
-
-    Only what stands there is looked up: asked for an attribute, a module may import what it was told to.
-    """
-    if len(name) > _TEXT_CHARACTERS:
-        return None
-    module, _, rest = name.rpartition(".")
-    found: object = vars(builtins).get(rest) if not module else None
-    while module and found is None:
-        if module in sys.modules:
-            found = sys.modules[module]
-            for part in rest.split("."):
-                found = vars(found).get(part) if isinstance(found, ModuleType | type) else None
-            break
-        module, _, outer = module.rpartition(".")
-        rest = f"{outer}.{rest}"
-    return found if isinstance(found, type) and issubclass(found, Exception) else None
-
-
-_PAGE = 500
-_LOOK_SECONDS = 0.05  # between two looks for what other processes told
-_FROM_OUTSIDE = ("answer", "cancel")
-
-
-class _Told:
-    """How often this process told any run something."""
+class _Posts:
+    """How many entries this process has posted to any run."""
 
     count = 0
 
 
-_told = _Told()
+_posts = _Posts()
 
 
-def note_told() -> None:
-    """Something was told from outside a run by this process: whoever runs it here hears of it at the next call."""
-    _told.count += 1
+def note_posted() -> None:
+    """Note that this process posted an entry: runs that it holds read it at their next call."""
+    _posts.count += 1
 
 
 class Journal:
-    """Finds and writes entries of the open steps of one branch. Entries that a checkpoint closed never match again.
+    """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
-    Results of reads need no commit of their own: they wait for the next one, and are read again if a crash comes first.
+    Results of reads are not committed one by one. They are written with the next entry, and read again after a crash.
     """
 
-    def __init__(
-        self,
-        store: Store,
-        lease: Lease,
-        branch: int,
-        closed_step: int,
-        stamp: Callable[[EffectRow], EffectRow] = lambda row: row,
-    ) -> None:
-        """`stamp` adds to each entry of this claim what is to be kept with it."""
-        self.store = store
+    def __init__(self, store: Store, lease: Lease, closed_step: int, watch: Watch, redaction: Redaction) -> None:
+        self.redaction: Final = redaction
+        self.cancel: Entry | None = None  # a cancellation of the run that is not done yet
+        self._store = store
         self._lease = lease
         self._thread = lease.row.thread
-        self._branch = branch
-        self._stamp_given = stamp
-        self._is_marking = False
+        self._branch = lease.row.branch
+        self._watch = watch
+        self._has_topics = False
         self._lock = threading.Lock()
-        self._entries: dict[tuple[int, str], EffectRow] = {}
-        self._waiting: list[EffectRow] = []
-        self._told, self._looked = _told.count, time.monotonic()
-        self._last = store.last_effect(self._thread)
-        rows, self._undone = _split_undone(
-            _open_rows(store, self._thread, lease.row.closed, self._last, closed_step, branch)
-        )
-        self._failures: dict[tuple[int, str], list[EffectRow]] = {}
+        self._entries: dict[tuple[int, str], Entry] = {}
+        self._failures: dict[tuple[int, str], list[Entry]] = {}
+        self._unwritten: list[Entry] = []
+        self._raised: list[tuple[BaseException, Entry]] = []
+        self._replayed = _NONE  # model and tool calls answered from the journal that no stored record counts yet
+        self._read(closed_step)
+
+    def _read(self, closed_step: int) -> None:
+        run = self._lease.row
+        self._posts_seen, self._polled = _posts.count, time.monotonic()
+        self._last = self._store.last_entry(self._thread)
+        rows, posted = _open_rows(self._store, self._thread, run.closed, self._last, closed_step, self._branch)
+        if self._last - run.closed <= _PAGE:
+            self.cancel = _pending(posted, run)
+        else:
+            self.cancel = pending_cancel(self._store, run)
+        rows, self._undone = _split_undone(rows)
         for row in rows:
             self._entries[row.step, row.key] = row
             if row.status in ("failed", "not_done") and row.error is not None and row.heard and row is not rows[-1]:
                 self._failures.setdefault((row.step, row.key), []).append(row)
 
-    def mark(self) -> None:
-        """From here on, entries can be found by their keys when they are closed, too: `Store.marked`."""
-        self._is_marking = True
+    @property
+    def last(self) -> int:
+        """The number of the newest entry that this run has seen."""
+        return self._last
 
-    def _stamp(self, row: EffectRow) -> EffectRow:
-        row = self._stamp_given(row)
-        if self._lease.has_uncounted:
-            row = replace(row, known=both(row.known, self._lease.take_known()))
-        return replace(row, mark=row.key) if self._is_marking else row
+    def use_topics(self) -> None:
+        """From now on, write entries so that `Store.marked` finds them by their keys, also when they are closed."""
+        self._has_topics = True
 
-    def find(self, step: int, key: str) -> EffectRow | None:
-        with self._lock:
-            return self._entries.get((step, key))
+    # -- finding --------------------------------------------------------------------------------------------------
 
-    def entries(self) -> list[EffectRow]:
+    def find(self, step: int, key: str) -> Entry | None:
+        return self._entries.get((step, key))
+
+    def entries(self) -> list[Entry]:
         """The newest entry of each call of the open steps, oldest first."""
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
     def since(self, step: int, key: str) -> int:
-        """The newest entry that a new one in this place does not come from: of a turn before, or undone."""
+        """The newest entry that does not count for a call: of an earlier turn, or undone."""
         return self._undone.get((step, key), self._lease.row.closed)
 
-    def has_begun(self, step: int) -> bool:
-        """Whether anything but model calls and reads happened in a step, or in one after it."""
+    def has_acted(self, step: int) -> bool:
+        """Whether anything but model calls and reads happened in a step or a later one."""
         with self._lock:
             return any(
                 row.step >= step and row.kind not in ("model", "read") and row.status != "not_done"
                 for row in self._entries.values()
             )
 
-    def decided_after(self, row: EffectRow) -> bool:
-        """Whether anything was begun, or asked, after an entry that may have been decided by it."""
+    def decided_after(self, row: Entry) -> bool:
+        """Whether anything was started or asked after an entry, so that it may depend on it."""
         with self._lock:
             return any(
                 later.number > row.number
                 and later.kind not in ("model", "read")
                 and later.status != "not_done"
-                # A sleep is decided by nothing and decides nothing: it has no question that anybody is asked.
+                # A sleep asks nothing, so nothing depends on it.
                 and not (later.kind == "wait" and later.call is None)
                 for later in self._entries.values()
             )
 
-    def next_failure(self, step: int, key: str) -> EffectRow | None:
-        """The next failure of a call that a process which is gone heard of, and went on from: something came after it.
-
-        Each is given once, in order: whoever tried again then, and again, does so now.
-        """
-        with self._lock:
-            failures = self._failures.get((step, key))
-            return failures.pop(0) if failures else None
-
-    def doubtful(self) -> list[EffectRow]:
-        """The calls of the open steps that may have acted, and of which nobody knows."""
+    def doubtful(self) -> list[Entry]:
+        """The irreversible calls of the open steps with an unknown outcome."""
         with self._lock:
             rows = self._entries.values()
             return [row for row in rows if row.kind == "irreversible" and row.status in ("begun", "in_doubt")]
 
-    def doubtful_like(self, name: str, arguments: bytes) -> EffectRow | None:
-        """A call of this tool with these arguments that may have acted, is not under way, and of which nobody knows."""
+    def doubtful_like(self, name: str, arguments: bytes) -> Entry | None:
+        """A call of this tool with these arguments that is in doubt and not under way."""
         with self._lock:
-            return next(
-                (
-                    row
-                    for row in self._entries.values()
-                    if (row.kind, row.name, row.arguments) == ("irreversible", name, arguments)
-                    and (row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence))
-                ),
-                None,
-            )
+            for row in self._entries.values():
+                if (row.kind, row.name, row.arguments) == ("irreversible", name, arguments) and (
+                    row.status == "in_doubt" or (row.status == "begun" and row.fence != self._lease.fence)
+                ):
+                    return row
+            return None
 
-    def amend(self, row: EffectRow) -> None:
-        """Replace an entry that may not be the newest of its call any more."""
-        with self._lock:
-            self.store.journal(self._thread, self._lease.fence, [row])
-            newest = self._entries.get((row.step, row.key))
-            if newest is not None and newest.number == row.number:
-                self._entries[row.step, row.key] = row
+    # -- writing --------------------------------------------------------------------------------------------------
 
-    def write(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
-        """Record an entry durably, with the results that wait; LeaseLost if another worker has the run."""
-        with self._lock:
-            self._write([*self._waiting, *with_it, self._stamp(row)])
-            return self._entries[row.step, row.key]
-
-    def write_expecting(self, row: EffectRow, last: int) -> EffectRow:
-        """Record an entry if nothing was told from outside since `last` was the newest; else Conflict."""
-        with self._lock:
-            number = self.store.park(self._lease.row, self._stamp(row), last)
-            self._last = max(self._last, number)
-            self._entries[row.step, row.key] = replace(row, number=number)
-            return self._entries[row.step, row.key]
-
-    def flush(self) -> None:
-        """Record the results that wait: no entry is written after them in this claim."""
-        with self._lock:
-            if self._waiting:
-                self._write(list(self._waiting))
-
-    def _write(self, rows: list[EffectRow]) -> None:
-        moment = time.monotonic()
-        try:
-            numbers = self.store.journal(self._thread, self._lease.fence, rows)
-        except LeaseLost:
-            self._lease.lose()
-            raise
-        self._waiting.clear()
-        for written, number in zip(rows, numbers, strict=True):
-            self._entries[written.step, written.key] = replace(written, number=number)
-            if number == self._last + 1:
-                # Nothing came between it and the entry before: that is as good as a look.
-                self._last, self._looked = number, moment
-            elif number > self._last:
-                self._looked = moment = 0.0  # somebody wrote from outside: `heed` will read that
-
-    def write_with_next(self, row: EffectRow) -> EffectRow:
-        """Record an entry together with whatever is written next."""
-        with self._lock:
-            row = self._stamp(row)
-            self._waiting.append(row)
-            self._entries[row.step, row.key] = row
-            return row
-
-    def take_waiting(self) -> tuple[EffectRow, ...]:
-        """The results that wait, for a checkpoint to carry. They are closed by it."""
-        with self._lock:
-            waiting, self._waiting = tuple(self._waiting), []
-            return waiting
-
-    def forget(self, closed_step: int) -> None:
-        """A checkpoint closed this step and those before it: their entries are not looked for again."""
-        with self._lock:
-            self._entries = {at: row for at, row in self._entries.items() if at[0] > closed_step}
-
-    def put_back(self, waiting: tuple[EffectRow, ...]) -> None:
-        """Results that a checkpoint took and could not carry wait again."""
-        with self._lock:
-            self._waiting[:0] = waiting
-
-    def heed(self, *, at_once: bool = False) -> list[EffectRow]:
-        """What was written from outside the run since the last time: cancellations, answers.
-
-        What this process told is heard at once, what another did at the first look that is not made right after the
-        one before: with many runs beside each other, looking before every call would take longer than recording it.
-        """
-        with self._lock:
-            told, moment = _told.count, time.monotonic()
-            if told == self._told and moment < self._looked + _LOOK_SECONDS and not at_once:
-                return []
-            self._told, self._looked = told, moment
-            outside: list[EffectRow] = []
-            while page := self.store.effects(self._thread, after=self._last, limit=_PAGE):
-                self._last = page[-1].number
-                outside += [row for row in page if row.kind in _FROM_OUTSIDE]
-            return outside
-
-    @property
-    def last(self) -> int:
-        """The newest entry that this run has heard of."""
-        return self._last
-
-    def write_late(self, row: EffectRow) -> None:
-        """Keep what a call gave although the run is lost: evidence for whoever has to settle it."""
-        self.store.tell(self._thread, replace(row, status="late", number=0))
-
-    def new(
-        self, step: int, key: str, name: str, kind: EffectClass, status: EffectStatus, arguments: bytes
-    ) -> EffectRow:
+    def new(self, step: int, key: str, name: str, kind: EntryKind, status: EntryStatus, arguments: bytes) -> Entry:
         """An entry of this branch, not yet written."""
-        return EffectRow(
+        return Entry(
             branch=self._branch,
             step=step,
             key=key,
@@ -330,72 +168,113 @@ class Journal:
             begun_at=now(),
         )
 
+    def write(self, row: Entry, *with_it: Entry) -> Entry:
+        """Write an entry durably, with those that wait for a write. LeaseLost if another worker has the run."""
+        with self._lock:
+            self._write([*self._unwritten, *with_it, self._stamped(row)])
+            return self._entries[row.step, row.key]
 
-def now() -> int:
-    """Microseconds since 1970: information for people, never order."""
-    return time.time_ns() // 1000
+    def write_with_next(self, row: Entry) -> Entry:
+        """Write an entry together with the next one."""
+        with self._lock:
+            row = self._stamped(row)
+            self._unwritten.append(row)
+            self._entries[row.step, row.key] = row
+            return row
 
+    def write_expecting(self, row: Entry, last: int) -> Entry:
+        """Write an entry if none was posted since `last` was the newest; else Conflict."""
+        with self._lock:
+            number = self._store.suspend(self._lease.row, self._stamped(row), last)
+            self._last = max(self._last, number)
+            self._entries[row.step, row.key] = replace(row, number=number)
+            return self._entries[row.step, row.key]
 
-def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
-    """The entries of a branch above a step, from `closed` to `last`, read from the end: a long history costs nothing.
+    def amend(self, row: Entry) -> None:
+        """Replace an entry, which may no longer be the newest of its call."""
+        with self._lock:
+            self._store.journal(self._thread, self._lease.fence, [row])
+            newest = self._entries.get((row.step, row.key))
+            if newest is not None and newest.number == row.number:
+                self._entries[row.step, row.key] = row
 
-    Branches and steps only grow along a journal, but for what was written from outside, or too late. What was undone
-    is not among them.
-    """
-    return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch))[0]
+    def flush(self) -> None:
+        """Write the entries that wait for a write."""
+        with self._lock:
+            if self._unwritten:
+                self._write(list(self._unwritten))
 
+    def take_unwritten(self) -> tuple[Entry, ...]:
+        """The entries that wait for a write, for a checkpoint to store and close."""
+        with self._lock:
+            taken, self._unwritten = tuple(self._unwritten), []
+            return taken
 
-def _split_undone(rows: list[EffectRow]) -> tuple[list[EffectRow], dict[tuple[int, str], int]]:
-    """The entries that count, and up to which number those of a call do not because that was undone."""
-    numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
-    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
-    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
-    return is_open, undone
+    def put_back(self, taken: tuple[Entry, ...]) -> None:
+        """Keep entries that a failed checkpoint took."""
+        with self._lock:
+            self._unwritten[:0] = taken
 
+    def close(self, step: int) -> None:
+        """Forget the entries of a step and those before it, because a checkpoint closed them."""
+        with self._lock:
+            self._entries = {at: row for at, row in self._entries.items() if at[0] > step}
 
-def _open_rows(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[EffectRow]:
-    entries: list[EffectRow] = []
-    while last > closed:
-        first = max(last - _PAGE, closed)
-        page = [row for row in store.effects(thread, after=first, limit=last - first) if row.status != "late"]
-        page = [row for row in page if row.kind not in _FROM_OUTSIDE]
-        entries[:0] = [row for row in page if row.branch == branch and row.step > closed_step]
-        if any((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo" for row in page):
-            break
-        last = first
-    return entries
+    def _stamped(self, row: Entry) -> Entry:
+        row = self._watch.stamp(row)
+        if self._replayed != _NONE:
+            row = replace(row, replayed=_sum(row.replayed, self._replayed))
+            self._replayed = _NONE
+        return replace(row, topic=row.key) if self._has_topics else row
 
+    def _write(self, rows: list[Entry]) -> None:
+        moment = time.monotonic()
+        try:
+            numbers = self._store.journal(self._thread, self._lease.fence, rows)
+        except LeaseLost:
+            self._lease.lose()
+            raise
+        self._unwritten.clear()
+        for written, number in zip(rows, numbers, strict=True):
+            self._entries[written.step, written.key] = replace(written, number=number)
+            if number == self._last + 1:
+                # No entry was posted before it, so this write replaces a poll.
+                self._last, self._polled = number, moment
+            elif number > self._last:
+                self._polled = moment = 0.0  # another process posted an entry: the next poll reads it
 
-_RETRY_SECONDS = 0.05
-_CALLS = ("model", "read", "idempotent", "irreversible")
+    # -- entries from outside -------------------------------------------------------------------------------------
 
-CALL_REDACTED = 1  # in `EffectRow.redacted`
-RESULT_REDACTED = 2
+    def poll(self, *, at_once: bool = False) -> list[Entry]:
+        """Read the entries that were posted from outside the run since the last time: cancellations and answers.
 
+        Entries of this process are read at the next call. Entries of other processes are looked for every 50 ms: with
+        many runs at the same time, a read before every call would take longer than recording it.
+        """
+        with self._lock:
+            posts, moment = _posts.count, time.monotonic()
+            if posts == self._posts_seen and moment < self._polled + _POLL_SECONDS and not at_once:
+                return []
+            self._posts_seen, self._polled = posts, moment
+            posted: list[Entry] = []
+            while page := self._store.entries(self._thread, after=self._last, limit=_PAGE):
+                self._last = page[-1].number
+                posted += [row for row in page if row.kind in _POSTED]
+            if self.cancel is None:
+                self.cancel = next((row for row in posted if row.kind == "cancel"), None)
+            return posted
 
-class Recorder:
-    """Writes the outcomes of a run's calls to its journal, and reads recorded ones back."""
+    # -- results --------------------------------------------------------------------------------------------------
 
-    def __init__(self, journal: Journal, lease: Lease, watch: Watch, redaction: Redaction) -> None:
-        self.redaction = redaction
-        self._journal = journal
-        self._watch = watch
-        self._lease = lease
-        self._spending = Spending(journal.store, lease.row.thread)
-        self._raised: list[tuple[BaseException, EffectRow]] = []
-
-    def record(
-        self, row: EffectRow, result: Any, conversion: StateType | None = None, *, with_next: bool = False
-    ) -> Any:
-        """Record a result and give back what was recorded: the first call returns what its replay will."""
+    def record(self, row: Entry, result: Any, conversion: StateType | None = None, *, with_next: bool = False) -> Any:
+        """Record a result and return it as recorded, so that a call returns the same as its replay."""
         try:
             plain = result if conversion is None else conversion.to_plain(result)
             msgpack.check(plain)
             recorded = self.redaction.restorable(plain, lambda plain: _restored(plain, conversion))
             encoded = msgpack.encode(recorded)
         except Unsupported as refused:
-            error = self.redaction.message(str(refused))
-            self.end(replace(row, status="unstored", error=error, ended_at=now()))
+            self.end(replace(row, status="unstored", error=self.redaction.message(str(refused))))
             raise Unsupported(
                 refused.path, f"what {row.name} returned cannot be recorded: {refused.problem}"
             ) from refused
@@ -404,34 +283,46 @@ class Recorder:
         return self.record_encoded(row, encoded, conversion, with_next=with_next)
 
     def record_encoded(
-        self, row: EffectRow, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
+        self, row: Entry, encoded: bytes, conversion: StateType | None = None, *, with_next: bool = False
     ) -> Any:
-        """Record a result that is as it is to be recorded."""
+        """Record a result that is redacted and encoded."""
         row = replace(row, result=encoded, error=None, ended_at=now())
         plain = msgpack.decode(encoded)
         if row.kind == "model":
-            row = self._spending.with_sum(self._watch.spent(row, encoded), plain)
+            row = self._watch.replied(row, plain)
         if with_next:
-            self._journal.write_with_next(row)
+            self.write_with_next(row)
         else:
             self.end(row)
         return _restored(plain, conversion)
 
-    def end(self, row: EffectRow, *with_it: EffectRow) -> EffectRow:
-        """Record how a call ended. A store that fails for a moment is asked again while the lease lasts.
+    def recorded(self, row: Entry, conversion: StateType | None = None) -> Any:
+        """The result of a call from the journal."""
+        if row.status == "unstored" or row.result is None:
+            raise HoldfastError(
+                f"{row.name} ran, but its result could not be recorded ({row.error}); settle the call with hf.settle "
+                "before the run resumes"
+            )
+        if row.fence != self._lease.fence and row.kind in _CALLS:
+            with self._lock:
+                self._replayed = _sum(self._replayed, (1, 0) if row.kind == "model" else (0, 1))
+        return _restored(msgpack.decode(row.result), conversion)
 
-        The reply has been paid for, the tool has acted: giving up at the first try would lose the one and leave the
-        other in doubt.
+    def end(self, row: Entry, *with_it: Entry) -> Entry:
+        """Record how a call ended. While the lease lasts, a store that fails is tried again.
+
+        The model's reply is paid for, or the tool has acted: to give up at the first failure would lose the reply, or
+        leave the tool's call in doubt.
         """
         row = row if row.ended_at is not None else replace(row, ended_at=now())
         while True:
             try:
-                return self._journal.write(row, *with_it)
+                return self.write(row, *with_it)
             except LeaseLost:
                 self._keep_evidence(row)
                 raise
             except (Damaged, OutcomeUnknown, Replaced):
-                raise  # neither passes by waiting
+                raise  # waiting does not help
             except StoreError:
                 try:
                     self._lease.check()
@@ -440,61 +331,131 @@ class Recorder:
                     raise
                 time.sleep(_RETRY_SECONDS)
 
-    def fail(self, row: EffectRow, error: Exception, *, is_heard: bool = True) -> None:
-        """Record a failure with whatever is written next: until then nobody has gone on from it.
+    def _keep_evidence(self, row: Entry) -> None:
+        """Keep the result of a call although the run is lost, for the person who has to settle the call."""
+        with suppress(StoreError):  # the caller needs LeaseLost
+            self._store.post(self._thread, replace(row, status="late", number=0))
 
-        One that the program does not hear of, because the call is tried again at once, is not raised again later.
+    # -- failures -------------------------------------------------------------------------------------------------
+
+    def fail(self, row: Entry, error: Exception, *, is_heard: bool = True) -> None:
+        """Record a failure with the next entry: until then, nothing depends on it.
+
+        `is_heard` is False if the program does not see the error because the call is made again at once.
         """
         row = replace(row, status="failed", error=text_of(error, self.redaction), heard=is_heard, ended_at=now())
-        row = self._journal.write_with_next(row)
-        self.note(error, row)
+        self.note(error, self.write_with_next(row))
 
-    def note(self, error: BaseException, row: EffectRow) -> None:
-        """Remember which call an error is of."""
+    def note(self, error: BaseException, row: Entry) -> None:
+        """Remember the call that raised an error."""
         self._raised.append((error, row))
 
-    def forget(self) -> None:
-        """A checkpoint closed the step: its failures are not raised again."""
+    def forget_errors(self) -> None:
+        """Forget which calls raised errors, because their step is over."""
         self._raised.clear()
 
-    def raise_again(self, row: EffectRow) -> None:
-        """Raise the next failure of a call that the program went on from before its process died, if there is one."""
-        failure = self._journal.next_failure(row.step, row.key)
+    def raise_again(self, row: Entry) -> None:
+        """Raise the next recorded failure of a call, if there is one.
+
+        These are failures after which an earlier process continued. Each is raised once, in order: the program tries
+        again as it did then.
+        """
+        with self._lock:
+            failures = self._failures.get((row.step, row.key))
+            failure = failures.pop(0) if failures else None
         if failure is not None and failure.error is not None:
-            error = again(failure.error)
+            error = error_of(failure.error)
             self.note(error, failure)
             raise error
 
     def reopen(self, error: BaseException) -> None:
-        """A run ends with an error that nobody went on from: the calls it came from are made anew the next time."""
-        ended = {id(each) for each in behind(error)}
+        """Let the calls that caused an error be made again, because the run ends with it."""
+        ended = {id(each) for each in causes(error)}
         with suppress(LeaseLost, StoreError):  # then they fail once more, and are made after that
             for raised, row in self._raised:
                 if id(raised) not in ended:
                     continue
-                known = row if row.number else self._journal.find(row.step, row.key)
+                known = row if row.number else self.find(row.step, row.key)
                 if known is not None and known.status in ("failed", "not_done") and known.number and known.error:
-                    self._journal.amend(replace(known, error=None))
+                    self.amend(replace(known, error=None))
 
-    def recorded(self, row: EffectRow, conversion: StateType | None = None) -> Any:
-        """What a call gave, from the journal."""
-        if row.status == "unstored" or row.result is None:
-            raise HoldfastError(
-                f"{row.name} ran, but what it returned could not be recorded ({row.error}); settle it with hf.settle "
-                "before the run goes on"
-            )
-        if row.fence != self._lease.fence and row.kind in _CALLS:
-            self._lease.note_known(is_model=row.kind == "model")
-        return _decoded(row.result, conversion)
+    # -- counts of replayed calls ---------------------------------------------------------------------------------
 
-    def _keep_evidence(self, row: EffectRow) -> None:
-        with suppress(StoreError):  # that the lease is lost is what the caller must hear
-            self._journal.write_late(row)
+    @property
+    def has_uncounted(self) -> bool:
+        """Whether calls were answered from the journal that no stored record counts."""
+        return self._replayed != _NONE
+
+    def counted(self, row: RunRow) -> RunRow:
+        """A run's record with these calls."""
+        return replace(row, replayed=_sum(row.replayed, self._replayed))
+
+    def note_counted(self, before: RunRow, after: RunRow) -> None:
+        """Note that a record which counts them is stored."""
+        with self._lock:
+            more = (before.replayed[0] - after.replayed[0], before.replayed[1] - after.replayed[1])
+            self._replayed = _sum(self._replayed, more)
 
 
-def _decoded(encoded: bytes, conversion: StateType | None) -> Any:
-    return _restored(msgpack.decode(encoded), conversion)
+# -- reading open entries -----------------------------------------------------------------------------------------
+
+
+def open_entries(store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int) -> list[Entry]:
+    """The entries of a branch after a step, numbered from `closed` to `last`, without those that were undone.
+
+    Read from the end, so a long history costs nothing: branches and steps only grow along a journal, except for entries
+    that were posted from outside or written too late.
+    """
+    return _split_undone(_open_rows(store, thread, closed, last, closed_step, branch)[0])[0]
+
+
+def pending_cancel(store: Store, run: RunRow) -> Entry | None:
+    """A cancellation of what the run does now that is not done yet."""
+    return _pending(store.find_entries(run.thread, CANCEL), run)
+
+
+def _pending(rows: list[Entry], run: RunRow) -> Entry | None:
+    for row in rows:
+        if row.kind == "cancel" and row.status == "asked" and row.number > run.closed:
+            return row
+    return None
+
+
+def _open_rows(
+    store: Store, thread: int, closed: int, last: int, closed_step: int, branch: int
+) -> tuple[list[Entry], list[Entry]]:
+    """The open entries, with those that were undone; and the entries from outside that were read on the way."""
+    entries: list[Entry] = []
+    posted: list[Entry] = []
+    while last > closed:
+        first = max(last - _PAGE, closed)
+        is_older = False
+        found: list[Entry] = []
+        for row in store.entries(thread, after=first, limit=last - first):
+            if row.kind in _POSTED:
+                posted.append(row)
+            elif row.status != "late":
+                if row.branch == branch and row.step > closed_step:
+                    found.append(row)
+                is_older = is_older or ((row.branch, row.step) <= (branch, closed_step) and row.kind != "undo")
+        entries[:0] = found
+        if is_older:
+            break
+        last = first
+    return entries, posted
+
+
+def _split_undone(rows: list[Entry]) -> tuple[list[Entry], dict[tuple[int, str], int]]:
+    """The entries that count, and by call the newest entry that does not because it was undone."""
+    numbers = {row.matches for row in rows if row.kind == "undo" and row.status == "done"}
+    undone = {(row.step, row.key): row.number for row in rows if row.number in numbers}
+    is_open = [row for row in rows if row.kind != "undo" and row.number > undone.get((row.step, row.key), 0)]
+    return is_open, undone
 
 
 def _restored(plain: Any, conversion: StateType | None) -> Any:
     return plain if conversion is None else conversion.from_plain(plain)
+
+
+def _sum(one: tuple[int, int], other: tuple[int, int]) -> tuple[int, int]:
+    return one[0] + other[0], one[1] + other[1]

@@ -1,19 +1,27 @@
-"""The past of a run: what was done on branches that were abandoned. Rewinding or forking does not take it back."""
+"""Calls of earlier branches: a run does not repeat them, and `hf.undo` undoes them."""
 
 from __future__ import annotations
 
+import hashlib
 import threading
 from collections.abc import Iterator
-from typing import Literal, NamedTuple
+from typing import Any, Final, Literal, NamedTuple
 
+import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import InvalidArgument
-from holdfast.runs.family import name_of
-from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import EffectRow
+from holdfast.codec import msgpack
+from holdfast.errors import Conflict, InvalidArgument, NotFound, ToolNotDone
+from holdfast.redaction import Redaction
+from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
+from holdfast.runs.record import DOUBTFUL, child_name, effect_of, is_free, now, text_of
+from holdfast.runs.tools import Tool, Tools, takes, takes_key
+from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
+from holdfast.stores.running import Entry, EntryStatus, RunRow
+from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
-from holdfast.threads.effects import ChildEntries, Record, Root, origin_of, outcome_of
+from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of
+from holdfast.types import Effect
 
 Effects = Literal["live", "recorded", "ask"]
 
@@ -24,66 +32,73 @@ def checked_effects(effects: Effects | None) -> Effects | None:
     return effects
 
 
+# -- calls of abandoned branches ----------------------------------------------------------------------------------
+
+
 class Past:
-    """What a run need not do again because it was done already, and whether it may act at all.
+    """The calls of a thread's abandoned branches, and whether its run may call tools that act.
 
     Read when it is first needed: most threads were neither rewound nor forked, and most runs only read and ask models.
     """
 
     def __init__(self, store: Store, thread: str, effects: Effects | None) -> None:
-        """`effects` None means: "ask" on a fork, "live" elsewhere."""
+        """`effects` None means "ask" on a fork, and "live" elsewhere."""
         self._store = store
         self._thread = thread
-        self._given = effects
+        self._given: Final = effects
         self._lock = threading.Lock()
-        self._rows: dict[tuple[str, bytes], list[EffectRow]] | None = None
+        self._rows: dict[tuple[str, bytes], list[Entry]] | None = None
         self._origin = 0
         self._effects: Effects = effects or "live"
 
+    @property
     def effects(self) -> Effects:
-        """Whether tools that act are called, only answered from what was recorded, or asked about before."""
-        with self._lock:
+        """Whether tools that act are called, answered only from recorded results, or asked about before."""
+        if self._rows is None:
             self._read()
-            return self._effects
+        return self._effects
 
-    def take(self, name: str, arguments: bytes) -> EffectRow | None:
-        """The oldest call of this tool with these arguments that was abandoned. Each is given once.
+    def take(self, name: str, arguments: bytes) -> Entry | None:
+        """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
-        With its newest outcome, and as number that of the call itself, `of` the thread in whose journal that is.
+        It has its newest outcome and the number of the call itself. `of` is the thread in whose journal that is.
         """
+        if self._rows is None:
+            self._read()
         with self._lock:
-            rows = self._read().get((name, arguments))
+            rows = (self._rows or {}).get((name, arguments))
             return rows.pop(0) if rows else None
 
-    def is_of_origin(self, row: EffectRow) -> bool:
-        """Whether an entry is about what was done by the thread that this one was forked from."""
-        with self._lock:
+    def is_of_origin(self, row: Entry) -> bool:
+        """Whether an entry is about a call of the thread that this one was forked from."""
+        if self._rows is None:
             self._read()
-            return bool(row.of) and row.of == self._origin
+        return bool(row.of) and row.of == self._origin
 
-    def first(self, row: EffectRow) -> EffectRow:
-        """The call that an entry took the place of, if it took that of one on an abandoned branch; else itself."""
+    def first(self, row: Entry) -> Entry:
+        """The abandoned call that an entry repeats; the entry itself if there is none."""
         thread = self._store.thread(self._thread) if row.matches and not row.of else None
         while thread is not None and row.matches and not row.of:
-            [row] = self._store.effects(thread.position.thread, after=row.matches - 1, limit=1)
+            [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
-    def _read(self) -> dict[tuple[str, bytes], list[EffectRow]]:
-        if self._rows is None:
-            rows: dict[tuple[str, bytes], list[EffectRow]] = {}
+    def _read(self) -> None:
+        with self._lock:
+            if self._rows is not None:
+                return
+            rows: dict[tuple[str, bytes], list[Entry]] = {}
             thread = self._store.thread(self._thread)
             for row in [] if thread is None else self._abandoned(thread):
                 rows.setdefault((row.name, row.arguments), []).append(row)
             self._rows = rows
-        return self._rows
 
-    def _abandoned(self, thread: ThreadRow) -> Iterator[EffectRow]:
-        """What was done, and is not on the line of the thread."""
+    def _abandoned(self, thread: ThreadRow) -> Iterator[Entry]:
+        """The calls that do not lead to the head of the thread."""
         number = thread.position.thread
         sources = list(self._sources(thread))
         if len(sources) == 1 and not branch_of(thread.position):
-            return  # neither rewound nor forked, nor a child of what was: nothing was abandoned
-        roots: dict[Root, list[EffectRow]] = {}
+            return  # neither the thread nor a parent was rewound or forked
+        roots: dict[Root, list[Entry]] = {}
         gone: set[Root] = set()
         for source in sources:
             record = Record(self._store, source.thread)
@@ -100,7 +115,7 @@ class Past:
                 yield replace(outcome, number=root[1], of=0 if root[0] == number else root[0])
 
     def _sources(self, thread: ThreadRow) -> Iterator[_Source]:
-        """The journals to look into, oldest first, the thread's own last."""
+        """The journals to read, oldest first, the thread's own last."""
         store, number = self._store, thread.position.thread
         origin = origin_of(store, number)
         if origin is not None:
@@ -109,34 +124,163 @@ class Past:
                 self._effects = "ask"
             at = store.checkpoint(*origin)
             if self._effects != "live" and at is not None:
-                # Live, a fork acts for itself: what its origin did is its origin's.
+                # With "live", a fork acts for itself and the calls of its origin do not count.
                 yield _Source(origin[0], None, Ancestry.to(store, origin[0], at))
-        for kin in _kin(store, thread):
-            if kin.thread != number:
-                yield kin
+        for sibling in _siblings(store, thread):
+            if sibling.thread != number:
+                yield sibling
         yield _Source(number, None, Ancestry.of(store, thread.position))
 
 
 class _Source(NamedTuple):
-    """A journal in which there may be something that was abandoned."""
+    """A journal that may hold abandoned calls."""
 
     thread: int
     span: ChildEntries | None  # which of its entries; None: all
-    line: Ancestry | None  # those on it count and were not abandoned; None: all were
+    line: Ancestry | None  # entries on it were not abandoned; None: all were
 
 
-def _kin(store: Store, thread: ThreadRow) -> Iterator[_Source]:
-    """What children of the same name did for the same parent, or for one that this one is in the place of."""
+def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
+    """The journals of children with the same name, of the same parent or of one that this parent replaces."""
     run = store.run(thread.position.thread)
     parent = None if run is None or run.parent is None else store.thread(run.parent)
     if parent is None:
         return
-    above = list(_kin(store, parent))
+    above = list(_siblings(store, parent))
     if not above and not branch_of(parent.position):
-        return  # nothing above was rewound
+        return  # no parent was rewound
     for each in (*above, _Source(parent.position.thread, None, Ancestry.of(store, parent.position))):
         for span in Record(store, each.thread).children:
             child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
-            if child is not None and name_of(child.name) == name_of(thread.name):
+            if child is not None and child_name(child.name) == child_name(thread.name):
                 is_on_line = each.line is not None and each.line.holds(span.entry.branch, span.entry.step)
                 yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_on_line else None)
+
+
+# -- undo ---------------------------------------------------------------------------------------------------------
+
+
+def undo(
+    store: Store, tools: Tools, thread: ThreadRow, to: CheckpointRow, namespace: str, redaction: Redaction
+) -> list[Effect]:
+    """Undo the calls of a thread and its children after a checkpoint, newest first; return the entries of that.
+
+    Conflict, with nothing undone, if an irreversible call has no `undo` or is in doubt, or if the thread is being run.
+    Idempotent calls without `undo` and calls that were given up are left as they are. Called again after a crash, it
+    continues where it stopped.
+    """
+    run = store.run(thread.position.thread)
+    if run is None:
+        raise NotFound(f"thread {quoted(thread.name)} never had a run; there is nothing to undo")
+    ahead = actions_ahead(store, thread, to)
+    plan: list[tuple[Action, Tool]] = []
+    for action in reversed(ahead):
+        if isinstance(action, Action) and action.outcome.status != "given_up":
+            tool = _tool_of(tools, action)
+            if tool is not None:
+                _free_run(store, action.thread)
+                plan.append((action, tool))
+    planned = [action for action, _ in plan]
+    undone = [_undo(store, action, tool, namespace, redaction) for action, tool in plan]
+    for ended in ahead:
+        if isinstance(ended, Ended) and (ended.is_undone_in_part or any(action in planned for action in ended.below)):
+            _forget(store, ended)
+    return undone
+
+
+def _tool_of(tools: Tools, action: Action) -> Tool | None:
+    thread, row = action.thread, action.outcome
+    if row.status in DOUBTFUL:
+        raise Conflict(
+            f"thread {quoted(thread.name)}: effect {row.number}, {row.name}, is in doubt; nothing was undone. "
+            "Settle it with hf.settle first"
+        )
+    tool = tools.get(row.name)
+    if tool is not None and tool.undo is not None:
+        needed = CALL_REDACTED | (RESULT_REDACTED if takes(tool.undo, "result") else 0)
+        if row.redacted & needed:
+            raise Conflict(
+                f"thread {quoted(thread.name)}: the record of effect {row.number}, {row.name}, was redacted, and its "
+                "undo= needs the original; nothing was undone. Undo it by hand"
+            )
+        return tool
+    if row.kind == "irreversible":
+        missing = "is not among the tools" if tool is None else "has no undo="
+        raise Conflict(f"thread {quoted(thread.name)}: {row.name} {missing}, so effect {row.number} cannot be undone")
+    return None
+
+
+def _undo(store: Store, action: Action, tool: Tool, namespace: str, redaction: Redaction) -> Effect:
+    thread, row = action.thread, action.outcome
+    run, entry = _start(store, action)
+    identity = msgspec.msgpack.encode((namespace, thread.name, run.created_at))
+    given: dict[str, Any] = {} if row.call is None else msgpack.decode(row.call)
+    function = tool.undo or tool.function
+    if takes(function, "result"):
+        given["result"] = None if row.result is None else msgpack.decode(row.result)
+    if takes_key(function):
+        given["idempotency_key"] = hashlib.sha256(identity + entry.key.encode()).hexdigest()
+    try:
+        result = function(**given)
+        msgpack.check(result)
+        ended = replace(entry, status="done", result=msgpack.encode(redaction.value(result)))
+    except BaseException as error:
+        is_not_done = isinstance(error, (ToolNotDone, *tool.not_done))
+        status: EntryStatus = "not_done" if is_not_done else "in_doubt"
+        _end(store, thread, replace(entry, status=status, error=text_of(error, redaction)))
+        raise
+    return effect_of(_end(store, thread, ended))
+
+
+def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
+    """Write the intent. Conflict if the thread is being run, or if it is unknown whether the call was undone."""
+    thread, row = action.thread, action.entry
+    number = thread.position.thread
+    last = store.last_entry(number)
+    run = _free_run(store, thread)
+    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.mark)):
+        raise Conflict(
+            f"thread {quoted(thread.name)}: it is unknown whether effect {row.number}, {row.name}, was undone; "
+            "settle that with hf.settle, then undo again"
+        )
+    entry = _entry(row, action.mark, "begun")
+    # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
+    return run, replace(entry, number=store.post(number, entry, last=last, run=run))
+
+
+def _forget(store: Store, ended: Ended) -> None:
+    """Mark the result of a child as undone, so that its parent does not get it again."""
+    number = ended.thread.position.thread
+    entry = replace(_entry(ended.entry, ended.mark, "done"), ended_at=now())
+    store.post(number, entry, last=store.last_entry(number), run=_free_run(store, ended.thread))
+
+
+def _free_run(store: Store, thread: ThreadRow) -> RunRow:
+    run = store.run(thread.position.thread)
+    if run is None or not is_free(store, run):
+        raise Conflict(f"thread {quoted(thread.name)} is being run; undo when the run has ended, or hf.cancel it")
+    return run
+
+
+def _entry(row: Entry, topic: str, status: EntryStatus) -> Entry:
+    return Entry(
+        branch=row.branch,
+        step=row.step,
+        key=topic,
+        name=row.name,
+        kind="undo",
+        status=status,
+        arguments=row.arguments,
+        fence=0,
+        begun_at=now(),
+        call=row.call,
+        redacted=row.redacted & CALL_REDACTED,
+        matches=row.number,
+        topic=topic,
+    )
+
+
+def _end(store: Store, thread: ThreadRow, ended: Entry) -> Entry:
+    ended = replace(ended, ended_at=now())
+    store.settle(thread.position.thread, ended.number, "begun", ended)
+    return ended

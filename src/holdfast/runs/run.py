@@ -11,12 +11,13 @@ from holdfast.errors import InvalidArgument, LeaseHeld
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, this_caller, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.core import RunCore, waits_in_hook
+from holdfast.runs.claim import Claiming
+from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
-from holdfast.runs.entering import Claiming
-from holdfast.runs.leaving import decisive
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint, Effect, Status
+
+_POLL_SECONDS: Final = 0.05
 
 
 class RunFace:
@@ -28,7 +29,7 @@ class RunFace:
 
     @property
     def state(self) -> Any:
-        """The state, to be changed in place or replaced; stored at the boundaries."""
+        """The state. Change it in place or replace it; checkpoints store it."""
         return self._core.state
 
     @state.setter
@@ -42,12 +43,12 @@ class RunFace:
 
     @property
     def resumed(self) -> bool:
-        """Whether the run was begun before."""
+        """Whether the run was started before."""
         return self._core.resumed
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing of this run, or this turn, is stored yet: put its input into the state then."""
+        """Whether nothing of this run, or of this turn, is stored yet: then put its input into the state."""
         return self._core.fresh
 
     @property
@@ -57,7 +58,7 @@ class RunFace:
 
     @property
     def age(self) -> float:
-        """How many seconds old the checkpoint was from which the run goes on."""
+        """How many seconds old the checkpoint was from which the run resumed."""
         return self._core.age
 
     @property
@@ -66,7 +67,7 @@ class RunFace:
 
     @property
     def result(self) -> Any:
-        """What the run was finished with; None before."""
+        """The result that the run was finished with; None before."""
         return self._core.result
 
     @property
@@ -76,17 +77,17 @@ class RunFace:
 
     @property
     def step(self) -> int:
-        """The step that is open."""
+        """The number of the open step."""
         return self._core.step
 
 
 class Run(RunFace):
     """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
 
-    # -- steps ------------------------------------------------------------------------------------------------------
+    # -- steps ----------------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps to do, without end. Each turn closes the step before it."""
+        """The numbers of the steps to do, without end. Each iteration closes the step before it."""
         if self._core.is_open:
             yield self._core.step
         while self._core.is_open:
@@ -94,7 +95,7 @@ class Run(RunFace):
             yield self._core.step
 
     def save(self) -> Checkpoint:
-        """Close the step here, whatever the policy: what was called so far is never answered from the journal again."""
+        """Close the step here, whatever the policy says. Its calls are never answered from the journal again."""
         return self._core.saving()()
 
     def finish(self, result: Any = None) -> None:
@@ -102,14 +103,14 @@ class Run(RunFace):
         self._core.finishing(result)()
 
     def halt(self, reason: str) -> None:
-        """Stop the run for a reason. The state is not stored: run again, it goes on from its last checkpoint."""
+        """Stop the run for a reason. The state is not stored: run again, it resumes from its last checkpoint."""
         self._core.halt(reason)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
-        """Say how far the run is, for `hf.progress`. It costs no write: the next renewal or checkpoint stores it."""
+        """Report how far the run is, for `hf.progress`. The next renewal or checkpoint stores it: it costs no write."""
         self._core.progress(done, total, note)
 
-    # -- calls ------------------------------------------------------------------------------------------------------
+    # -- calls ----------------------------------------------------------------------------------------------------
 
     def model(
         self,
@@ -121,22 +122,22 @@ class Run(RunFace):
         on_change: OnChange = "recorded",
         **kwargs: Any,
     ) -> Any:
-        """Call a model and record its reply, or give the recorded one. Keyword arguments go to the function."""
-        caller = this_caller()
-        return drive(
-            self._core.calling(
-                lambda calls: calls.model(
-                    function, args, kwargs, key=key, type=type, on_change=on_change, caller=caller
-                )
-            ),
-            self._core.observed("model"),
+        """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function."""
+        call = self._core.calls().model(
+            function, args, kwargs, key=key, type=type, on_change=on_change, caller=this_caller()
         )
+        return drive(call, self._core.observed("model"))
 
     def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
     ) -> Iterator[Any]:
-        """The chunks of a model call as they come, recorded at the end, or those recorded. Left half-way: neither."""
-        streaming = self._core.calls().streaming(function, args, kwargs, key=key, caller=this_caller())
+        """The chunks of a model call. They are recorded at the end, or were recorded before.
+
+        If the caller stops before the end, nothing is recorded.
+        """
+        calls = self._core.calls()
+        calls.context.require_active()
+        streaming = calls.streaming(function, args, kwargs, key=key, caller=this_caller())
         with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
@@ -146,9 +147,8 @@ class Run(RunFace):
             stream.end()
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
-        """Call a tool by name or function with arguments by name, or give the recorded result."""
-        caller = this_caller()
-        call = self._core.calling(lambda calls: calls.tool(named, args, key, caller=caller))
+        """Call a tool by name or function with arguments by name, or return the recorded result."""
+        call = self._core.calls().tool(named, args, key, caller=this_caller())
         return drive(call, self._core.observed("tool", named))
 
     def child(
@@ -161,31 +161,31 @@ class Run(RunFace):
         policy: Policy | None = None,
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> ChildBlock:
-        """A run of its own that belongs to this one: `with run.child("name", start=state) as child`.
+        """A run that belongs to this one: `with run.child("name", start=state) as child`.
 
-        Its thread is `PARENT/name`, claimed only through its parent; in another step of the parent it goes on from its
-        head with another turn. Its result is journaled here. If it waits, its parent does; cancelled is both. Children
-        beside each other need threads, and names of their own.
+        Its thread is `PARENT/name`, which only its parent can run. In another step of the parent it resumes from its
+        head with another turn. Its result is recorded in the parent's journal. If it waits, its parent waits; both are
+        cancelled together. Children at the same time need their own threads and names.
         """
         return ChildBlock(Child(self._core, self._claiming, name, start, type, agent, policy, tools))
 
-    # -- waiting ----------------------------------------------------------------------------------------------------
+    # -- waiting --------------------------------------------------------------------------------------------------
 
     def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:
-        """Ask a question and give its answer (`hf.answer`). Until there is one the run waits, without a process.
+        """Ask a question and return its answer (`hf.answer`). Until there is one, the run waits without a process.
 
-        The block ends there, silently, and the step stays open: run again with an answer, its calls are answered from
-        the journal and this one with it. WaitTimedOut if nobody answers within `timeout` seconds.
+        The block ends silently and the step stays open. When the run resumes with the answer, the earlier calls of the
+        step are answered from the journal. WaitTimedOut if there is no answer within `timeout` seconds.
         """
-        return self._core.wait(name, payload, timeout)
+        return self._core.calls().wait(name, payload, timeout)
 
     def sleep(self, seconds: float) -> None:
-        """Wait for so long without a process: the block ends, and a worker goes on when the time has passed."""
-        self._core.sleep(seconds)
+        """Wait without a process: the block ends, and a worker resumes the run when the time has passed."""
+        self._core.calls().sleep(seconds)
 
 
 class ChildBlock:
-    """What `run.child(…)` gives: `with` it, the child is claimed, and given back at the end."""
+    """The block of `run.child(…)`: claims the child, and releases it at the end."""
 
     def __init__(self, child: Child) -> None:
         self._child = child
@@ -207,11 +207,8 @@ class ChildBlock:
                 self._child.claiming.left()
 
 
-_POLL_SECONDS: Final = 0.05
-
-
 class RunBlock:
-    """What `hf.run(…)` gives: `with` it, the run is claimed, and given back at the end."""
+    """The block of `hf.run(…)`: claims the run, and releases it at the end."""
 
     def __init__(self, claiming: Claiming) -> None:
         if claiming.on_resume is not None and is_async(claiming.on_resume):
@@ -221,7 +218,7 @@ class RunBlock:
 
     def __enter__(self) -> Run:
         self._claiming.enter_once()
-        termination.listen()  # before the run is claimed, or a signal in between would not give it back
+        termination.listen()  # before the claim, so that a signal right after it releases the run
         try:
             with self._claiming.observed():
                 core = self._claimed_in_time()
@@ -239,7 +236,7 @@ class RunBlock:
         return run
 
     def _claimed_in_time(self) -> RunCore:
-        """The run, claimed. A signal is heard between two tries: inside one it would be lost who has the run."""
+        """Claim the run. A signal takes effect between two attempts: inside one, the claim would be lost."""
         deadline = time.monotonic() + self._claiming.wait
         while True:
             try:
@@ -252,7 +249,7 @@ class RunBlock:
             time.sleep(_POLL_SECONDS)
 
     def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
-        """Let the hook of a resumed run have it first. What it raises ends the run as it would in the block."""
+        """Call the hook of a resumed run. An error of the hook ends the run like one in the block."""
         try:
             with run._core.hooking():
                 hook(run)

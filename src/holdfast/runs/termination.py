@@ -1,4 +1,4 @@
-"""Termination: a SIGTERM that would kill the process ends its runs' blocks first, so that they are given back."""
+"""Termination: on SIGTERM, the blocks of runs end before the process does, so that the runs are released."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from types import FrameType
 
 
 class Termination:
-    """Turns SIGTERM into SystemExit while runs' blocks are open, as Ctrl-C is turned into KeyboardInterrupt.
+    """Turns SIGTERM into SystemExit while blocks of runs are open, as Python turns Ctrl-C into KeyboardInterrupt.
 
-    Only where nobody has said otherwise, and in the main thread, which alone hears signals. A process with a handler
-    of its own, such as a worker's or a web server's, ends its blocks itself.
+    Only in the main thread, which receives signals, and only if SIGTERM has no other handler. A process with its own
+    handler, such as a worker or a web server, ends its blocks itself.
     """
 
     def __init__(self) -> None:
@@ -22,7 +22,7 @@ class Termination:
         self._came = False
 
     def listen(self) -> None:
-        """A block is being entered."""
+        """Note that a block is being entered."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._blocks += 1
@@ -30,7 +30,7 @@ class Termination:
             signal.signal(signal.SIGTERM, self._handle)
 
     def unlisten(self) -> None:
-        """A block has been left, or could not be entered."""
+        """Note that a block was left, or could not be entered."""
         if threading.current_thread() is not threading.main_thread():
             return
         self._blocks = max(self._blocks - 1, 0)
@@ -39,7 +39,7 @@ class Termination:
 
     @contextmanager
     def deferred(self) -> Generator[None]:
-        """A block is being left: what gives its run back is not to be interrupted."""
+        """Defer signals while a block releases its run."""
         if threading.current_thread() is not threading.main_thread():
             yield
             return
@@ -49,7 +49,7 @@ class Termination:
         finally:
             self._leaving -= 1
             if self._came:
-                # Other tasks may be at it too: they are cancelled, and end what they began.
+                # Other tasks may be releasing runs too. They are cancelled, and finish that first.
                 self._came = False
                 raise SystemExit(128 + signal.SIGTERM)
 

@@ -1,327 +1,344 @@
-"""Tools inside a step: intent before, result after, and what to do when nobody knows which."""
+"""Tool calls: the journal has the intent before a call and the result after it; a table decides what is done."""
 
 from __future__ import annotations
 
 import hashlib
 import time
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any, Final, Literal
 
 import msgspec
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, Unsupported
+from holdfast.errors import CallTimedOut, InvalidArgument, LeaseLost, NotRecorded, ToolNotDone, Unsupported
+from holdfast.runs.context import RunContext, Suspended
 from holdfast.runs.drivers import Call, Invocation, Uncalled
-from holdfast.runs.guards.watch import Watch
-from holdfast.runs.journal import CALL_REDACTED, Journal, Recorder, now, text_of
-from holdfast.runs.lease import Lease
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, unknown_outcome
-from holdfast.runs.past import Past
-from holdfast.runs.tools import Tool, takes_key
-from holdfast.stores.running import EffectRow
+from holdfast.runs.journal import CALL_REDACTED
+from holdfast.runs.record import now, text_of
+from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, Tool, is_outcome, takes_key, unknown_outcome
+from holdfast.stores.running import Entry, EntryStatus
 
-_POLL_SECONDS = 0.05
-_LATE: dict[tuple[bytes, int], Callable[[], bool]] = {}  # calls that took too long, and whether they are still running
+_POLL_SECONDS: Final = 0.05
 
+# Calls that timed out, by run and entry, with a function that says whether they are still running in this process.
+_LATE: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
 
-class Parked(BaseException):
-    """Ends a run's block without ending the run: somebody has to answer first. Not an error, so nobody catches it."""
-
-    def __init__(
-        self, row: EffectRow | None, reason: str, wake_at: int = 0, wake_wall: int = 0, last: int | None = None
-    ) -> None:
-        """`row` is the journal entry that is to be answered; the times are those of the run's record.
-
-        `last` is the newest entry when an answer was looked for, where that may come from outside.
-        """
-        super().__init__()
-        self.last = last
-        self.row = row
-        self.reason = reason
-        self.wake_at = wake_at
-        self.wake_wall = wake_wall
+Step = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
+Next = Literal["call", "probe", "return", "raise"]
 
 
-class Acting:
-    """Makes the tool calls of one run."""
+def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
+    """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
 
-    def __init__(
-        self, journal: Journal, recorder: Recorder, lease: Lease, past: Past, identity: bytes, watch: Watch
-    ) -> None:
-        """`identity` tells this run from every other, for idempotency keys."""
-        self._journal = journal
-        self._past = past
-        self._recorder = recorder
-        self._lease = lease
-        self._identity = identity
-        self._watch = watch
-        self._answered: dict[tuple[int, str], bytes] = {}
-        self.changed: list[EffectRow] = []
+    A table to read from top to bottom.
+    """
+    match (status, effect, in_doubt):
+        # A result is recorded: return it.
+        case ("done" | "given_up" | "unstored" | "late", _, _):
+            return "replay"
+        # Never called, or nothing was done: call it. An action is first looked up among those of abandoned branches.
+        case (None | "failed" | "not_done", "read", _):
+            return "read"
+        case (None | "failed" | "not_done", _, _):
+            return "act"
+        # Not called yet: a person was asked for permission and has not answered.
+        case ("asked", _, _):
+            return "confirm"
+        # Started, outcome unknown: the tool's declaration decides.
+        case ("begun" | "in_doubt", _, "rerun"):
+            return "rerun"
+        case ("begun" | "in_doubt", _, "probe"):
+            return "probe"
+        case ("begun" | "in_doubt", _, "ask"):
+            return "ask"
+        case ("begun" | "in_doubt", _, "give_up"):
+            return "give_up"
 
-    def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
-        """The recorded result, or that of a call made now."""
-        new = self._called(self._journal.new(step, key, tool.name, tool.effect, "begun", b""), given)
-        exact = hashlib.sha256(msgpack.encode(given)).digest() if new.redacted else new.arguments
-        if self._answered.get((step, key), exact) != exact:
+
+class ToolCall:
+    """One tool call of a run."""
+
+    def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
+        self._context = context
+        self._journal = context.journal
+        self._tool = tool
+        self._given = given
+        self._retries = tool.retry
+        self._cause: BaseException | None = None  # the error that left this call in doubt
+        self._result: Any = None
+        # The entry to write the next attempt from, and the entry of the attempt under way.
+        self._entry = self._with_call(self._journal.new(step, key, tool.name, tool.effect, "begun", b""))
+        self._attempt = self._entry
+
+    def make(self) -> Call:
+        """The recorded result, or that of a call made now. Suspended if a person has to decide."""
+        place, exact = (self._entry.step, self._entry.key), self._entry.arguments
+        if self._entry.redacted:
+            exact = hashlib.sha256(msgpack.encode(self._given)).digest()
+        if self._context.answered.get(place, exact) != exact:
             raise InvalidArgument(
-                f"{tool.name!r} was called with this key and other arguments in this step already; "
-                "give each call a key of its own"
+                f"{self._tool.name!r} was already called with this key and other arguments in this step; "
+                "nothing was called. Give each call its own key"
             )
-        known = self._journal.find(step, key)
-        if known is not None:
-            self._recorder.raise_again(known)
-            if known.arguments != new.arguments:
-                self.changed.append(known)
-        result = yield from self._result(tool, given, new, known)
-        self._answered[step, key] = exact
-        return result
-
-    def _called(self, row: EffectRow, given: dict[str, Any]) -> EffectRow:
-        """An entry of a call with these arguments. The digest is of what is recorded: no secret is guessed by it."""
-        recorded = self._recorder.redaction.arguments(given)
-        call = msgpack.encode(recorded)
-        redacted = 0 if recorded is given else CALL_REDACTED
-        return replace(row, call=call, arguments=hashlib.sha256(call).digest(), redacted=redacted)
-
-    def _result(self, tool: Tool, given: dict[str, Any], row: EffectRow, known: EffectRow | None) -> Call:
-        """`row` is the entry of a call to be made, `known` what the journal has of it."""
-        if known is not None and known.status == "asked":
-            return (yield from self._asked(tool, given, known))
-        if known is not None and known.status in ("begun", "in_doubt"):
-            return (yield from self._in_doubt(tool, given, known))
-        is_new = known is None or known.status in ("not_done", "failed")
-        if known is not None and not is_new and not self._is_stale(tool, known):
-            return self._recorder.recorded(known)
-        tool.check(given)
-        if tool.effect == "read":
-            return (yield from self._attempt(tool, given, replace(row, call=None)))
-        is_careful = tool.in_doubt in ("ask", "probe")
-        same = self._journal.doubtful_like(tool.name, row.arguments) if is_careful else None
-        if same is not None:
-            # The same call under another key, as models that begin their ids anew give it: it may have happened.
-            raise asking(same)
-        # If it is known, it was tried, or somebody who was asked said that it may be.
-        return (yield from self._act(tool, given, row, is_allowed=known is not None))
-
-    def _is_stale(self, tool: Tool, known: EffectRow) -> bool:
-        """Whether what a read gave to a claim before this one is too old, and nobody has gone by it yet."""
-        if tool.max_age is None or known.kind != "read" or known.fence == self._lease.fence or known.ended_at is None:
-            return False
-        return now() - known.ended_at > tool.max_age * 1_000_000 and not self._journal.decided_after(known)
-
-    def _act(self, tool: Tool, given: dict[str, Any], row: EffectRow, *, is_allowed: bool) -> Call:
-        """Call a tool that acts, unless that was done on a branch that was abandoned, or the run may not."""
-        row = replace(row, since=self._journal.since(row.step, row.key))
-        before = self._journal.find(row.step, row.key)
-        if is_allowed and before is not None and not before.of and not before.redacted & CALL_REDACTED:
-            row = replace(row, matches=before.matches)  # what it took the place of was not done, and is done now
-        done = None if is_allowed else self._past.take(tool.name, row.arguments)
-        if done is not None:
-            row = replace(row, matches=done.number, of=done.of)
-            if done.redacted & CALL_REDACTED and self._past.effects() != "recorded":
-                raise _asking_before(row, "may have been called before, with arguments that were redacted")
-            if done.result is not None:
-                self._recorder.end(replace(row, status=done.status, result=done.result))
-                return self._recorder.recorded(done)
-            if self._past.is_of_origin(row):
-                raise _asking_before(row, "may have been called by the thread that this one was forked from")
-            return (yield from self._in_doubt(tool, given, self._recorder.end(replace(row, status="in_doubt"))))
-        if not is_allowed and tool.effect == "irreversible" and self._past.effects() == "ask":
-            raise _asking_before(row)
-        return (yield from self._attempt(tool, given, row))
-
-    def _asked(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
-        """A call that nobody has begun, because somebody was to be asked first, and did not answer."""
-        if self._past.effects() == "ask" or (row.matches and row.redacted & CALL_REDACTED):
-            raise _asking_before(row)
-        row = replace(self._called(row, given), matches=0, of=0)
-        return (yield from self._attempt(tool, given, row))
-
-    def _attempt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
-        """Call a tool, as often as it may be retried."""
-        left = tool.retry
-        while True:
+        acts = self._tool.effect != "read"
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
+        following = self._first()
+        while following != "return":
+            if following == "probe":
+                following = self._probed((yield self._probe()))
+                continue
+            invocation = self._start()
             try:
-                return (yield from self._call(tool, given, row, is_last=not left))
-            except _Doubt as doubt:
-                row = doubt.row
-                if not left or tool.in_doubt not in ("rerun", "give_up"):
-                    decided = yield from self._decide(tool, given, row, doubt.cause)
-                    if isinstance(decided, _Answer):
-                        return decided.result
-                    if not left:
-                        raise doubt.cause from None
-                    row = decided
-            except (LeaseLost, Unsupported):
+                result = yield invocation
+            except Uncalled:
+                if acts:
+                    self._journal.end(replace(self._attempt, status="not_done"))
                 raise
-            except Exception:  # whatever a tool raises: tried again while it may be, then the caller's
-                if not left or (tool.effect == "irreversible" and not self._is_not_done(row)):
+            except nothing_done as error:
+                following = self._failed(error, "not_done")
+                if following == "raise":
                     raise
-            left -= 1
+            except Exception as error:
+                is_unknown = acts and (self._tool.effect == "irreversible" or isinstance(error, CallTimedOut))
+                following = self._failed(error, "in_doubt" if is_unknown else "failed")
+                if following == "raise":
+                    raise
+            else:
+                entry = replace(self._attempt, status="done")
+                self._result = self._journal.record(entry, result, with_next=not acts)
+                following = "return"
+        self._context.answered[place] = exact
+        return self._result
 
-    def _is_not_done(self, row: EffectRow) -> bool:
-        known = self._journal.find(row.step, row.key)
-        return known is not None and known.status == "not_done"
+    # -- before the call ------------------------------------------------------------------------------------------
 
-    def _call(self, tool: Tool, given: dict[str, Any], row: EffectRow, *, is_last: bool) -> Call:
-        self._watch.enter(row)
-        if tool.effect == "read":
-            return (yield from self._read(tool, given, row, is_last=is_last))
-        if self._past.effects() == "recorded":
-            # Here, where all ways to act meet: a new call, one that failed before, one in doubt.
-            raise NotRecorded(
-                f'{tool.name} was not called: there is no recorded result of it, and effects="recorded" only reads'
-            )
-        # The intent is the fence check: a worker that lost its lease is refused before it acts.
-        row = self._journal.write(
-            replace(row, status="begun", fence=self._lease.fence, begun_at=now(), ended_at=None, error=None)
-        )
+    def _first(self) -> Next:
+        entry, tool = self._entry, self._tool
+        known = self._journal.find(entry.step, entry.key)
+        if known is None:
+            step = step_for(None, tool.effect, tool.in_doubt)
+        else:
+            self._journal.raise_again(known)
+            if known.arguments != entry.arguments:
+                self._context.changed.append(known)
+            step = step_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
+        if step == "read":
+            tool.check(self._given)
+            self._entry = replace(entry, call=None)
+            return "call"
+        if step == "act" or known is None:
+            return self._act(known)
+        if step == "replay":
+            self._result = self._journal.recorded(known)
+            return "return"
+        return self._confirm(known) if step == "confirm" else self._doubt(known)
+
+    def _is_stale(self, known: Entry) -> bool:
+        """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
+        max_age = self._tool.max_age
+        is_of_earlier_claim = known.fence != self._context.lease.fence
+        if max_age is None or known.kind != "read" or known.ended_at is None or not is_of_earlier_claim:
+            return False
+        return now() - known.ended_at > max_age * 1_000_000 and not self._journal.decided_after(known)
+
+    def _act(self, known: Entry | None) -> Next:
+        """Call a tool that acts, unless an abandoned branch has called it, or the run may not."""
+        tool, past = self._tool, self._context.past
+        tool.check(self._given)
+        if tool.in_doubt in ("ask", "probe"):
+            same = self._journal.doubtful_like(tool.name, self._entry.arguments)
+            if same is not None:
+                # The same call under another key, as from a model that numbers its calls anew. It may have happened.
+                raise suspended_by(same)
+        entry = self._entry = replace(self._entry, since=self._journal.since(self._entry.step, self._entry.key))
+        if known is not None:
+            # It was tried before, or a person allowed it.
+            if not known.of and not known.redacted & CALL_REDACTED:
+                self._entry = replace(entry, matches=known.matches)
+            return "call"
+        done = past.take(tool.name, entry.arguments)
+        if done is None:
+            if tool.effect == "irreversible" and past.effects == "ask":
+                raise _asking_first(entry)
+            return "call"
+        entry = replace(entry, matches=done.number, of=done.of)
+        if done.redacted & CALL_REDACTED and past.effects != "recorded":
+            raise _asking_first(entry, "may have been called before, with arguments that were redacted")
+        if done.result is not None:
+            self._journal.end(replace(entry, status=done.status, result=done.result))
+            self._result = self._journal.recorded(done)
+            return "return"
+        if past.is_of_origin(entry):
+            raise _asking_first(entry, "may have been called by the thread that this one was forked from")
+        return self._doubt(self._journal.end(replace(entry, status="in_doubt")))
+
+    def _confirm(self, entry: Entry) -> Next:
+        """Ask for permission again, unless the run now acts without."""
+        if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
+            raise _asking_first(entry)
+        self._entry = replace(self._with_call(entry), matches=0, of=0)
+        return "call"
+
+    # -- the call -------------------------------------------------------------------------------------------------
+
+    def _start(self) -> Invocation:
+        """Write the intent of a call that acts. Every call of a tool starts here."""
+        context, tool = self._context, self._tool
+        context.watch.enter(self._entry)
+        self._attempt = self._entry
+        if tool.effect != "read":
+            if context.past.effects == "recorded":
+                raise NotRecorded(f'{tool.name} was not called: it has no recorded result, and effects="recorded"')
+            # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
+            entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
+            self._attempt = self._journal.write(replace(entry, ended_at=None, error=None))
         try:
-            self._lease.check()
+            context.lease.check()
         except LeaseLost:
-            self._recorder.end(replace(row, status="not_done"))
+            if tool.effect != "read":
+                self._journal.end(replace(self._attempt, status="not_done"))
             raise
-        nothing_happened: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
-        try:
-            result = yield self._invocation(tool, given, row)
-        except Uncalled:
-            self._recorder.end(replace(row, status="not_done"))
-            raise
-        except nothing_happened as error:
-            row = self._recorder.end(replace(row, status="not_done", error=self._text_of(error), heard=is_last))
-            self._recorder.note(error, row)
-            raise
-        except Exception as error:
-            if tool.effect == "irreversible" or isinstance(error, CallTimedOut):
-                row = self._recorder.end(replace(row, status="in_doubt", error=self._text_of(error)))
-                raise _Doubt(row, error) from error
-            row = self._recorder.end(replace(row, status="failed", error=self._text_of(error), heard=is_last))
-            self._recorder.note(error, row)
-            raise
-        return self._recorder.record(replace(row, status="done"), result)
-
-    def _text_of(self, error: BaseException) -> str:
-        return text_of(error, self._recorder.redaction)
-
-    def _read(self, tool: Tool, given: dict[str, Any], row: EffectRow, *, is_last: bool) -> Call:
-        self._lease.check()
-        try:
-            result = yield self._invocation(tool, given, row)
-        except Exception as error:
-            self._recorder.fail(row, error, is_heard=is_last)
-            raise
-        return self._recorder.record(replace(row, status="done"), result, with_next=True)
-
-    def _invocation(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Invocation:
-        if tool.takes_key:
-            given = {**given, "idempotency_key": self._idempotency_key(row)}
+        given = self._with_key(self._attempt) if tool.takes_key else self._given
         return Invocation(tool.function, (), given, tool.timeout)
 
-    # -- in doubt ---------------------------------------------------------------------------------------------------
+    def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
+        """Record how the call failed, and whether it is made again."""
+        tool, journal = self._tool, self._journal
+        if status == "in_doubt":
+            self._cause = error
+            self._entry = journal.end(replace(self._attempt, status=status, error=self._text_of(error)))
+            if self._retries and tool.in_doubt in ("rerun", "give_up"):
+                self._retries -= 1
+                return "call"
+            return "raise" if tool.in_doubt == "rerun" else self._decide()
+        is_final = not self._retries or not isinstance(error, Exception) or isinstance(error, LeaseLost | Unsupported)
+        if tool.effect == "read" and isinstance(error, Exception):
+            journal.fail(self._attempt, error, is_heard=is_final)
+        else:
+            ended = replace(self._attempt, status=status, error=self._text_of(error), heard=is_final)
+            journal.note(error, journal.end(ended))
+        self._retries -= 1
+        return "raise" if is_final else "call"
 
-    def _in_doubt(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
-        """The result of a call that another process began, and whose end nobody recorded."""
-        if row.redacted & CALL_REDACTED:
-            # What was recorded is not what the call was made with: only the program can still tell that.
-            if self._called(row, given).arguments != row.arguments and tool.in_doubt != "give_up":
-                raise asking(row)
-        elif row.call is not None:
-            # In doubt is the call that was made, whatever words the model has for it now.
-            given = msgpack.decode(row.call)
-        if row.of:
-            # Another thread made the call, with a key of its own: neither a probe nor a rerun would be of that call.
-            raise asking(row)
-        decided = yield from self._decide(tool, given, row)
-        if isinstance(decided, _Answer):
-            return decided.result
-        return (yield from self._attempt(tool, given, decided))
+    # -- in doubt -------------------------------------------------------------------------------------------------
 
-    def _decide(self, tool: Tool, given: dict[str, Any], row: EffectRow, cause: BaseException | None = None) -> Call:
-        """The answer to a call in doubt, or the entry under which to make it again. Parks the run if nobody knows."""
-        if tool.in_doubt == "give_up":
-            return self._give_up(tool, row)
-        if not self._await_presumed(tool, row):
-            raise asking(row)
-        if tool.in_doubt == "rerun":
-            return replace(row, settled="rerun")
-        answer = yield from self._probed(tool, given, row)
+    def _doubt(self, entry: Entry) -> Next:
+        """Decide about a call that an earlier process started and whose outcome is unknown."""
+        self._entry = entry
+        if entry.redacted & CALL_REDACTED:
+            # The recorded arguments are not the original ones. Those of this call are, if they redact to the same.
+            if self._with_call(entry).arguments != entry.arguments and self._tool.in_doubt != "give_up":
+                raise suspended_by(entry)
+        elif entry.call is not None:
+            # The call in doubt is the one that was made, even if the model now gives other arguments.
+            self._given = msgpack.decode(entry.call)
+        if entry.of:
+            # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
+            raise suspended_by(entry)
+        return self._decide()
+
+    def _decide(self) -> Next:
+        """Do what the tool declares for calls in doubt."""
+        tool = self._tool
+        step = step_for("in_doubt", tool.effect, tool.in_doubt)
+        if step == "give_up":
+            return self._give_up()
+        if step == "ask" or not self._await_presumed():
+            raise suspended_by(self._entry)
+        if step == "probe":
+            return "probe"
+        self._entry = replace(self._entry, settled="rerun")
+        return "call"
+
+    def _probe(self) -> Invocation:
+        probe = self._tool.probe
+        if probe is None:
+            raise suspended_by(self._entry)
+        given = self._with_key(self._entry) if takes_key(probe) else self._given
+        return Invocation(probe, (), given, is_probe=True)
+
+    def _probed(self, answer: object) -> Next:
+        """Settle a call by the answer of the tool's probe."""
+        entry = self._entry
         if isinstance(answer, Happened):
-            return _Answer(self._recorder.record(replace(row, status="done", settled="probe"), answer.result))
-        if (isinstance(answer, NotDone) or answer is NotDone) and not self._may_still_act(row, cause):
-            self._recorder.end(replace(row, status="not_done", settled="probe"))
-            return replace(row, number=0, ended_at=None, known=(0, 0))
-        if isinstance(answer, GiveUp) or answer is GiveUp:
-            return self._give_up(tool, row)
-        raise asking(row)
+            self._result = self._journal.record(replace(entry, status="done", settled="probe"), answer.result)
+            return "return"
+        if is_outcome(answer, NotDone) and not self._may_still_act(entry):
+            self._journal.end(replace(entry, status="not_done", settled="probe"))
+            self._entry = replace(entry, number=0, ended_at=None, replayed=(0, 0))
+            if self._cause is None:
+                return "call"
+            if not self._retries:
+                raise self._cause
+            self._retries -= 1
+            return "call"
+        if is_outcome(answer, GiveUp):
+            return self._give_up()
+        raise suspended_by(entry)
 
-    def _may_still_act(self, row: EffectRow, cause: BaseException | None) -> bool:
-        """Whether a call that took too long is still under way in this process: not done yet is no "not done"."""
-        place = (self._identity, row.number)
-        if isinstance(cause, CallTimedOut) and cause.is_running is not None:
-            _LATE[place] = cause.is_running
+    def _give_up(self) -> Next:
+        entry = replace(self._entry, status="given_up", settled="give_up")
+        self._result = self._journal.record(entry, unknown_outcome(self._tool.name))
+        return "return"
+
+    def _may_still_act(self, entry: Entry) -> bool:
+        """Whether a call that timed out still runs in this process: then it may yet happen."""
+        place = (self._context.identity, entry.number)
+        if isinstance(self._cause, CallTimedOut) and self._cause.is_running is not None:
+            _LATE[place] = self._cause.is_running
         is_running = _LATE.get(place)
         if is_running is not None and not is_running():
             del _LATE[place]
             return False
         return is_running is not None
 
-    def _await_presumed(self, tool: Tool, row: EffectRow) -> bool:
-        """Wait until a call of an owner that is only presumed dead must be over; False if that cannot be told.
+    def _await_presumed(self) -> bool:
+        """Wait until the call of an owner that is only presumed dead must be over; False if there is no such time.
 
-        Such an owner may be inside the tool still. It was refused nothing before its lease ended, and the tool's
-        time-out bounds how much later it can act.
+        Such an owner may still be inside the tool. It could start the call until its lease expired, and the tool's
+        timeout limits how long the call took.
         """
-        until = self._lease.row.presumed_until
-        if not until or row.fence == self._lease.fence or tool.in_doubt == "ask":
+        tool, lease = self._tool, self._context.lease
+        until = lease.row.presumed_until
+        if not until or self._entry.fence == lease.fence:
             return True
         if tool.timeout is None:
-            # The idempotency key makes calls beside each other one; nothing does that for an irreversible tool.
+            # Concurrent calls with the same idempotency key are one. Nothing protects an irreversible tool.
             return tool.effect != "irreversible"
         until += round(tool.timeout * 1000)
-        while not self._lease.has_passed(until):
-            self._lease.check()
+        while not lease.has_passed(until):
+            lease.check()
             time.sleep(_POLL_SECONDS)
         return True
 
-    def _probed(self, tool: Tool, given: dict[str, Any], row: EffectRow) -> Call:
-        """What the tool's probe says of a call; None if there is none, or it does not know."""
-        if tool.probe is None:
-            return None
-        if takes_key(tool.probe):
-            given = {**given, "idempotency_key": self._idempotency_key(row)}
-        return (yield Invocation(tool.probe, (), given, is_probe=True))
+    # -- entries --------------------------------------------------------------------------------------------------
 
-    def _give_up(self, tool: Tool, row: EffectRow) -> _Answer:
-        row = replace(row, status="given_up", settled="give_up")
-        return _Answer(self._recorder.record(row, unknown_outcome(tool.name)))
+    def _with_call(self, entry: Entry) -> Entry:
+        """An entry with the arguments of this call. Their digest is of the redacted form, so it reveals no secret."""
+        recorded = self._context.redaction.arguments(self._given)
+        call = msgpack.encode(recorded)
+        redacted = 0 if recorded is self._given else CALL_REDACTED
+        return replace(entry, call=call, arguments=hashlib.sha256(call).digest(), redacted=redacted)
 
-    def _idempotency_key(self, row: EffectRow) -> str:
-        row = self._past.first(row)  # what the world knows a call by is the key that it was first made with
-        parts = (self._identity, row.branch, row.step, row.key, *((row.since,) if row.since else ()))
-        return hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+    def _with_key(self, entry: Entry) -> dict[str, Any]:
+        """The arguments with the idempotency key of an entry."""
+        entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
+        parts = (self._context.identity, entry.branch, entry.step, entry.key, *((entry.since,) if entry.since else ()))
+        key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
+        return {**self._given, "idempotency_key": key}
 
-
-def asking(row: EffectRow) -> Parked:
-    """The run waits to hear what became of a call. `hf.waiting()` says which, with its arguments and since when."""
-    return Parked(replace(row, status="in_doubt"), f"in doubt: {row.name}, call {row.number}; hf.settle decides")
+    def _text_of(self, error: BaseException) -> str:
+        return text_of(error, self._context.redaction)
 
 
-def _asking_before(row: EffectRow, why: str = "is asked about before it is called") -> Parked:
-    """The run waits to hear whether it may make a call."""
-    return Parked(replace(row, status="asked"), f"{row.name} {why}; hf.settle(NotDone()) lets it be called")
+def suspended_by(entry: Entry) -> Suspended:
+    """The suspension of a run until a call in doubt is settled."""
+    return Suspended(
+        replace(entry, status="in_doubt"), f"in doubt: {entry.name}, call {entry.number}; hf.settle decides"
+    )
 
 
-class _Answer(NamedTuple):
-    """How a call in doubt was decided."""
-
-    result: Any
-
-
-class _Doubt(Exception):
-    """A call ended in a way that leaves open whether it happened."""
-
-    def __init__(self, row: EffectRow, cause: Exception) -> None:
-        super().__init__()
-        self.row = row
-        self.cause = cause
+def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
+    """The suspension of a run until a person allows a call."""
+    return Suspended(replace(entry, status="asked"), f"{entry.name} {why}; hf.settle(NotDone()) lets it be called")

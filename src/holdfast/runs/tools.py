@@ -1,4 +1,4 @@
-"""Tools: functions that act on the world, and what to do when nobody knows whether one did."""
+"""The @tool decorator, the tools of a run by name, and the outcomes that settle a call in doubt."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import functools
 import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, TypeVar, get_args, overload
+from typing import Any, Literal, TypeAlias, TypeVar, get_args, overload
 
 import msgspec
 
@@ -20,10 +20,38 @@ _ATTRIBUTE = "__holdfast_tool__"
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-class Tool(msgspec.Struct, frozen=True, kw_only=True):
-    """A function and what was declared about it. `not_done` are errors that say that nothing happened.
+class Happened(msgspec.Struct, frozen=True):
+    """The call happened, with this result."""
 
-    `retry` is how often a call that failed, or is in doubt, is made again before anybody hears of it.
+    result: Any = None
+
+
+class NotDone(msgspec.Struct, frozen=True):
+    """The call did not happen. The tool may be called again."""
+
+
+class GiveUp(msgspec.Struct, frozen=True):
+    """The outcome stays unknown. The model gets that as the tool's result."""
+
+
+Outcome: TypeAlias = Happened | NotDone | GiveUp
+
+
+def is_outcome(value: object, kind: type[NotDone | GiveUp]) -> bool:
+    """Whether a value is an outcome of this kind. The class itself is accepted instead of an instance."""
+    return isinstance(value, kind) or value is kind
+
+
+def unknown_outcome(tool: str) -> dict[str, str]:
+    """The result of a call whose outcome was given up."""
+    return {"outcome": "unknown", "tool": tool, "note": "It may or may not have happened. Do not assume either."}
+
+
+class Tool(msgspec.Struct, frozen=True, kw_only=True):
+    """A function and its declaration.
+
+    `not_done` are the errors after which nothing was done. `retry` is how often a call that failed, or is in doubt, is
+    made again before its error is raised.
     """
 
     name: str
@@ -39,15 +67,18 @@ class Tool(msgspec.Struct, frozen=True, kw_only=True):
     max_age: float | None = None
 
     def check(self, given: dict[str, Any]) -> None:
-        """InvalidArgument if the function does not take these arguments. Found out by calling it, it would be doubt."""
+        """InvalidArgument if the function does not take these arguments.
+
+        Checked before the call: a TypeError from inside the call would leave its outcome in doubt.
+        """
         try:
             signature = inspect.signature(self.function)
         except (TypeError, ValueError):
-            return  # a builtin that does not say
+            return  # a builtin without a signature
         try:
             signature.bind(**({**given, "idempotency_key": ""} if self.takes_key else given))
         except TypeError as error:
-            raise InvalidArgument(f"{self.name} does not take these arguments: {error}; nothing was done") from error
+            raise InvalidArgument(f"{self.name} does not take these arguments: {error}; it was not called") from error
 
 
 @overload
@@ -79,15 +110,22 @@ def tool(
     name: str | None = None,
     max_age: float | None = None,
 ) -> Any:
-    """Declare what calling a function does to the world; the function itself stays as it is.
+    """Declare what a call of the function does. The function itself is not changed.
 
-    `effect`: "read" changes nothing; "idempotent" may be called again with the same idempotency key; "irreversible",
-    the default, must not happen twice. `in_doubt` says what to do when a call was begun and nobody knows how it ended:
-    "rerun", "probe" (ask `probe`, which returns Happened, NotDone or None), "ask" (wait for `hf.settle`) or "give_up"
-    (the model is told that the outcome is unknown). `not_done` are errors that say nothing happened. A function that
-    takes `idempotency_key` is given one. `undo` takes back what a call did, when `hf.undo` is told to: it is called
-    with the same arguments, and with `result` if it takes that. What a read gave is read again by a resumed run if it
-    is older than `max_age` seconds and nothing was decided by it since. InvalidArgument for what cannot be kept to.
+    - `effect`: "read" changes nothing. "idempotent" may be called again with the same idempotency key. "irreversible",
+      the default, must not happen twice.
+    - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
+      calls `probe`, which returns Happened, NotDone or None. "ask" waits for `hf.settle`. "give_up" returns to the
+      model that the outcome is unknown.
+    - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
+    - `retry`: how often a failed call is made again before its error is raised.
+    - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown.
+    - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` if it has such a
+      parameter.
+    - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
+      asked since.
+
+    A function with a parameter `idempotency_key` gets one. InvalidArgument for a declaration that contradicts itself.
 
     >>> @tool(effect="read")
     ... def look_up(word: str) -> str:
@@ -95,42 +133,32 @@ def tool(
     >>> look_up("a")
     'A'
     """
-    declare = functools.partial(
-        _declared,
-        effect=effect,
-        in_doubt=in_doubt,
-        probe=probe,
-        not_done=not_done,
-        retry=retry,
-        timeout=timeout,
-        undo=undo,
-        name=name,
-        max_age=max_age,
-    )
 
     def mark(decorated: Callable[..., Any]) -> Callable[..., Any]:
-        return _mark(decorated, declare(decorated))
+        declared = _declared(
+            decorated,
+            effect=effect,
+            in_doubt=in_doubt,
+            probe=probe,
+            not_done=not_done,
+            retry=retry,
+            timeout=timeout,
+            undo=undo,
+            name=name,
+            max_age=max_age,
+        )
+        return _mark(decorated, declared)
 
     return mark if function is None else mark(function)
 
 
 def tool_of(function: Callable[..., Any]) -> Tool:
-    """What was declared about a function; one that nobody declared anything about is irreversible."""
+    """The declaration of a function. A function without one is irreversible."""
     declared = getattr(function, _ATTRIBUTE, None)
     if isinstance(declared, Tool):
-        # Not the function that was declared, where what is given is bound to an object or wraps it.
+        # A bound method or a wrapper carries the declaration of another function.
         return msgspec.structs.replace(declared, function=function)
-    return _declared(
-        function,
-        effect="irreversible",
-        in_doubt=None,
-        probe=None,
-        not_done=(),
-        retry=None,
-        timeout=None,
-        undo=None,
-        name=None,
-    )
+    return _declared(function)
 
 
 class Tools:
@@ -144,7 +172,7 @@ class Tools:
                 raise InvalidArgument("tools must be functions, decorated with holdfast.tool or not")
             found = tool_of(function)
             if found.name in own:
-                raise InvalidArgument(f"two tools are called {found.name!r}; give one of them a name of its own")
+                raise InvalidArgument(f"two tools are named {found.name!r}; pass name= to one of them")
             own.add(found.name)
             self._tools[found.name] = found
 
@@ -152,11 +180,11 @@ class Tools:
         if callable(named):
             return tool_of(named)
         if type(named) is not str:
-            raise InvalidArgument("a tool is named by its name or its function")
+            raise InvalidArgument("pass a tool as its name or as its function")
         found = self._tools.get(named)
         if found is None:
             known = ", ".join(sorted(self._tools)) or "none"
-            raise NotFound(f"there is no tool {named!r}; registered are: {known}")
+            raise NotFound(f"there is no tool {named!r}; the registered tools are: {known}")
         return found
 
     def get(self, name: str) -> Tool | None:
@@ -166,7 +194,7 @@ class Tools:
 def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
     try:
         setattr(function, _ATTRIBUTE, declared)
-    except AttributeError:  # a bound method, a builtin: they take no attributes
+    except AttributeError:  # a bound method or a builtin takes no attributes
         function = functools.partial(function)
         setattr(function, _ATTRIBUTE, declared)
     return function
@@ -175,18 +203,18 @@ def _mark(function: Callable[..., Any], declared: Tool) -> Callable[..., Any]:
 def _declared(
     function: Callable[..., Any],
     *,
-    effect: Effect,
-    in_doubt: InDoubt | None,
-    probe: Callable[..., Any] | None,
-    not_done: tuple[type[BaseException], ...],
-    retry: int | None,
-    timeout: float | None,
-    undo: Callable[..., Any] | None,
-    name: str | None,
+    effect: Effect = "irreversible",
+    in_doubt: InDoubt | None = None,
+    probe: Callable[..., Any] | None = None,
+    not_done: tuple[type[BaseException], ...] = (),
+    retry: int | None = None,
+    timeout: float | None = None,
+    undo: Callable[..., Any] | None = None,
+    name: str | None = None,
     max_age: float | None = None,
 ) -> Tool:
     if not callable(function):
-        raise InvalidArgument("a tool is a function")
+        raise InvalidArgument("a tool must be a function")
     if effect not in get_args(Effect):
         raise InvalidArgument('effect must be "read", "idempotent" or "irreversible"')
     if in_doubt is None:
@@ -196,26 +224,26 @@ def _declared(
     if probe is not None and not callable(probe):
         raise InvalidArgument("probe must be a function")
     if (in_doubt == "probe") != (probe is not None):
-        raise InvalidArgument('in_doubt="probe" needs probe=, and probe= is used by nothing else')
+        raise InvalidArgument('in_doubt="probe" needs probe=, and probe= needs in_doubt="probe"')
     if retry is not None and (type(retry) is not int or retry < 0):
         raise InvalidArgument("retry must be a whole number, 0 or more")
     if retry and effect == "irreversible" and probe is None:
-        raise InvalidArgument("an irreversible tool can be retried only if probe= can tell whether it happened")
+        raise InvalidArgument("retry= of an irreversible tool needs probe=, to find out whether a call happened")
     if type(not_done) is not tuple or not all(
         isinstance(error, type) and issubclass(error, BaseException) for error in not_done
     ):
         raise InvalidArgument("not_done must be a tuple of exception classes")
     if name is not None and (type(name) is not str or not name):
-        raise InvalidArgument("a tool's name is a text that is not empty")
+        raise InvalidArgument("a tool's name must be a non-empty string")
     called = name or str(getattr(function, "__name__", ""))
     if called == "model" or called.startswith("run.") or "/" in called or "#" in called:
-        # Keys in the journal are made of names with these between them.
-        raise InvalidArgument('a tool cannot be called "model" or "run.…", nor have / or # in its name; give it name=')
+        # Keys in the journal are made of names, with these as separators.
+        raise InvalidArgument('a tool cannot be named "model" or "run.…", or have / or # in its name; pass name=')
     if undo is not None and (effect == "read" or not callable(undo) or is_async(undo)):
-        raise InvalidArgument("undo must be a function, not async, that takes back what a tool that acts has done")
+        raise InvalidArgument("undo must be a function that is not async, of a tool that is not a read")
     if max_age is not None:
         if effect != "read":
-            raise InvalidArgument('only a tool that reads (effect="read") can be called again for its age: max_age=')
+            raise InvalidArgument('max_age= needs effect="read"')
         if type(max_age) not in (int, float) or not 0 <= max_age < math.inf:
             raise InvalidArgument("max_age must be seconds, 0 or more")
     if timeout is not None and not (type(timeout) in (int, float) and 0 < timeout < math.inf):
@@ -236,7 +264,7 @@ def _declared(
 
 
 def takes_key(function: Callable[..., Any]) -> bool:
-    """Whether a function has a parameter for an idempotency key."""
+    """Whether a function has the parameter `idempotency_key`."""
     return takes(function, "idempotency_key")
 
 
@@ -252,6 +280,6 @@ def checked_arguments(args: object) -> dict[str, Any]:
     """The arguments of a tool call, by name."""
     if args is None:
         return {}
-    if not isinstance(args, Mapping) or not all(type(key) is str for key in args):
-        raise InvalidArgument("a tool's arguments are a dict of names and values")
+    if not isinstance(args, Mapping) or not set(map(type, args)) <= {str}:
+        raise InvalidArgument("the arguments of a tool must be a dict of names and values")
     return dict(args)

@@ -1,119 +1,107 @@
-"""Waiting inside a run: for an answer, or for time to pass, without a process."""
+"""Waiting without a process: `run.wait` and `run.sleep`; and from outside: questions, answers, cancellation."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-from typing import Any
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, Literal
 
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import Conflict, InvalidArgument, WaitTimedOut
-from holdfast.runs.journal import Journal, Recorder, now
-from holdfast.runs.lease import Lease
-from holdfast.runs.tool_calls import Parked
-from holdfast.stores.contract import Store
-from holdfast.stores.running import Deadline, EffectRow
+from holdfast.errors import AskedByChild, Conflict, InvalidArgument, NotFound, WaitTimedOut
+from holdfast.runs.context import RunContext, Suspended
+from holdfast.runs.journal import note_posted, open_entries, pending_cancel
+from holdfast.runs.record import (
+    CANCEL,
+    CHILD,
+    ENDED,
+    MAX_RACES,
+    each_run,
+    ended_from_outside,
+    is_free,
+    now,
+    question_topic,
+    queued,
+)
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import Deadline, Entry, RunRow
+from holdfast.text import quoted
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import moment
+from holdfast.types import PendingQuestion
 
-WAIT = "run.wait"
-SLEEP = "run.sleep"
-_MOST_SECONDS = 100 * 366 * 86_400
+WAIT: Final = "run.wait"
+SLEEP: Final = "run.sleep"
+_MOST_SECONDS: Final = 100 * 366 * 86_400
 
 
-class Waits:
-    """Asks, and takes answers, for one run."""
+# -- inside the run -----------------------------------------------------------------------------------------------
 
-    def __init__(self, store: Store, journal: Journal, recorder: Recorder, lease: Lease) -> None:
-        self._store = store
-        self._journal = journal
-        self._recorder = recorder
-        self._lease = lease
-        self._asked: dict[tuple[int, str], bytes] = {}
 
-    def wait(self, name: str, payload: Any, timeout: float | None, step: int, key: str) -> Any:
-        """The answer to a question, if there is one; else the run is parked until there is."""
-        msgpack.check(payload)
-        encoded = msgpack.encode(self._recorder.redaction.value(payload))
-        if self._asked.setdefault((step, key), encoded) != encoded:
-            raise InvalidArgument(
-                f"{name!r} was asked in this step already, about something else; one answer must not answer both: "
-                "give each question a name of its own"
-            )
-        known = self._journal.find(step, key)
-        if known is None:
-            known = self._question(name, encoded, timeout, step, key)
-        while known.status == "asked":
-            self._journal.flush()  # what was read, or failed, before it was asked
-            last = self._journal.last  # before the look: what is told after it stands in the way of the waiting
-            answer = self._answer(known)
-            if answer is not None:
-                known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
-                known = self._recorder.end(replace(known, ended_at=now()), replace(answer, status="done"))
-            elif not self._has_passed(known.deadline):
-                raise _parked(known, f"waits for an answer to {name!r}", last)
-            else:
-                known = self._give_up(known, last)
-        if known.status == "failed":
-            raise WaitTimedOut(f"nobody answered {name!r} in time")
-        return self._recorder.recorded(known)
-
-    def _give_up(self, question: EffectRow, last: int) -> EffectRow:
-        """Record that nobody answered in time, unless somebody did just now."""
-        failed = replace(question, status="failed", ended_at=now())
-        try:
-            return self._journal.write_expecting(failed, last)
-        except Conflict:
-            self._journal.heed(at_once=True)
-            return question
-
-    def sleep(self, seconds: float, step: int, key: str) -> None:
-        """Go on when so much time has passed; until then the run is parked."""
-        known = self._journal.find(step, key)
-        if known is None:
-            known = self._question(SLEEP, None, seconds, step, key)
-        if known.status == "done":
-            return
-        if not self._has_passed(known.deadline):
-            raise _parked(known, "sleeps", None)
-        self._recorder.end(replace(known, status="done"))
-
-    def _question(self, name: str, payload: bytes | None, timeout: float | None, step: int, key: str) -> EffectRow:
-        row = self._journal.new(step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
-        return replace(
-            row,
-            call=payload,
-            mark=None if payload is None else mark_of(name),
-            deadline=None if timeout is None else self._deadline(timeout),
+def wait(context: RunContext, name: str, payload: Any, timeout: float | None, key: str) -> Any:
+    """The answer to a question. Suspends the run if there is none yet."""
+    msgpack.check(payload)
+    encoded = msgpack.encode(context.redaction.value(payload))
+    if context.asked.setdefault((context.step, key), encoded) != encoded:
+        raise InvalidArgument(
+            f"{name!r} was already asked in this step with another payload, and one answer must not answer both; "
+            "give each question its own name"
         )
+    store, journal, run = context.store, context.journal, context.lease.row
+    known = journal.find(context.step, key)
+    if known is None:
+        known = replace(_new_question(context, name, encoded, timeout, key), topic=question_topic(name))
+    while known.status == "asked":
+        journal.flush()  # reads and failures from before the question
+        last = journal.last  # before the look, so that a later answer prevents the suspension
+        answer = None if known.topic is None else _unused_answer(store.find_entries(run.thread, known.topic), run)
+        if answer is not None:
+            known = replace(known, status="done", result=answer.result, by=answer.by, matches=answer.number)
+            known = journal.end(replace(known, ended_at=now()), replace(answer, status="done"))
+        elif not _has_passed(store, known.deadline):
+            raise _suspended(known, f"waits for an answer to {name!r}", last)
+        else:
+            try:
+                known = journal.write_expecting(replace(known, status="failed", ended_at=now()), last)
+            except Conflict:
+                journal.poll(at_once=True)  # an entry was posted meanwhile: look again
+    if known.status == "failed":
+        raise WaitTimedOut(f"{name!r} was not answered in time")
+    return journal.recorded(known)
 
-    def _answer(self, question: EffectRow) -> EffectRow | None:
-        """An answer that was written while nobody waited, to this question or before any of its name."""
-        rows = self._store.marked(self._lease.row.thread, question.mark) if question.mark else []
-        closed = self._lease.row.closed  # what was answered before this turn is none of its business
-        return next(
-            (row for row in rows if row.kind == "answer" and row.status == "asked" and row.number > closed), None
-        )
 
-    def _deadline(self, seconds: float) -> Deadline:
-        clock = self._store.clock()
-        return Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
-
-    def _has_passed(self, deadline: Deadline | None) -> bool:
-        if deadline is None:
-            return False
-        clock = self._store.clock()
-        return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
+def sleep(context: RunContext, seconds: float, key: str) -> None:
+    """Return when so many seconds have passed. Suspends the run until then."""
+    known = context.journal.find(context.step, key) or _new_question(context, SLEEP, None, seconds, key)
+    if known.status == "done":
+        return
+    if not _has_passed(context.store, known.deadline):
+        raise _suspended(known, "sleeps", None)
+    context.journal.end(replace(known, status="done"))
 
 
-def mark_of(name: str) -> str:
-    """Under what the questions of a name, and their answers, are found."""
-    return f"wait/{name}"
+def _new_question(context: RunContext, name: str, payload: bytes | None, seconds: float | None, key: str) -> Entry:
+    row = context.journal.new(context.step, key, name, "wait", "asked", hashlib.sha256(payload or b"").digest())
+    if seconds is None:
+        return replace(row, call=payload)
+    clock = context.store.clock()
+    deadline = Deadline(clock.id, clock.now + math.ceil(seconds * 1000), now() + math.ceil(seconds * 1_000_000))
+    return replace(row, call=payload, deadline=deadline)
+
+
+def _has_passed(store: Store, deadline: Deadline | None) -> bool:
+    if deadline is None:
+        return False
+    clock = store.clock()
+    return clock.now >= deadline.at if clock.id == deadline.clock else now() >= deadline.wall
 
 
 def checked_name(name: object) -> str:
     if type(name) is not str or not name:
-        raise InvalidArgument("a question is named by a text that is not empty")
+        raise InvalidArgument("the name of a question must be a non-empty string")
     return name
 
 
@@ -123,8 +111,297 @@ def checked_seconds(what: str, seconds: object) -> float:
     return float(str(seconds))
 
 
-def _parked(question: EffectRow, reason: str, last: int | None) -> Parked:
+def _suspended(question: Entry, reason: str, last: int | None) -> Suspended:
     deadline = question.deadline
     if deadline is None:
-        return Parked(question, reason, last=last)
-    return Parked(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
+        return Suspended(question, reason, last=last)
+    return Suspended(question, reason, wake_at=deadline.at, wake_wall=deadline.wall, last=last)
+
+
+def _unused_answer(rows: list[Entry], run: RunRow) -> Entry | None:
+    """The first answer among these entries that no question has used, and that was not for an earlier turn."""
+    for row in rows:
+        if row.kind == "answer" and row.status == "asked" and row.number > run.closed:
+            return row
+    return None
+
+
+# -- from outside: questions and answers --------------------------------------------------------------------------
+
+
+def waiting(store: Store, name: str | None) -> Iterator[PendingQuestion]:
+    """The questions and the calls in doubt that runs wait for, longest first. Sleeping runs ask nothing."""
+    if name is not None:
+        checked_name(name)
+    for thread, run in each_run(store, ("waiting",)):
+        rows = _asked(store, run)
+        if rows and rows[0].name != SLEEP and name in (None, rows[0].name):
+            yield _question(thread, rows[0])
+
+
+def answer(store: Store, thread: ThreadRow, name: str, value: Any, by: str | None) -> None:
+    """Answer a question, or post an answer for the first question of its name. The run is queued.
+
+    The first answer counts: the same answer again changes nothing, another one is a Conflict. NotFound if the thread
+    has no run, Conflict if its run has ended, AskedByChild if a child of the run asks the question.
+    """
+    checked_name(name)
+    if by is not None and (type(by) is not str or not by):
+        raise InvalidArgument("by must be a non-empty string")
+    msgpack.check(value)
+    encoded = msgpack.encode(value)
+    for _ in range(MAX_RACES):
+        try:
+            _answer(store, thread, name, encoded, by)
+            break
+        except _Changed:
+            continue
+    else:
+        raise _gave_up(thread)
+    wake_parents(store, store.run(thread.position.thread))
+
+
+class _Changed(Exception):
+    """A record changed after it was read."""
+
+
+def _answer(store: Store, thread: ThreadRow, name: str, encoded: bytes, by: str | None) -> None:
+    number = thread.position.thread
+    run = _run_of(store, thread)
+    last = store.last_entry(number)
+    rows = store.find_entries(number, question_topic(name))
+    branch = branch_of(thread.position)
+    questions = [row for row in rows if row.kind == "wait" and row.branch == branch]
+    question = _open_question(run, questions)
+    given = _unused_answer(rows, run)
+    if given is not None:
+        _require_same(thread, name, given, encoded)
+        return
+    if question is None and questions:
+        # An early answer is for the first question of a name only: sent again, it must not answer the next one.
+        if questions[-1].result != encoded:
+            _require_no_child(store, thread, run, name)
+        _require_answered(thread, name, questions[-1])
+        _require_same(thread, name, questions[-1], encoded)
+        return
+    if run.status in ENDED:
+        raise Conflict(
+            f"the run of thread {quoted(thread.name)} is {run.status} and will not ask {name!r}; nothing was stored"
+        )
+    if question is None:
+        _require_no_child(store, thread, run, name)
+    try:
+        if question is not None and run.status == "waiting" and run.question == question.number:
+            answered = replace(question, status="done", result=encoded, by=by, ended_at=now())
+            store.settle(number, question.number, "asked", answered, run, queued(run))
+        else:
+            entry = _posted("answer", name, question_topic(name), result=encoded, by=by)
+            store.post(number, entry, last=last, run=run)
+            note_posted()
+    except Conflict as conflict:
+        raise _Changed from conflict
+
+
+def _open_question(run: RunRow, questions: list[Entry]) -> Entry | None:
+    """The question that an answer is for: the one that the run waits for, else the newest of the current turn."""
+    asked = [row for row in questions if row.status == "asked" and row.number > run.closed]
+    awaited = [row for row in asked if row.number == run.question]
+    return awaited[0] if awaited else asked[-1] if asked else None
+
+
+def _require_no_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> None:
+    """AskedByChild if a child waits for this answer: posted to its parent, it would never reach the child."""
+    child = _asking_child(store, thread, run, name)
+    if child is not None:
+        raise AskedByChild(
+            f"{name!r} is asked by {quoted(child)}, a child of {quoted(thread.name)}; nothing was stored. "
+            f"Answer {quoted(child)}",
+            child,
+        )
+
+
+def _asking_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -> str | None:
+    """The thread of a child of the open step, or of its children, that waits for an answer to a question."""
+    for each in _children_in_step(store, thread, run):
+        child = store.thread(each)
+        its = None if child is None else store.run(child.position.thread)
+        if child is None or its is None or its.status != "waiting":
+            continue
+        if not its.question:
+            found = _asking_child(store, child, its, name)
+            if found is not None:
+                return found
+        elif any(asked.kind == "wait" and asked.name == name for asked in _asked(store, its)):
+            return each
+    return None
+
+
+def _children_in_step(store: Store, thread: ThreadRow, run: RunRow) -> list[str]:
+    """The threads of the children that a run started in its open step and that have not ended."""
+    last = store.last_entry(run.thread)
+    rows = open_entries(store, run.thread, run.closed, last, thread.summary.step, branch_of(thread.position))
+    return [row.name for row in rows if row.kind == "child" and row.status == "begun"]
+
+
+def _asked(store: Store, run: RunRow) -> list[Entry]:
+    """The question that a run waits for, if it asks one."""
+    return store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
+
+
+def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
+    if question.status == "failed":
+        raise Conflict(
+            f"{name!r} of thread {quoted(thread.name)} was not answered in time, and the run has continued; "
+            "nothing was changed"
+        )
+    if question.status == "asked":
+        raise Conflict(
+            f"{name!r} of thread {quoted(thread.name)} is no longer asked: its turn has ended; nothing was changed"
+        )
+
+
+def _require_same(thread: ThreadRow, name: str, row: Entry, encoded: bytes) -> None:
+    if row.result != encoded:
+        raise Conflict(f"{name!r} of thread {quoted(thread.name)} already has another answer; nothing was changed")
+
+
+def _question(thread: str, row: Entry) -> PendingQuestion:
+    return PendingQuestion(
+        thread=thread,
+        name=row.name,
+        about="wait" if row.kind == "wait" else "in doubt",
+        payload=None if row.call is None else msgpack.decode(row.call),
+        since=moment(row.begun_at),
+        until=None if row.deadline is None else moment(row.deadline.wall),
+        effect=row.number,
+        step=row.step,
+    )
+
+
+# -- from outside: cancellation -----------------------------------------------------------------------------------
+
+
+def cancel(store: Store, thread: ThreadRow, reason: str) -> None:
+    """Halt a run: at once if no process holds it, else at its next call. To cancel it again changes nothing.
+
+    A child that its parent waits for is halted at its next call too, and the parent is woken for that: if it were
+    halted at once, its parent would wait forever. NotFound if the thread has no run, Conflict if it is completed.
+    """
+    if type(reason) is not str or not reason:
+        raise InvalidArgument("cancel needs a reason")
+    _cancel_family(store, thread, reason, set())
+
+
+def _cancel_family(store: Store, thread: ThreadRow, reason: str, done: set[str]) -> None:
+    done.add(thread.name)
+    _cancel(store, thread, reason)
+    # The children after their parent: a run that starts a child checks afterwards whether it was cancelled itself.
+    for name in open_children(store, thread.position.thread):
+        child = store.thread(name)
+        if child is not None and child.name not in done:
+            with suppress(Conflict, NotFound):  # it has ended meanwhile, or never started
+                _cancel_family(store, child, reason, done)
+
+
+def open_children(store: Store, thread: int) -> list[str]:
+    """The threads of the children that a run has started and that did not complete."""
+    return [row.name for row in store.find_entries(thread, CHILD) if row.status in ("begun", "failed")]
+
+
+def _cancel(store: Store, thread: ThreadRow, reason: str) -> None:
+    for _ in range(MAX_RACES):
+        run = _run_of(store, thread)
+        if run.status == "completed":
+            raise Conflict(f"the run of thread {quoted(thread.name)} is completed; there is nothing to cancel")
+        if run.status == "halted":
+            _end_cancel(store, run)
+            return
+        try:
+            if is_free(store, run) and not _is_awaited(store, thread, run):
+                halted = ended_from_outside(run, "halted", reason, store.clock())
+                store.claim(run, replace(halted, question=0, wake_at=0, wake_wall=0))
+                _end_cancel(store, run)
+                return
+            if not pending_cancel(store, run):
+                store.post(thread.position.thread, _posted("cancel", CANCEL, CANCEL, error=reason), run=run)
+                note_posted()
+            wake_parents(store, run)
+            return
+        except Conflict:
+            continue
+    raise _gave_up(thread)
+
+
+def _is_awaited(store: Store, thread: ThreadRow, run: RunRow) -> bool:
+    """Whether the parent of a run waits for it, or is queued to resume it."""
+    above = None if run.parent is None else store.thread(run.parent)
+    parent = None if above is None else store.run(above.position.thread)
+    if above is None or parent is None or parent.status not in ("waiting", "queued") or parent.question:
+        return False
+    return thread.name in _children_in_step(store, above, parent)
+
+
+def _end_cancel(store: Store, run: RunRow) -> None:
+    """End a cancellation of a run whose record already says that it is halted."""
+    row = pending_cancel(store, run)
+    if row is not None:
+        with suppress(Conflict):
+            store.settle(run.thread, row.number, "asked", replace(row, status="done"))
+
+
+# -- from outside: parents, and what all share --------------------------------------------------------------------
+
+
+def wake_parents(store: Store, run: RunRow | None) -> None:
+    """Queue the runs that wait because a child of theirs waits."""
+    while run is not None and run.parent is not None:
+        thread = store.thread(run.parent)
+        run = None if thread is None else store.run(thread.position.thread)
+        if run is not None and run.status == "waiting":
+            if run.question:
+                return  # it waits for its own answer, which will wake it and its parents
+            try:
+                store.claim(run, queued(run))
+            except Conflict:
+                return  # another process has it, and will see the child
+
+
+def _run_of(store: Store, thread: ThreadRow) -> RunRow:
+    run = store.run(thread.position.thread)
+    if run is None:
+        raise NotFound(f"thread {quoted(thread.name)} has no run; there is nothing to answer or cancel")
+    return run
+
+
+def _gave_up(thread: ThreadRow) -> Conflict:
+    return Conflict(
+        f"the run of thread {quoted(thread.name)} changed on every attempt, so nothing was stored. "
+        "Try again, or check the store with hf.verify()"
+    )
+
+
+def _posted(
+    kind: Literal["answer", "cancel"],
+    name: str,
+    topic: str,
+    *,
+    result: bytes | None = None,
+    error: str | None = None,
+    by: str | None = None,
+) -> Entry:
+    """An entry that is written from outside the run."""
+    return Entry(
+        branch=0,
+        step=0,
+        key=topic,
+        name=name,
+        kind=kind,
+        status="asked",
+        arguments=b"",
+        fence=0,
+        begun_at=now(),
+        topic=topic,
+        result=result,
+        error=error,
+        by=by,
+    )

@@ -1,4 +1,4 @@
-"""Worker: claim and run what is queued, interrupted or due."""
+"""Worker: claim and run the runs that are queued, interrupted or due. And @handler."""
 
 from __future__ import annotations
 
@@ -16,34 +16,33 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
 from holdfast.policy import AfterToolCall
-from holdfast.runs.claiming import Terms, is_free, presumed_until
+from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.entering import Claiming
-from holdfast.runs.family import wake_parents
-from holdfast.runs.guards.limits import Guard, checked_guards
-from holdfast.runs.journal import behind, now
+from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.record import causes, ended_from_outside, is_free
 from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
+from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.running import Clock, RunRow
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 
 if TYPE_CHECKING:
     from holdfast.runs.health import Health
 
 
 class Stop:
-    """An event that is set once, with which work may be announced before: each announcement lets one loop go."""
+    """An event that stops all loops of a worker. Before that, each announcement of work wakes one loop."""
 
     def __init__(self, loops: int) -> None:
         self._loops = loops
         self._announced = 0
         self._is_set = False
-        # Its lock may be taken again by the thread that has it, such as by the handler of a signal.
+        # Its lock is reentrant: a signal handler may run in the thread that holds it.
         self._changed = threading.Condition()
 
     def set(self) -> None:
-        """Let all go, now and from now on."""
+        """Wake all loops, now and from now on."""
         with self._changed:
             self._is_set = True
             self._changed.notify_all()
@@ -52,35 +51,35 @@ class Stop:
         return self._is_set
 
     def announce(self) -> None:
-        """Let one go that waits, or comes to wait. Of many, no more are remembered than there are loops."""
+        """Wake one loop that waits, or the next one to wait. At most one announcement per loop is kept."""
         with self._changed:
             self._announced = min(self._announced + 1, self._loops)
             self._changed.notify()
 
     def wait(self, seconds: float) -> None:
-        """Wait until let go, and no longer than that."""
+        """Wait until woken, at most so many seconds."""
         with self._changed:
             self._changed.wait_for(lambda: self._is_set or self._announced, seconds)
             self._announced = max(self._announced - 1, 0)
 
 
-STALE_SECONDS = 60.0  # a look at the store that takes longer hangs: no store waits so long for anything
+STALE_SECONDS = 60.0  # a look at the store that takes longer hangs: no store waits so long
 
 
 class Pulse:
-    """What the loops of a worker are doing: looking at the store, since when, or running something."""
+    """The activity of a worker's loops: looking at the store since some time, or running something."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._begun = time.monotonic()
-        self._last = self._begun
+        self._started = time.monotonic()
+        self._last = self._started
         self._looks: dict[int, float] = {}
         self._running: list[Callable[[], bool]] = []
         self._unread = False
         self._unwritten: float | None = None
 
     def look(self) -> None:
-        """The loop in this thread is about to look at the store."""
+        """Note that the loop in this thread is about to look at the store."""
         self._look(threading.get_ident())
 
     def _look(self, loop: int) -> None:
@@ -88,23 +87,23 @@ class Pulse:
             self._last = self._looks[loop] = time.monotonic()
 
     def looked(self, *, is_well: bool) -> None:
-        """A look has ended; whether the store answered all that was asked."""
+        """Note the end of a look, and whether the store answered."""
         with self._lock:
             self._unread = not is_well
 
     def wrote(self, *, is_well: bool) -> None:
-        """Something was written, or could not be because of the store."""
+        """Note a write, and whether the store accepted it."""
         with self._lock:
             self._unwritten = None if is_well else time.monotonic()
 
     def end(self) -> None:
-        """The loop in this thread has ended."""
+        """Note that the loop in this thread has ended."""
         with self._lock:
             self._looks.pop(threading.get_ident(), None)
 
     @contextmanager
     def running(self, loop: int, is_failing: Callable[[], bool]) -> Generator[None]:
-        """The loop in a thread runs something. How long that takes is not its affair; that it cannot be stored is."""
+        """Note that the loop in a thread runs something. It may take any time, but `is_failing` makes it unready."""
         with self._lock:
             self._looks.pop(loop, None)
             self._running.append(is_failing)
@@ -116,14 +115,14 @@ class Pulse:
                 self._running.remove(is_failing)
 
     def is_beating(self) -> bool:
-        """Whether every loop that looks at the store began to do so not long ago."""
+        """Whether no loop hangs in a look at the store."""
         with self._lock:
-            return all(time.monotonic() - begun <= STALE_SECONDS for begun in self._looks.values())
+            return all(time.monotonic() - since <= STALE_SECONDS for since in self._looks.values())
 
     def is_storing(self) -> bool:
-        """Whether the store did, as far as is known, the last that it was to do.
+        """Whether the last read and the last write of the store succeeded.
 
-        A write that failed is forgotten after a while: where nothing is to be written, none can show that it works.
+        A failed write is forgotten after a while: without new work, no later write can show that the store recovered.
         """
         with self._lock:
             if self._unwritten is not None and time.monotonic() - self._unwritten > STALE_SECONDS:
@@ -136,7 +135,7 @@ class Pulse:
             return {
                 "running": len(self._running),
                 "last_look_seconds": round(now - self._last, 3),
-                "uptime_seconds": round(now - self._begun, 3),
+                "uptime_seconds": round(now - self._started, 3),
             }
 
 
@@ -145,10 +144,9 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
-    """Declare what the runs of a handler are held to; the function itself stays as it is.
+    """Declare the guards of a handler's runs. The function itself is not changed.
 
-    In a worker, its `guards` stand in for those of their kind that the worker has for all. InvalidArgument as for the
-    guards of a run.
+    In a worker, they replace the worker's guards of the same kind. InvalidArgument as for the guards of a run.
 
     >>> from holdfast import Budget
     >>> @handler(guards=[Budget(steps=20)])
@@ -158,18 +156,18 @@ def handler(*, guards: Iterable[Guard]) -> Callable[[F], F]:
 
     def declare(function: F) -> F:
         if not callable(function):
-            raise InvalidArgument("a handler is a function of a run")
+            raise InvalidArgument("a handler must be a function of a run")
         try:
             setattr(function, _ATTRIBUTE, checked)
         except AttributeError as error:  # a bound method, a builtin
-            raise InvalidArgument("nothing can be declared about this; write a function around it") from error
+            raise InvalidArgument("handler= cannot mark this object; write a function around it") from error
         return function
 
     return declare
 
 
 def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[Guard, ...]:
-    """The guards of a handler's runs: its own, and of the kinds that it has not, the common ones."""
+    """The guards of a handler's runs: its own, and the common ones of other kinds."""
     while isinstance(function, functools.partial) and not hasattr(function, _ATTRIBUTE):
         function = function.func
     own: tuple[Guard, ...] = getattr(function, _ATTRIBUTE, ())
@@ -178,7 +176,7 @@ def guards_of(function: Callable[..., Any], common: tuple[Guard, ...]) -> tuple[
 
 
 _PAGE = 50
-_IDLE_SECONDS = 0.5  # between two looks when there is nothing to do
+_IDLE_SECONDS = 0.5  # between two looks at the store when there is nothing to do
 _BACKOFF_SECONDS = (1.0, 5.0, 30.0, 120.0)
 
 Handler = Callable[[Any], Any]
@@ -186,23 +184,23 @@ Entered = Callable[[], AbstractContextManager[None]]
 
 
 class Server(Protocol):
-    """Who runs async handlers: nobody in this layer can await."""
+    """Runs async handlers, which this layer cannot await."""
 
     def serve(self, claiming: Claiming, handler: Handler, entered: Entered) -> None:
-        """Claim a run, let its handler run it within what `entered` gives, and finish it."""
+        """Claim a run, call its handler inside the context manager `entered()`, and finish the run."""
         ...
 
     def close(self) -> None:
-        """Nothing is served any more, until it is again."""
+        """Release what serving needed. `serve` may be called again."""
         ...
 
 
 class Worker:
-    """Runs handlers until it is told to stop. `SIGTERM` lets what is running end its step, then the worker ends."""
+    """Runs handlers until it is stopped. On `SIGTERM`, running runs end their step, then the worker ends."""
 
     def __init__(
         self,
-        session: Session,
+        session: Context,
         tools: Tools,
         handlers: Mapping[str, Handler],
         *,
@@ -220,13 +218,13 @@ class Worker:
             or not handlers
             or not all(type(name) is str and callable(handler) for name, handler in handlers.items())
         ):
-            raise InvalidArgument("a worker needs handlers: a dict of names and functions of a run")
+            raise InvalidArgument("handlers must be a dict of names and functions of a run, with at least one")
         if type(concurrency) is not int or concurrency < 1:
             raise InvalidArgument("concurrency must be a whole number, 1 or more")
         if type(attempts) is not int or attempts < 1:
             raise InvalidArgument("attempts must be a whole number, 1 or more")
         if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
-            raise InvalidArgument("versions must be a list of texts; None in it stands for runs without a version")
+            raise InvalidArgument("versions must be a list of strings; None in it stands for runs without a version")
         self._session = session
         self._tools = tools
         self._handlers = dict(handlers)
@@ -237,14 +235,14 @@ class Worker:
         self._guards = checked_guards(guards)
         self._server = server
         self._stop = Stop(concurrency)
-        self._woken_first = False
-        self._outrun = False  # whether another worker was faster since there was last nothing to do
+        self._overdue_first = False
+        self._lost_race = False  # whether another worker was faster since there was last nothing to do
         self._failure: BaseException | None = None
         self._pulse = Pulse()
         self._health = None if health is None else self._listening(health)
 
     def _listening(self, address: tuple[str, int]) -> Health:
-        # An HTTP server takes long to import: only those who ask for one pay for it.
+        # Imported on demand: http.server takes long to import.
         from holdfast.runs.health import Health  # noqa: PLC0415
 
         store = self._session.store
@@ -257,15 +255,15 @@ class Worker:
 
     @property
     def health(self) -> tuple[str, int] | None:
-        """Where the health endpoint listens, if there is one."""
+        """The address of the health endpoint, if there is one."""
         return None if self._health is None else self._health.address
 
     def stop(self) -> None:
-        """Claim nothing more; what is running is given back at the end of its step."""
+        """Claim nothing more. Running runs are released at the end of their step."""
         self._stop.set()
 
     def run(self, *, until_idle: bool = False) -> None:
-        """Work until stopped; with `until_idle`, until there is nothing that could be claimed now."""
+        """Work until stopped; with `until_idle`, until nothing can be claimed."""
         store = self._session.store
         hush = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
         previous = self._listen()
@@ -276,11 +274,11 @@ class Worker:
             for number in range(self._concurrency):
                 event = threading.Event()
                 name = f"holdfast-worker-{number}"
-                threading.Thread(target=self._work_and_say, args=(until_idle, event), name=name).start()
+                threading.Thread(target=self._work_and_report, args=(until_idle, event), name=name).start()
                 ended.append(event)
             _await(ended)
         except BaseException:
-            # Interrupted: drain, or the threads would work on without anybody to stop them.
+            # Interrupted: drain, or the threads would continue with nothing left to stop them.
             self._stop.set()
             _await(ended)
             raise
@@ -305,7 +303,7 @@ class Worker:
         if previous is not None:
             signal.signal(signal.SIGTERM, previous)
 
-    def _work_and_say(self, until_idle: bool, ended: threading.Event) -> None:
+    def _work_and_report(self, until_idle: bool, ended: threading.Event) -> None:
         try:
             self._work(until_idle)
         finally:
@@ -318,16 +316,16 @@ class Worker:
             try:
                 found = self._one()
             except (Damaged, OutcomeUnknown, Replaced) as failure:
-                # Neither passes by waiting; going on would look like working.
+                # Waiting does not help, and a loop that never works would look healthy.
                 self._failure = failure
                 self._stop.set()
                 return
             except StoreError:
-                # Locked or restarting: the loop is what makes recovery certain, so it goes on.
+                # Locked or restarting: recovery depends on this loop, so it continues.
                 self._pulse.looked(is_well=False)
                 found = False
                 until_idle_now = False
-            except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the thread that called it
+            except BaseException as failure:  # noqa: BLE001 - raised again by run(), in the caller's thread
                 self._failure = failure
                 self._stop.set()
                 return
@@ -340,58 +338,58 @@ class Worker:
                 self._stop.wait(_IDLE_SECONDS)
 
     def _one(self) -> bool:
-        """Claim and run the oldest run there is; whether there was one."""
+        """Claim and run the oldest run that is due; whether there was one."""
         for name, row in self._due():
             self._pulse.look()
-            if row.attempt >= self._attempts and row.status != "waiting":  # who waited did not fail
+            if row.attempt >= self._attempts and row.status != "waiting":  # waiting is not a failure
                 self._bury(row)
                 continue
             if self._handle(name, row):
                 return True
-            self._outrun = True
-        self._outrun = False
+            self._lost_race = True
+        self._lost_race = False
         return False
 
     def _due(self) -> Iterator[tuple[str, RunRow]]:
-        # In turns: runs that wake again and again must not keep out what was queued, nor the other way round.
-        self._woken_first = not self._woken_first
-        if self._woken_first:
-            yield from self._woken()
+        # Alternate: neither runs that wake again and again nor queued runs may starve the others.
+        self._overdue_first = not self._overdue_first
+        if self._overdue_first:
+            yield from self._overdue()
             yield from self._queued()
         else:
             yield from self._queued()
-            yield from self._woken()
+            yield from self._overdue()
 
     def _queued(self) -> Iterator[tuple[str, RunRow]]:
-        """The runs of ours that are queued or interrupted, oldest first."""
+        """The runs for this worker that are queued or interrupted, oldest first."""
         store = self._session.store
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
             clock = store.clock()
-            # Who was just outrun would be again by those who go for the same run: each begins somewhere else.
-            start = random.randrange(len(page)) if self._outrun else 0  # noqa: S311 - nothing is kept secret by it
+            # Workers that compete for the same run start at different places after one has lost a race.
+            start = random.randrange(len(page)) if self._lost_race else 0  # noqa: S311 - not a secret
             for name, row in page[start:] + page[:start]:
                 if row.status == "queued" and row.parent is not None:
-                    wake_parents(store, row)  # whoever answered the child may have died before that
+                    wake_parents(store, row)  # the process that answered the child may have died before it woke them
                 if self._is_ours(row) and is_free(store, row, clock) and _is_awake(row, clock):
                     yield name, row
             last = page[-1][1]
             after = (last.updated_at, last.thread)
 
-    def _woken(self) -> Iterator[tuple[str, RunRow]]:
-        """The runs of ours that waited for a time which has come."""
+    def _overdue(self) -> Iterator[tuple[str, RunRow]]:
+        """The runs for this worker that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
-        while len(page := self._session.store.woken(limit=limit)) > seen:
+        while len(page := self._session.store.due(limit=limit)) > seen:
             yield from (found for found in page[seen:] if self._is_ours(found[1]))
-            # Those of other workers may be the longest overdue: look behind them.
+            # Runs for other workers may be overdue for longer: look past them.
             seen, limit = len(page), limit * 2
 
     def _is_ours(self, row: RunRow) -> bool:
         return row.handler in self._handlers and (self._versions is None or row.version in self._versions)
 
     def _handle(self, name: str, row: RunRow) -> bool:
-        """Claim a run and let its handler run it. False if another worker was faster."""
+        """Claim a run and call its handler. False if another worker was faster."""
         handler = self._handlers[row.handler or ""]
         claiming = Claiming(
             self._session,
@@ -423,9 +421,9 @@ class Worker:
             else:
                 _serve(claiming, handler, entered)
         except Replaced:
-            raise  # the file it reads is not the one that others write
-        except Exception as error:  # noqa: BLE001 - its reason is on the run's record, and later runs must not wait for this one
-            if any(isinstance(each, StoreError) and not isinstance(each, Damaged) for each in behind(error)):
+            raise  # the store's file was replaced
+        except Exception as error:  # noqa: BLE001 - the run's record has the reason; other runs must not wait
+            if any(isinstance(each, StoreError) and not isinstance(each, Damaged) for each in causes(error)):
                 self._pulse.wrote(is_well=False)
             return claimed
         self._pulse.wrote(is_well=True)
@@ -445,9 +443,8 @@ class Worker:
 
     def _bury(self, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = replace(row, status="dead", owner=None, lease_until=0, reason=reason, fence=row.fence + 1)
-        dead = replace(dead, presumed_until=presumed_until(self._session.store, row), updated_at=now())
-        with suppress(Conflict):  # somebody else has it by now
+        dead = ended_from_outside(row, "dead", reason, self._session.store.clock())
+        with suppress(Conflict):  # another worker has it
             self._session.store.claim(row, dead)
 
 
@@ -473,20 +470,20 @@ def _handled(handler: Handler, run: Run) -> Any:
         raise failure from error
     if inspect.iscoroutine(result):
         result.close()
-        raise HoldfastError("the handler gave a coroutine, and was called with a sync run; declare it with async def")
+        raise HoldfastError("the handler returned a coroutine for a sync run; declare it with async def")
     return result
 
 
 def failure_of(error: BaseException) -> HoldfastError | None:
-    """What to raise for an error that ends its handler, not the worker and all that others submitted."""
-    # asyncio's is told by its name: importing it takes longer than all of Holdfast.
+    """The error to raise instead of one that must end its handler, but not the worker."""
+    # CancelledError by its name: to import asyncio takes longer than to import Holdfast.
     if isinstance(error, SystemExit | GeneratorExit) or type(error).__name__ == "CancelledError":
-        return HoldfastError(f"the handler ended by {type(error).__name__}")
+        return HoldfastError(f"the handler ended with {type(error).__name__}")
     return None
 
 
 def _await(ended: list[threading.Event]) -> None:
-    """Wait until all have ended. By events: a `join` that Ctrl-C interrupts takes its thread for ended."""
+    """Wait until all have ended. With events, because an interrupted `join` counts its thread as ended."""
     for event in ended:
         while not event.wait(0.2):  # so that a signal reaches the main thread
             pass

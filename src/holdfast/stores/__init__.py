@@ -1,1 +1,1 @@
-"""Stores: where bytes live. `contract` says what each of them must do."""
+"""Stores: where the bytes are kept. `contract` defines what every store must do."""

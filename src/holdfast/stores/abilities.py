@@ -1,4 +1,4 @@
-"""What some stores can do beyond the contract. Nothing depends on it: whoever wants it asks whether it is there."""
+"""Optional abilities of stores beyond the contract. Callers check with isinstance() before they use one."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from holdfast.stores.contract import Problem, Store
 
 @runtime_checkable
 class Announcing(Protocol):
-    """A store that can say when there may be work, so that an idle worker need not wait for its next look."""
+    """A store that can announce new work, so that an idle worker need not wait for its next poll."""
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """Have `heard` called, in some other thread, when a run of this namespace may have been queued.
+        """Call `heard`, in another thread, whenever a run of this namespace may have been queued.
 
-        Calling what is returned ends that. Nothing depends on it: calls may be missing or late, or come without cause.
-        So it raises nothing where it cannot be done; then nobody is called.
+        Returns a function that stops the calls. Calls may be missing, late or without cause, so no caller may depend on
+        them. If the store cannot listen, it raises no error and never calls `heard`.
         """
         ...
 
@@ -26,52 +26,54 @@ class Rewrapping(Protocol):
     """A store whose content is encrypted by keys that it keeps wrapped."""
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
-        """Wrap every key that it keeps by the user's current one; how many were not.
+        """Wrap every stored key with the user's current key; return how many had another one.
 
-        `Damaged`, when all others are wrapped, if some cannot be; `Conflict` if others go on making keys by another.
+        `Damaged`, after all other keys were wrapped, if some cannot be unwrapped. `Conflict` if other processes keep
+        wrapping keys with another key.
         """
         ...
 
     @property
     def plain(self) -> Store:
-        """The store that is encrypted."""
+        """The underlying store, which holds the encrypted content."""
         ...
 
     def over(self, store: Store) -> Store:
-        """A copy of this store, or an empty one that is to become one, behind the same cipher.
+        """Open another store with the same cipher: a copy of this store, or an empty store that will become one.
 
-        It gets the keys of digests and values. `WrongKey`, with nothing changed, if it has others.
+        The other store gets the keys for digests and blobs. `WrongKey`, with nothing changed, if it already has
+        different ones.
         """
         ...
 
 
 @runtime_checkable
 class Mending(Protocol):
-    """A store that keeps some things twice, and can tell those that are damaged anew from the others."""
+    """A store that keeps some records twice, and can restore damaged ones from their duplicates."""
 
     def mended(self, folder: str) -> tuple[Store, list[Problem]]:
-        """A copy of the store in a folder, mended as far as that goes, and what it cannot say. Close it.
+        """Repair a copy of the store in a folder as far as possible; return it and the problems that remain.
 
-        It is for salvaging what is in the handle's namespace, and nothing else.
+        The caller closes the copy. Use it only to salvage the content of this handle's namespace.
         """
         ...
 
 
 @runtime_checkable
 class BackingUp(Protocol):
-    """A store that can copy itself while others write to it."""
+    """A store that can copy itself while other processes write to it."""
 
-    kind: str  # what an address of such a store begins with, or "sqlite"
+    kind: str  # the URL scheme of such a store, or "sqlite"
 
     @property
     def path(self) -> str:
-        """The file or the folder that it lies in, without links."""
+        """The file or folder of the store, with links resolved."""
         ...
 
     def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
-        """Make a copy of all of the store, as it is at one moment, under a path that is free; how many bytes.
+        """Copy the whole store, as it is at one moment, to an unused path; return the size in bytes.
 
-        All namespaces are in it, and what is encrypted stays so. `progress` is told how much is done, and of how much.
-        `AlreadyExists` if there is something under the path; else it is there whole, or not at all.
+        The copy has all namespaces, and encrypted content stays encrypted. `progress` is called with the amount done
+        and the total. `AlreadyExists` if the path exists. On any error no copy is left at the path.
         """
         ...

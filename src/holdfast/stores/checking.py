@@ -1,4 +1,4 @@
-"""What is wrong with the rows of one thread, whichever store has them."""
+"""Check the rows of one thread; shared by the database stores."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ _NAMED_MOST: Final = 10_000
 
 
 def named(first: int, end: int) -> tuple[int, ...]:
-    """The checkpoints of these seqs, the end excluded, for a problem that hurts them; none if they are very many.
+    """The seqs from `first` up to `end`, excluded, that a problem affects; empty if there are very many.
 
-    How many there are is itself only stored: a bit that changed in a number can make them billions.
+    The numbers come from stored records: one flipped bit can make billions of them.
     """
     return tuple(range(first, end)) if end - first <= _NAMED_MOST else ()
 
@@ -24,9 +24,9 @@ def named(first: int, end: int) -> tuple[int, ...]:
 def checkpoints(
     name: str, thread: StoredThread, stored: Iterable[tuple[Any, ...]], moves: Iterable[tuple[int, int]]
 ) -> list[Problem]:
-    """Of its checkpoints, as (row key, …) for `rows.decode`, and its rewinds, as (move, head), both in order."""
+    """Check checkpoints, as (row key, …) for `rows.decode`, and rewinds, as (move, head), both in order."""
     found: list[Problem] = []
-    heads: dict[int, int] = {}  # by the number of the move
+    heads: dict[int, int] = {}  # by move number
     count = 0
     expected = 1
     head: CheckpointRow | None = None
@@ -53,22 +53,22 @@ def checkpoints(
         found.append(Problem(name, (), f"the newest checkpoint is {expected - 1}, not {thread.last}"))
     for move, to in moves:
         if heads.setdefault(move, to) != to or not 1 <= to <= thread.last:
-            found.append(Problem(name, (), f"move {move} is told in two ways"))
+            found.append(Problem(name, (), f"the records of move {move} contradict each other"))
     if unreadable:
-        return found  # what follows compares with rows that could not be read
+        return found  # the checks below need all rows
     if head is None or head.deleted or head.id != thread.head_id:
-        found.append(Problem(name, (thread.head,), "the head is not the checkpoint it should be"))
+        found.append(Problem(name, (thread.head,), "the checkpoint at the head is missing, deleted or has another id"))
     if count != thread.count:
-        found.append(Problem(name, (), f"it has {count} checkpoints, not {thread.count}"))
+        found.append(Problem(name, (), f"the thread has {count} checkpoints, its record says {thread.count}"))
     if len(heads) != thread.move or (heads and max(heads) != thread.move):
-        found.append(Problem(name, (), f"its moves do not lead up to number {thread.move}"))
+        found.append(Problem(name, (), f"the thread's moves do not lead up to number {thread.move}"))
     elif heads.get(thread.move) != thread.head:
-        found.append(Problem(name, (), "its last move does not lead to its head"))
+        found.append(Problem(name, (), "the thread's last move does not lead to its head"))
     return found
 
 
 def segments(name: str | None, thread: StoredThread, stored: Iterable[tuple[int, int]]) -> list[Problem]:
-    """Of its merged segments, as (last commit, first commit), in order."""
+    """Check merged segments, given as (last commit, first commit), in order."""
     found: list[Problem] = []
     before = 0
     for last, first in stored:
@@ -84,10 +84,10 @@ def journal(
     run: tuple[bytes, int] | None,
     stored: Iterable[tuple[int, bytes, bytes | None]],
 ) -> list[Problem]:
-    """Of its run, as (namespace, entries), and its journal, as (row key, record, mark), in order."""
+    """Check a run, as (namespace, entries), and its journal, as (row key, record, topic), in order."""
     found: list[Problem] = []
     if run is not None and run[0] != thread.namespace:
-        found.append(Problem(name, (), "its run is of another namespace"))
+        found.append(Problem(name, (), "the run belongs to another namespace"))
     expected = 1
     for row_key, record, mark in stored:
         number = row_key & rows.MAX_SEQ
@@ -96,11 +96,11 @@ def journal(
         expected = number + 1
         try:
             if records.stored_mark(records.read_effect(row_key, record)) != mark:
-                found.append(Problem(name, (), f"journal entry {number} has another mark than its record says"))
+                found.append(Problem(name, (), f"the topic of journal entry {number} differs from its record"))
         except Damaged as error:
             found.append(Problem(name, (), str(error)))
     if run is None and expected > 1:
-        found.append(Problem(name, (), "it has a journal but no run"))
+        found.append(Problem(name, (), "the thread has a journal but no run"))
     if run is not None and run[1] != expected - 1:
         found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[1]}"))
     return found

@@ -1,4 +1,4 @@
-"""The clock of a machine's leases: one that nobody can set, that counts suspended time, and that knows its boot."""
+"""The clock for leases on this machine: it cannot be set, counts suspended time, and has an id per boot."""
 
 from __future__ import annotations
 
@@ -14,43 +14,45 @@ from holdfast.stores.running import Clock
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_ID: Final = 64
-# Elsewhere (macOS) the monotonic clock counts suspended time itself.
+# Elsewhere (macOS), the monotonic clock counts suspended time.
 _SOURCE: Final = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
 
 
 def now() -> int:
-    """Milliseconds since some moment of this boot, suspended time included."""
+    """Milliseconds since an arbitrary moment of this boot, including suspended time."""
     return time.clock_gettime_ns(_SOURCE) // 1_000_000
 
 
 def wall() -> int:
-    """Microseconds since 1970, by a clock that can be set: only for times that outlive a boot."""
+    """Microseconds since 1970 on the wall clock, which can be set. Use it only for times that outlive a boot."""
     return time.time_ns() // 1000
 
 
 def machine() -> Clock:
-    """The clock that every process of this machine shares until the next boot."""
+    """The clock that all processes of this machine share until the next boot."""
     return Clock(boot_id(), now())
 
 
 @cache
 def boot_id() -> str:
-    """What tells this boot of the machine from every other.
+    """The id of this boot of the machine.
 
-    Where the system does not say, all boots look alike: a lease of an earlier boot is then waited for. The time of the
-    boot would be no substitute: it is reckoned from a clock that can be set, and setting it would end every lease.
-    `StoreError` if the system says, and could not be asked: this process has too many files open, for instance.
+    If the system has no such id, all boots look alike, and a lease from an earlier boot has to expire. The time of the
+    boot cannot replace the id: it is computed from a clock that can be set, and setting that clock would end every
+    lease. `StoreError` if the id cannot be read, for example because this process has too many open files.
     """
     if sys.platform == "linux":
         try:
             return _BOOT_ID.read_text(encoding="ascii").strip()
         except OSError as error:
-            raise StoreError(f"{_BOOT_ID}: this boot of the machine cannot be told from others; try again") from error
+            raise StoreError(
+                f"{_BOOT_ID}: the id of this boot cannot be read; nothing was changed. Try again."
+            ) from error
     return _sysctl(b"kern.bootsessionuuid") or "any boot"
 
 
 def _sysctl(name: bytes) -> str | None:
-    """A text that the kernel of a BSD or of macOS tells; None if it does not know it."""
+    """A string value from the kernel of a BSD or macOS; None if the kernel does not have it."""
     call = getattr(ctypes.CDLL(None), "sysctlbyname", None)
     if call is None:
         return None

@@ -1,8 +1,8 @@
-"""The store contract: what a store must do, in the records it moves.
+"""The store contract: the verbs every store implements and the records they exchange.
 
-A store moves bytes. It knows threads, checkpoints, logs of cells and shared values, and nothing of states, messages
-or frameworks. Every verb is atomic and thread-safe; `holdfast.testing.StoreContract` is the executable form of this
-page and runs on every store.
+A store moves bytes. It knows threads, checkpoints, logs of cells and blobs. It does not know states, messages or
+frameworks. Every verb is atomic and thread-safe. `holdfast.testing.StoreContract` tests this contract and runs on every
+store.
 """
 
 from __future__ import annotations
@@ -14,16 +14,16 @@ import msgspec
 
 from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A contiguous range of one log's cells: how anything names cells.
+    """A contiguous range of cells in one log. Cells are always addressed by spans.
 
-    `first` and `last` are the `seq` of the commits that wrote the range. They let a store find the cells by key,
-    without an index of its own, and stay true when segments are merged. Inside Refs, `thread` 0 means the thread that
-    owns the record holding them, so a thread's own records do not depend on the number it was given; a span handed to
-    a verb of the store names its thread by number.
+    `first` and `last` are the `seq` of the commits that wrote the range. A store uses them to find the cells by key,
+    without an index. They stay valid when segments are merged. Inside Refs, `thread` 0 means the thread that owns the
+    record, so a thread's records do not depend on its number. A span passed to a verb of the store gives the thread's
+    number.
     """
 
     thread: int
@@ -35,17 +35,17 @@ class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 class Refs(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """Everything a skeleton or a node cell points at, in clear, so that sweeping decodes nothing."""
+    """All spans and blobs that a skeleton or a node cell refers to, unencoded, so that a sweep decodes no cells."""
 
     spans: tuple[Span, ...] = ()
-    values: tuple[bytes, ...] = ()
+    blobs: tuple[bytes, ...] = ()
 
 
 NO_REFS = Refs()
 
 
-class Run(msgspec.Struct, frozen=True, gc=False):
-    """New cells appended to one log by one commit. `refs` is empty, or has one entry per cell."""
+class Append(msgspec.Struct, frozen=True, gc=False):
+    """Cells that one commit appends to one log. `refs` is empty, or has one entry per cell."""
 
     log: int
     start: int
@@ -54,7 +54,7 @@ class Run(msgspec.Struct, frozen=True, gc=False):
 
 
 class Block(msgspec.Struct, frozen=True, gc=False):
-    """Cells that lie one behind the other in `data`, from `start` on, each of the length given."""
+    """Consecutive cells in `data`, from offset `start` on, with the given lengths."""
 
     data: bytes
     start: int
@@ -62,10 +62,10 @@ class Block(msgspec.Struct, frozen=True, gc=False):
 
 
 class Cells(msgspec.Struct, frozen=True, gc=False):
-    """Cells read back, in the order of their span. `refs` is empty where the cells were stored without.
+    """Cells read from the store, in the order of their span. `refs` is empty if the cells were stored without refs.
 
-    They come as they lie in the segments that hold them: cutting thousands of cells apart only to join neighbours again
-    would be most of the work of loading a state.
+    Cells are returned as blocks of the segments that hold them. Splitting thousands of cells only to join neighbours
+    again would be most of the work of loading a state.
     """
 
     blocks: Sequence[Block]
@@ -73,7 +73,7 @@ class Cells(msgspec.Struct, frozen=True, gc=False):
 
     @property
     def cells(self) -> list[bytes]:
-        """Each cell by itself."""
+        """Each cell as separate bytes."""
         cells: list[bytes] = []
         for block in self.blocks:
             at = block.start
@@ -83,15 +83,15 @@ class Cells(msgspec.Struct, frozen=True, gc=False):
         return cells
 
 
-class SharedValue(msgspec.Struct, frozen=True, gc=False):
-    """A large value, addressed by the sha256 of its bytes within the namespace, in pieces of at most 8 MiB."""
+class Blob(msgspec.Struct, frozen=True, gc=False):
+    """A blob: a large value stored once per namespace under the sha256 of its bytes, in pieces of at most 8 MiB."""
 
     digest: bytes
     pieces: tuple[bytes, ...]
 
 
 class Position(msgspec.Struct, frozen=True, gc=False):
-    """Where a thread stands: its number, head, number of the last move, and the last `seq` given out."""
+    """The position of a thread: its number, its head, the number of its last move, and the last `seq` assigned."""
 
     thread: int
     head: int
@@ -100,10 +100,10 @@ class Position(msgspec.Struct, frozen=True, gc=False):
 
 
 class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A checkpoint as stored. A deleted one keeps seq, id, parent, step, move and digest: a tombstone.
+    """A checkpoint as stored. A deleted checkpoint is a tombstone: it keeps seq, id, parent, step, move and digest.
 
-    `parent` is (thread number, seq), with 0 for the thread itself. `move` is the number of the move that made it
-    the head.
+    `parent` is (thread number, seq); thread number 0 means the same thread. `move` is the number of the move that made
+    the checkpoint the head.
     """
 
     seq: int
@@ -120,7 +120,7 @@ class CheckpointRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """What a listing of threads shows of a thread's head."""
+    """The fields of a thread's head that a listing of threads shows."""
 
     step: int
     status: str
@@ -130,7 +130,7 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class ThreadRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A thread as stored. `count` is the number of its checkpoints that are not deleted."""
+    """A thread as stored. `count` is the number of checkpoints that are not deleted."""
 
     name: str
     position: Position
@@ -140,45 +140,47 @@ class ThreadRow(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Commit(msgspec.Struct, frozen=True, kw_only=True):
-    """One save: a checkpoint, its new cells and values, and the thread's new head, all or nothing.
+    """One save: a checkpoint, its new cells and blobs, and the thread's new head. All of it is stored, or nothing.
 
-    `expect` is the position the thread must be in; None means the thread must not exist, and is created.
-    `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (1 and 1 for a new thread).
-    `bases` are the checkpoints, as (thread number, seq), whose cells this commit builds on: each must still be
-    there, or the cells it shares could be swept away under it. `origins` are the numbers of other threads whose cells
-    the new checkpoint names: the thread is registered as a fork of each, and of whatever each is itself a fork of,
-    which keeps those cells from being swept. A value already stored is not stored again but stamped (`mark_values`).
+    `expect` is the position the thread must have. None means that the thread must not exist; the commit creates it.
+    `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (both 1 for a new thread).
 
-    Inside a run, `fence` is the fence of the run that the thread must still have (`LeaseLost` if not), `effects` are
-    journal entries written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the
-    record of a thread that has none (`Conflict` if it has). With neither, a run whose lease has not ended makes the
-    commit `LeaseHeld`. Who lost a lease, or is kept out by one, is told so before anything about `expect`. A fence is
-    good until the run is claimed or ended: an expired lease lets others claim, and nothing else. `run` does not move
-    the end of a lease backwards (`update_run`).
+    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses. Each must still exist, because
+    otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
+    refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
+    protects those cells from sweeps. A blob that is already stored is not stored again; it is stamped with the current
+    epoch (`mark_values`).
+
+    Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `effects` are journal entries
+    written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the record of a
+    thread that has no run (`Conflict` if it has one). With neither, a run with an unexpired lease makes the commit fail
+    with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`. A fence is valid until the run is
+    claimed again or ended: an expired lease only allows others to claim. `run` never moves the end of a lease backwards
+    (`update_run`).
     """
 
     name: str
     expect: Position | None
     row: CheckpointRow
-    runs: tuple[Run, ...]
-    values: tuple[SharedValue, ...]
+    appends: tuple[Append, ...]
+    blobs: tuple[Blob, ...]
     summary: Summary
     bases: tuple[tuple[int, int], ...] = ()
     origins: tuple[int, ...] = ()
     fence: int | None = None
     run: RunRow | None = None
-    effects: tuple[EffectRow, ...] = ()
+    entries: tuple[Entry, ...] = ()
 
 
 class Live(msgspec.Struct, frozen=True):
-    """What may not be swept from a thread: spans of its cells, up to the commit `horizon`; later commits stay whole."""
+    """The cells of a thread that a sweep must keep: these spans, and every commit after `horizon`."""
 
     spans: tuple[Span, ...]
     horizon: int
 
 
 class Compacted(msgspec.Struct, frozen=True):
-    """What a compaction did: segments merged away, segments left alone because they are damaged, cells dropped."""
+    """The result of a compaction: segments merged, damaged segments skipped, cells dropped."""
 
     merged: int = 0
     damaged: int = 0
@@ -186,7 +188,7 @@ class Compacted(msgspec.Struct, frozen=True):
 
 
 class Problem(msgspec.Struct, frozen=True):
-    """One thing a check found wrong. `seqs` are the checkpoints it is known to hurt, empty if it may hurt any."""
+    """One problem found by a check. `seqs` are the checkpoints known to be affected; empty means that any may be."""
 
     thread: str | None
     seqs: tuple[int, ...]
@@ -202,55 +204,56 @@ class Store(Protocol):
     # -- reading: each verb sees one consistent snapshot ------------------------------------------------------------
 
     def thread(self, name: str) -> ThreadRow | None:
-        """The thread, or None when two independent look-ups agree that there is none; else `Damaged`."""
+        """The thread, or None if two independent lookups agree that it does not exist. `Damaged` if they disagree."""
         ...
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
-        """A page of threads in order of their names' UTF-8 bytes.
+        """A page of threads, ordered by the UTF-8 bytes of their names.
 
-        Where one cannot be told it may be passed over; then the empty page at the end is `Damaged`.
+        An unreadable thread may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
         """
         ...
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
-        """One checkpoint, whole (a tombstone has empty meta and skeleton). None if that seq was never given out."""
+        """One complete checkpoint; None if that seq was never assigned. A tombstone has empty meta and skeleton."""
         ...
 
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[CheckpointRow]:
-        """A page of checkpoints, newest first, seq below `before`, without refs, skeletons and tombstones.
+        """A page of checkpoints with seq below `before`, newest first, without refs, skeletons and tombstones.
 
-        Where one is lost it may be passed over, and the empty page at the end is `Damaged`; but who looks for a label
-        or a step is never given one in front of which one is lost that may have it.
+        An unreadable checkpoint may be skipped. If one was skipped, the empty page at the end raises `Damaged` instead.
+        With `label` or `step`, no match older than an unreadable checkpoint is returned, because the unreadable one may
+        match, too.
         """
         ...
 
     def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
-        """A page of checkpoints, oldest first, seq above `after`: with refs, without meta, skeletons, tombstones.
+        """A page of checkpoints with seq above `after`, oldest first: with refs, without meta, skeletons, tombstones.
 
-        An encrypted store has its labels in clear nowhere else than beside the meta: here they are tokens.
+        An encrypted store keeps plain labels in the sealed meta only. Here it returns tokens instead of labels.
         """
         ...
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
-        """The cells of each span, checked against their checksums. `Damaged` if any is missing or wrong."""
+        """The cells of each span, verified by their checksums. `Damaged` if any cell is missing or wrong."""
         ...
 
-    def value(self, digest: bytes) -> list[bytes]:
-        """The pieces of a shared value, checked against its digest. `Damaged` if it is missing or wrong."""
+    def blob(self, digest: bytes) -> list[bytes]:
+        """The pieces of a blob, verified by its digest. `Damaged` if the blob is missing or wrong."""
         ...
 
     def last(self, thread: int) -> int:
-        """The last seq given out in a thread, tombstones included; 0 for a thread that is not there."""
+        """The last seq assigned in a thread, tombstones included; 0 if the thread does not exist."""
         ...
 
     def forks(self, thread: int) -> list[int]:
-        """Numbers of the threads that were forked, directly or not, from this one and use its cells."""
+        """Numbers of the threads that were forked from this thread, directly or indirectly, and use its cells."""
         ...
 
     def clock(self) -> Clock:
-        """The time by which this store's leases run."""
+        """The current time on the clock that this store's leases use."""
         ...
 
     def run(self, thread: int) -> RunRow | None:
@@ -258,91 +261,92 @@ class Store(Protocol):
         ...
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-        """A page of runs in these statuses with their threads' names, oldest first.
+        """A page of runs in these statuses with the names of their threads, oldest first.
 
-        In order of (updated_at, thread), above `after`. One that cannot be told may be passed over; then asking for no
-        status, which gives none, is `Damaged`.
+        The order is (updated_at, thread); the page starts above `after`. An unreadable run may be skipped. If one was
+        skipped, a call with no statuses, which otherwise returns an empty page, raises `Damaged`.
         """
         ...
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        """Runs that wait and whose wake time has come, with their threads' names, longest overdue first.
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        """Waiting runs whose wake time has passed, with the names of their threads, longest overdue first.
 
-        A wake time on this store's clock is compared with that; one on another clock is told by its `wake_wall`, and
-        compared with the wall clock. Runs whose time has not come cost nothing, however many they are.
+        A wake time on this store's clock is compared with that clock. For a wake time on another clock, `wake_wall` is
+        compared with the wall clock. Runs that are not due cost nothing, however many there are.
         """
         ...
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
-        """A page of a thread's journal in order of number, above `after`."""
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+        """A page of a thread's journal, ordered by number, with numbers above `after`."""
         ...
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        """The entries of a thread's journal with this mark, in order of number. Others cost nothing."""
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        """The entries of a thread's journal with this topic, ordered by number. Other entries cost nothing."""
         ...
 
-    def last_effect(self, thread: int) -> int:
-        """The number of the newest entry of a thread's journal; 0 if there is none."""
+    def last_entry(self, thread: int) -> int:
+        """The number of the newest entry in a thread's journal; 0 if the journal is empty."""
         ...
 
     # -- writing: each verb is one durable transaction --------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
-        """Store a checkpoint and make it the head. `Conflict` if `expect` or a base is not as named."""
+        """Store a checkpoint and make it the head. `Conflict` if the thread is not at `expect` or a base is missing."""
         ...
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        """Make an earlier checkpoint the head: a move of its own. `Conflict`, `NotFound`, `LeaseHeld`."""
+        """Make an earlier checkpoint the head; this is a numbered move, too. `Conflict`, `NotFound`, `LeaseHeld`."""
         ...
 
     def claim(self, expect: RunRow | None, row: RunRow) -> None:
-        """Replace the whole record of a run by `row`, whose fence is one higher; `expect` None creates it with fence 1.
+        """Replace the whole record of a run with `row`, whose fence is one higher than that of `expect`.
 
-        `Conflict` if the record is not exactly `expect`: somebody else claimed, renewed or ended it meanwhile. Listings
-        of threads show the new status.
-        `NotFound` if there is no such thread. Whether a lease has ended is the caller's to judge, by `clock`.
+        If `expect` is None, the record is created with fence 1. `Conflict` if the stored record is not exactly
+        `expect`: another process claimed, renewed or ended the run. `NotFound` if the thread does not exist. The caller
+        decides, by `clock`, whether a lease has ended. Listings of threads show the new status.
         """
         ...
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
-        """Move the end of a lease forwards, and store how far the run says it is, if it said so.
+        """Extend a lease and, if `progress` is given, store the progress that the run reported.
 
-        `LeaseLost` if the fence is not the run's, or the run is not running.
+        `LeaseLost` if the run has another fence or is not running.
         """
         ...
 
     def update_run(self, row: RunRow) -> None:
         """Replace the record of a run that still has this fence and is running. `LeaseLost` if not.
 
-        Listings of threads show the new status. Where the run stays running on the same clock, the later end of the
-        lease is kept, that which is stored or that of `row`: what was under way during a renewal does not take it back.
+        Listings of threads show the new status. If the run stays running on the same clock, the later of the stored and
+        the new lease end is kept: a write that was prepared before a renewal must not undo the renewal.
         """
         ...
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
-        """Replace the record of a run as `update_run` does, and write the question it waits for with it.
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
+        """Replace the record of a run as `update_run` does, and write the question it waits for; return its number.
 
-        `entry` is a new journal entry, or replaces that of its number (`NotFound` if there is none); the record gets
-        its number as `question`, 0 where `entry` is None, whatever `row` says. The number. `Conflict`, with nothing
-        written, if the newest journal entry is not number `last`: something was told from outside meanwhile, and may be
-        what the run was about to wait for. So no answer falls between a question and the waiting for it.
+        `entry` is a new journal entry, or replaces the entry of its number (`NotFound` if there is none). The record's
+        `question` becomes the number of `entry`, or 0 if `entry` is None, whatever `row` contains. `Conflict`, with
+        nothing written, if the newest journal entry is not number `last`: an entry was posted from outside, and it may
+        be the one the run is about to wait for. So no answer can be lost between asking and waiting.
         """
         ...
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
-        """Append entries to the journal; their numbers. `LeaseLost`, with nothing written, if the fence is not the
-        run's or the run is not running. Entries that have a number replace the entry of that number (`NotFound` if
-        there is none).
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
+        """Append entries to the journal and return their numbers.
+
+        An entry that has a number replaces the entry of that number (`NotFound` if there is none). `LeaseLost`, with
+        nothing written, if the run has another fence or is not running.
         """
         ...
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
-        """Append an entry to the journal from outside the run, needing no fence: an answer, a cancellation, what a
-        worker that lost its lease has to say. Its number.
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
+        """Append an entry to the journal from outside the run, without a fence; return its number.
 
-        Whatever number `row` has, it becomes a new entry. `Conflict` if `last` is given and is not the number of the
-        newest entry, or `run` is given and is not the run's record: it began to wait meanwhile, say.
-        `NotFound` if the thread has no run.
+        Used for answers, cancellations, and the results of a worker that lost its lease. The entry always gets a new
+        number, whatever number `row` has. `Conflict` if `last` is given and is not the number of the newest entry, or
+        if `run` is given and is not the run's record (for example because the run has started to wait). `NotFound` if
+        the thread has no run.
         """
         ...
 
@@ -350,92 +354,92 @@ class Store(Protocol):
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        """Replace a journal entry in status `expect` without a fence: somebody has decided it.
+        """Replace a journal entry in status `expect`, without a fence, because its outcome was decided from outside.
 
-        `Conflict` if it is in another status, or the thread's run is not exactly `run` where that is given: a worker
-        may have claimed it meanwhile and be deciding itself. `NotFound` if there is no such entry. `then` replaces the
-        record of the run in the same moment, by the rules of a claim that expects `run`, which must be given.
+        `Conflict` if the entry has another status, or if `run` is given and is not exactly the thread's run: a worker
+        may have claimed it and be deciding the entry itself. `NotFound` if the entry does not exist. `then` replaces
+        the record of the run in the same transaction, by the rules of a claim that expects `run`; it requires `run`.
         """
         ...
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        """Turn checkpoints into tombstones; how many were not yet. `Protected` if one is the head."""
+        """Turn checkpoints into tombstones; return how many were not tombstones yet. `Protected` if one is the head."""
         ...
 
     def sweep(self, thread: int, live: Live) -> int:
-        """Drop stored segments none of whose cells is live; how many. Works in short transactions."""
+        """Drop segments that hold no live cells; return how many were dropped. Works in short transactions."""
         ...
 
-    def mark_values(self) -> int:
-        """Begin a new epoch: every value that a commit brings or finds from now on is stamped with it."""
+    def start_epoch(self) -> int:
+        """Start a new epoch and return it. From now on, blobs that commits contain or refer to are stamped with it."""
         ...
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
-        """Drop shared values whose digest is not in `live` and whose stamp is older than `epoch`; how many.
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
+        """Drop blobs whose digest is not in `live` and whose stamp is older than `epoch`; return how many were dropped.
 
-        The stamp is what saves a value that a commit found, and so did not bring, after `live` was computed.
+        The stamp protects a blob that a commit found already stored after `live` was computed.
         """
         ...
 
     def drop(self, thread: int) -> None:
-        """Forget a thread: its name is free at once; checkpoints, run and journal are gone. Cells that forks use stay.
+        """Remove a thread with its checkpoints, run and journal. Its name is free at once. Cells that forks use stay.
 
-        `LeaseHeld` if a run's lease on it has not ended.
+        `LeaseHeld` if a run's lease on the thread has not ended.
         """
         ...
 
     # -- wrapped keys of an encrypted namespace: small, few, and read once per handle --------------------------------
 
     def key(self, id: bytes) -> KeyRow | None:
-        """The wrapped key of this id."""
+        """The wrapped key with this id."""
         ...
 
     def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
-        """A page of wrapped keys in order of their ids, above `after`. One that cannot be read has no name."""
+        """A page of wrapped keys with ids above `after`, ordered by id. An unreadable key has an empty name."""
         ...
 
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        """Keep a wrapped key, or that of its id which is there already: whoever comes first decides. What is kept.
+        """Store a wrapped key unless its id is already stored; return the key that is stored then.
 
-        With `expect` it replaces that one; `Conflict` if what is there is another, or nothing.
+        With `expect`, replace exactly that key. `Conflict` if another key is stored under the id, or none.
         """
         ...
 
     def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        """Forget a wrapped key, if it is there; where `expect` is given, only if that is what is there."""
+        """Remove a wrapped key if it exists. With `expect`, only if that key is stored."""
         ...
 
-    # -- maintenance: short transactions, beside readers and writers ------------------------------------------------
+    # -- maintenance: short transactions; readers and writers continue ----------------------------------------------
 
     def thread_numbers(self) -> list[int]:
-        """Every thread number of this namespace, dropped threads that still hold cells for forks included."""
+        """Every thread number of this namespace, including dropped threads that still hold cells for forks."""
         ...
 
     def compact(self, thread: int, live: Live) -> Compacted:
-        """Merge small segments into large ones, leaving out dead cells. Never rewrites what it cannot verify."""
+        """Merge small segments into large ones, without dead cells. Unverifiable segments are not rewritten."""
         ...
 
     def reclaim(self) -> None:
-        """Give freed space back to the file system."""
+        """Return freed space to the file system."""
         ...
 
     def scrub(self) -> tuple[str, ...]:
-        """Remove from the store's own files what was dropped and swept; what of it may be elsewhere, in words.
+        """Remove dropped and swept data from the store's own files; describe each place where copies may remain.
 
-        `ErasePending` if a read that is under way needs them as they are: call it again. Takes as long as the store is
-        large, and writers may have to wait.
+        `ErasePending` if a read in progress still needs the old files: call it again later. Takes time in proportion to
+        the size of the store, and writers may have to wait.
         """
         ...
 
     def check(self) -> Iterator[Problem]:
-        """Check the store's own structures (indexes, keys, counters), not the cells."""
+        """Check the store's own structures (indexes, keys, counters) without reading the cells."""
         ...
 
     def close(self) -> None:
-        """Release everything. Later calls raise `Closed`; closing again does nothing."""
+        """Release all resources. Later calls raise `Closed`; closing again does nothing."""
         ...

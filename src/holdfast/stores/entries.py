@@ -1,4 +1,4 @@
-"""Journal entries as rows: numbered, encoded, checked before any is written."""
+"""Number and encode journal entries as database rows."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import msgspec
 from holdfast.errors import Damaged, TooLarge
 from holdfast.stores import leases, records, rows
 from holdfast.stores.rows import MAX_SEQ
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 
 EffectColumns = tuple[int, bytes, bytes | None]
 # row_key, record, mark
 
 
 class Entries(NamedTuple):
-    """Journal entries as they are stored: new rows, changed ones, the number of each, and the newest number then."""
+    """Encoded journal entries: new rows, changed rows, the number of each entry, and the newest number afterwards."""
 
     new: list[EffectColumns]
     changed: list[EffectColumns]
@@ -25,8 +25,8 @@ class Entries(NamedTuple):
     last: int
 
 
-def encode(thread: int, known: int, entries: Sequence[EffectRow]) -> Entries:
-    """Journal entries as rows. All are encoded and checked before any is written: a refusal leaves nothing behind."""
+def encode(thread: int, known: int, entries: Sequence[Entry]) -> Entries:
+    """Number and encode journal entries. All are checked before any is written, so an error leaves nothing behind."""
     last = known
     new: list[EffectColumns] = []
     changed: list[EffectColumns] = []
@@ -41,7 +41,7 @@ def encode(thread: int, known: int, entries: Sequence[EffectRow]) -> Entries:
         else:
             last += 1
             if last > MAX_SEQ:
-                raise TooLarge("a journal has at most 2**32 - 1 entries")
+                raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
             row_key = rows.key(thread, last)
             record = records.store_effect(row_key, msgspec.structs.replace(entry, number=last))
             new.append((row_key, record, records.stored_mark(entry)))

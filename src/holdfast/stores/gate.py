@@ -1,14 +1,14 @@
-"""The gate: one writer at a time, across processes, in turn.
+"""A fair lock across processes: one writer at a time, in order of arrival.
 
-SQLite's busy handler is a lottery that a busy writer wins against a waiting one nearly every time. The gate is two
-`flock`s. Whoever wants in takes the turnstile, then the gate, then leaves the turnstile: a writer that comes back at
-once finds the turnstile taken by whoever waits, and queues behind it.
+SQLite's busy handler retries at random, and a busy writer nearly always wins against a waiting one. The gate uses two
+`flock`s. A writer locks the turnstile, then the gate, then unlocks the turnstile. A writer that returns at once finds
+the turnstile locked by the next one and has to wait.
 
-A file that was locked may have lost its name meanwhile, when a copy of a store was put in its place, say: then the lock
-keeps out nobody who comes later, and the one that has the name now is taken.
+A lock file may lose its name while it is locked, for example when a backup is copied over the store. Then the lock no
+longer excludes later writers, so the file that has the name now is locked instead.
 
-The locks are on files beside the database and never on the database itself: closing any descriptor of that would drop
-the locks SQLite holds on it.
+The locks are on separate files, never on the database: closing any descriptor of the database would drop SQLite's own
+locks on it.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ from typing import Final
 
 from holdfast.errors import Busy, ReadOnly, StoreError
 
-# Seconds between two tries. flock() has no timeout, and blocking would need a signal or a thread to end it.
+# Seconds between two attempts. flock() has no timeout; a blocking call would need a signal or a thread to end it.
 _FIRST_PAUSE: Final = 50e-6
 _LAST_PAUSE: Final = 1e-3
 _GROWTH: Final = 1.5
 
 
 class Gate:
-    """The gate of one database, as seen by one handle. Not thread-safe: the handle's own lock comes first."""
+    """The gate of one database for one handle. Not thread-safe: the handle's own lock comes first."""
 
     def __init__(self, path: str, timeout: float) -> None:
         self._paths = (f"{path}-turn", f"{path}-gate")
@@ -39,7 +39,7 @@ class Gate:
         self._identity = (-1, -1)
 
     def enter(self, timeout: float | None = None) -> None:
-        """Take the gate. `Busy` if others held it for too long, `ReadOnly` if this process may not."""
+        """Lock the gate. `Busy` if other processes hold it for too long, `ReadOnly` if this process may not write."""
         deadline = time.monotonic() + (self._timeout if timeout is None else timeout)
         while True:
             if self._gate < 0:
@@ -51,10 +51,11 @@ class Gate:
                 fcntl.flock(self._turnstile, fcntl.LOCK_UN)
             if self._is_in_place():
                 return
-            # Others lock the file that is there now: a copy was put in the place of the store, or somebody removed it.
+            # The lock file was removed, or the store was replaced by a copy. Others lock the file that has the name
+            # now.
             self.close()
             if time.monotonic() >= deadline:
-                raise StoreError(f"{self._paths[1]}: the lock file is not the one that was opened; try again")
+                raise StoreError(f"{self._paths[1]}: the lock file was replaced; nothing was changed. Try again.")
 
     def _is_in_place(self) -> bool:
         try:
@@ -62,16 +63,16 @@ class Gate:
         except (FileNotFoundError, NotADirectoryError):
             return False
         except OSError as error:
-            raise StoreError(f"{self._paths[1]}: the lock file cannot be looked at") from error
+            raise StoreError(f"{self._paths[1]}: cannot read the lock file; nothing was changed") from error
         return (found.st_dev, found.st_ino) == self._identity
 
     def leave(self) -> None:
-        """Let the next one in. Harmless if the gate is not held."""
+        """Unlock the gate. Does nothing if the gate is not held."""
         if self._gate >= 0:
             fcntl.flock(self._gate, fcntl.LOCK_UN)
 
     def close(self) -> None:
-        """Close the lock files; they stay, since removing one would split those who hold it from those who come."""
+        """Close the lock files. They are not removed: others may hold a lock on the same file."""
         descriptors = (self._turnstile, self._gate)
         self._turnstile = self._gate = -1
         for descriptor in descriptors:
@@ -81,8 +82,8 @@ class Gate:
     def _open(self) -> None:
         descriptors: list[int] = []
         try:
-            # One by one: those that were opened before one that cannot be are closed again.
-            # Nor through links, which somebody may have put there who may not write where they lead.
+            # One by one, so that files opened before a failure are closed. O_NOFOLLOW: a planted link could lead to a
+            # file that its author may not write.
             flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
             descriptors.extend(os.open(path, flags, 0o600) for path in self._paths)
             opened = os.fstat(descriptors[1])
@@ -91,9 +92,9 @@ class Gate:
                 os.close(descriptor)
             if error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
                 raise ReadOnly(
-                    f"{self._database}: this process may not write the store; nothing was changed"
+                    f"{self._database}: this process has no permission to write the store; nothing was changed"
                 ) from error
-            raise StoreError(f"{self._paths[1]}: the lock file cannot be opened") from error
+            raise StoreError(f"{self._paths[1]}: cannot open the lock file; nothing was changed") from error
         self._turnstile, self._gate = descriptors
         self._identity = (opened.st_dev, opened.st_ino)
 
@@ -104,9 +105,13 @@ class Gate:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 if time.monotonic() >= deadline:
-                    raise Busy(f"{self._paths[1]}: another process held the store for too long; try again") from error
+                    raise Busy(
+                        f"{self._paths[1]}: another process held the store too long; nothing was changed. Try again."
+                    ) from error
             except OSError as error:
-                raise StoreError(f"{self._paths[1]}: the file system cannot lock files; use a local disk") from error
+                raise StoreError(
+                    f"{self._paths[1]}: the file system cannot lock files; nothing was changed. Use a local disk."
+                ) from error
             else:
                 return
             time.sleep(pause)

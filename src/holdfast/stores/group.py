@@ -1,11 +1,11 @@
-"""Group commit by leader promotion: no thread of its own, no hand-off for a single writer.
+"""Group commit: concurrent writers share one sync, without an extra thread and without a hand-off for a single writer.
 
-Whoever comes while nothing is being written leads: it writes at once, on its own thread. Whoever comes meanwhile
-waits in line. A leader that is done promotes the first in line, who writes for all that wait by then. So a lone
-writer pays one uncontended lock, and N waiting writers share the cost of one sync.
+A caller that arrives while no batch is being written becomes the leader and writes at once, on its own thread. Callers
+that arrive meanwhile are queued. A leader that is done promotes the first in the queue, which writes for all that are
+queued by then. So a single writer pays for one uncontended lock, and N waiting writers share the cost of one sync.
 
-The one piece of state that could be lost, leadership, is the identity of an entry (`_leader is entry`) and not a
-flag: an exception that strikes a caller anywhere finds out what the caller was and undoes exactly that.
+Leadership is the only state that could be lost. It is the identity of an entry (`_leader is entry`), not a flag, so an
+exception that interrupts a caller at any point can tell what the caller was and undo exactly that.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BATCH: Final = 64
 
 
 class Entry(Generic[Item, Answer]):
-    """One caller's item in the queue, and its answer once there is one."""
+    """One caller's item in the queue, and its result once it is known."""
 
     __slots__ = ("_answer", "_error", "_wake", "gone", "item", "settled")
 
@@ -39,19 +39,19 @@ class Entry(Generic[Item, Answer]):
         self._wake: threading.Lock | None = None
 
     def settle(self, answer: Answer) -> None:
-        """The item is done, durably: its caller goes on at once, whatever the leader still has to do."""
+        """Report that the item is durably done. Its caller continues at once; the leader may have more to do."""
         self._answer = answer
         self.settled = True
         self.wake()
 
     def fail(self, error: BaseException) -> None:
-        """The item was not done: `error` is raised in its caller."""
+        """Report that the item was not done. `error` is raised in its caller."""
         self._error = error
         self.settled = True
         self.wake()
 
     def prepare(self) -> None:
-        """Become something that can wait. Must happen before others can see the entry."""
+        """Create the lock to wait on. Call it before other threads can see the entry."""
         self._wake = threading.Lock()
         self._wake.acquire()
 
@@ -60,7 +60,7 @@ class Entry(Generic[Item, Answer]):
             self._wake.acquire()
 
     def wake(self) -> None:
-        """End the wait, now or before it begins. Doing so twice is harmless."""
+        """End the wait, now or before it starts. Calling it twice is harmless."""
         if self._wake is not None:
             try:
                 self._wake.release()
@@ -74,15 +74,15 @@ class Entry(Generic[Item, Answer]):
         try:
             raise error
         finally:
-            del error  # the traceback holds this frame: without this, a cycle per error
+            del error  # the traceback holds this frame, which would create a cycle per error
 
 
 class GroupCommit(Generic[Item, Answer]):
-    """Runs items in batches, each batch by one of the callers.
+    """Runs items in batches. Each batch is run by one of the callers.
 
-    `run_batch` settles or fails every entry it is given. If it raises, what it left unsettled was not done: after an
-    `Exception` those entries fail with it; after anything else (an interrupt meant for the leader alone) the others
-    go back to the front of the line.
+    `run_batch` settles or fails every entry it is given. If it raises, the entries it left unsettled were not done.
+    After an `Exception` they fail with it. After any other exception (an interrupt meant for the leader alone) the
+    other entries return to the front of the queue.
     """
 
     def __init__(self, run_batch: Callable[[Sequence[Entry[Item, Answer]]], None], *, limit: int = BATCH) -> None:
@@ -94,16 +94,16 @@ class GroupCommit(Generic[Item, Answer]):
         self._inside: set[int] = set()
 
     def submit(self, item: Item) -> Answer:
-        """Have the item run, alone or with others; returns or raises what `run_batch` said of it.
+        """Run the item, alone or in a batch; return or raise the result that `run_batch` set for it.
 
-        A caller that is interrupted while another leads gets its interrupt at once: its item may still be done.
-        `Busy` in a signal handler that interrupted a call of its own thread, which would wait for itself for ever.
+        A caller that is interrupted while another leads gets its interrupt at once; its item may still be done. `Busy`
+        in a signal handler that interrupted a call of the same thread, because it would wait for itself forever.
         """
         caller = threading.get_ident()
         if caller in self._inside:
             raise Busy(
-                "a save cannot be made from a signal handler that interrupted a save of the same thread; nothing was "
-                "stored. Set a flag in the handler and save later"
+                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+                "Set a flag in the handler and save later."
             )
         entry: Entry[Item, Answer] = Entry(item)
         try:
@@ -122,7 +122,7 @@ class GroupCommit(Generic[Item, Answer]):
             try:
                 self._leave(entry, caller)
             except BaseException:
-                # An interrupt struck on the way out. Everybody else would wait for ever, so leave first.
+                # An interrupt arrived during _leave. The other callers would wait forever, so finish it first.
                 self._leave(entry, caller)
                 raise
         return entry.answer()
@@ -134,7 +134,7 @@ class GroupCommit(Generic[Item, Answer]):
                 while self._line and len(batch) < self._limit:
                     batch.append(self._line.popleft())
             self._run_batch(batch)
-        except Exception as error:  # noqa: BLE001 - every caller of the batch must hear of it, each on its own thread
+        except Exception as error:  # noqa: BLE001 - every caller of the batch gets the error, each on its own thread
             for entry in batch:
                 if not entry.settled:
                     entry.fail(error if entry is leader else again(error))
@@ -143,11 +143,11 @@ class GroupCommit(Generic[Item, Answer]):
                 self._line.extendleft(entry for entry in reversed(batch[1:]) if not (entry.settled or entry.gone))
             for entry in batch:
                 if entry.settled:
-                    entry.wake()  # the interrupt may have come just before
+                    entry.wake()  # the interrupt may have come just before its wake()
             raise
 
     def _leave(self, entry: Entry[Item, Answer], caller: int) -> None:
-        """Give up whatever place the entry has; a leader promotes the first in line. Doing so twice is harmless."""
+        """Remove the entry from its place; a leader promotes the first in the queue. Calling it twice is harmless."""
         with self._mutex:
             entry.gone = True
             if self._leader is entry:
@@ -156,14 +156,14 @@ class GroupCommit(Generic[Item, Answer]):
                 self._line.remove(entry)
             if self._leader is not None:
                 self._leader.wake()
-        self._inside.discard(caller)  # last: until here, a handler would find the mutex held
+        self._inside.discard(caller)  # last: until here, a signal handler would find the mutex held
 
 
 def again(error: Error) -> Error:
-    """The same error for one more caller: raised in two threads, one instance would mix their tracebacks."""
+    """A copy of the error for one more caller: raised in two threads, one instance would mix their tracebacks."""
     try:
         other = copy.copy(error)
-    except Exception:  # noqa: BLE001 - a class that cannot be copied is no reason to hide the error itself
+    except Exception:  # noqa: BLE001 - an error that cannot be copied is raised as it is
         return error
     other.__cause__ = error.__cause__
     return other

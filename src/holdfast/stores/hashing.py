@@ -1,4 +1,4 @@
-"""How what is stored is named and signed by its content: plainly here, with a key in an encrypted store."""
+"""Hash functions for blob addresses and checkpoint digests: plain here, keyed in an encrypted store."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Final, Protocol
 
 
 class Hasher(Protocol):
-    """A hash that is being computed, as those of hashlib and hmac."""
+    """A hash in progress, with the interface of hashlib and hmac."""
 
     def update(self, data: bytes | memoryview, /) -> None: ...
 
@@ -15,14 +15,14 @@ class Hasher(Protocol):
 
 
 class Hashing(Protocol):
-    """What the layers above need to hash for a store."""
+    """The hash functions that the layers above a store need."""
 
     def address(self, data: bytes) -> bytes:
-        """Under which digest the store keeps a shared value of these bytes."""
+        """The digest under which the store keeps a blob with these bytes."""
         ...
 
     def signature(self) -> Hasher:
-        """A hash for the digest of a checkpoint."""
+        """A new hash for the digest of a checkpoint."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Wrapped keys: what a store keeps so that its content can be deciphered by whoever has the named keys."""
+"""Wrapped keys: data keys of an encrypted store, each encrypted by a key of the user."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from holdfast.errors import Conflict
 
 
 class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """A data key, encrypted by the key `name`. A store neither has that one nor needs it."""
+    """A data key, encrypted by the user's key called `name`. The store does not have the user's key."""
 
     id: bytes
     name: str
@@ -16,10 +16,10 @@ class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
 
 def unreadable(id: bytes) -> KeyRow:
-    """What stands in a listing for a record that cannot be read: no key has this name, and nothing is wrapped."""
+    """The placeholder in a listing for a record that cannot be read: it has no name and no wrapped key."""
     return KeyRow(id, "", b"")
 
 
 def moved_on() -> Conflict:
-    """The error for a key that is not the expected one any more."""
-    return Conflict("the wrapped key was changed or removed by somebody else; nothing was changed")
+    """The error for a stored key that is not the expected one."""
+    return Conflict("the wrapped key was replaced or removed by another process; nothing was changed. Read it again.")

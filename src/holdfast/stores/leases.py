@@ -1,4 +1,4 @@
-"""What a store checks before it writes for a run: the rules of fences and leases, the same on every store."""
+"""The rules of fences and leases that every store applies before it writes."""
 
 from __future__ import annotations
 
@@ -12,62 +12,62 @@ from holdfast.stores.running import Clock, Progress, RunRow
 
 
 def check_form(commit: Commit) -> None:
-    """`InvalidArgument` if what a commit brings for a run contradicts itself."""
+    """`InvalidArgument` if the run, fence and journal entries of a commit contradict each other."""
     run, fence, expect = commit.run, commit.fence, commit.expect
     if run is not None:
         if fence is not None and run.fence != fence:
             raise InvalidArgument("a commit's run must have the commit's fence; nothing was stored")
         if run.thread and (expect is None or run.thread != expect.thread):
-            raise InvalidArgument("a commit's run must be that of its thread; nothing was stored")
-    if commit.effects and fence is None and run is None:
-        raise InvalidArgument("only a commit inside a run can bring effects; nothing was stored")
+            raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
+    if commit.entries and fence is None and run is None:
+        raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
 
 
 def check_claim(expect: RunRow | None, row: RunRow) -> None:
     """`InvalidArgument` if `row` cannot follow `expect`."""
     if expect is not None and expect.thread != row.thread:
-        raise InvalidArgument("a claim must be of the run it expects; nothing was changed")
+        raise InvalidArgument("a claim must be for the thread of the run it expects; nothing was changed")
     if row.fence != (1 if expect is None else expect.fence + 1):
-        raise InvalidArgument("a claim's fence must be one higher than the one it expects; nothing was changed")
+        raise InvalidArgument("a claim's fence must be one higher than that of the run it expects; nothing was changed")
 
 
 def check_then(run: RunRow | None, then: RunRow | None) -> None:
-    """`InvalidArgument` if `then` cannot follow the run that somebody settles an entry of."""
+    """`InvalidArgument` if `then` cannot replace `run` when an entry is settled."""
     if then is not None:
         if run is None:
-            raise InvalidArgument("what is to follow a run needs the run it follows; nothing was changed")
+            raise InvalidArgument("then= requires run=, the run that it replaces; nothing was changed")
         check_claim(run, then)
 
 
 def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
-    """`Conflict` unless the run is exactly as a claim expects it."""
+    """`Conflict` unless the run is exactly the one that the claim expects."""
     if found != expect:
-        raise Conflict("the run was claimed, renewed or ended by somebody else; nothing was changed. Read it again")
+        raise Conflict("the run was claimed, renewed or ended by another process; nothing was changed. Read it again.")
 
 
 def require_none(found: RunRow | None) -> None:
-    """`Conflict` if there is a run where one is to be created."""
+    """`Conflict` if a run exists where one is to be created."""
     if found is not None:
-        raise Conflict("the thread has a run already; nothing was stored. Claim that one")
+        raise Conflict("the thread already has a run; nothing was stored. Claim that run.")
 
 
 def require_fence(found: RunRow | None, fence: int) -> RunRow:
-    """The run, if it is running and its fence is this one; else `LeaseLost`. An expired lease is still a lease."""
+    """The run, if it is running with this fence; else `LeaseLost`. An expired lease still counts."""
     if found is None or found.fence != fence or found.status != "running":
-        raise LeaseLost("this worker no longer holds the thread: the run was ended or taken over. Nothing was changed")
+        raise LeaseLost("this worker lost the thread: the run was ended or claimed by another; nothing was changed")
     return found
 
 
 def require_last(found: int, last: int) -> None:
     """`Conflict` unless the newest journal entry has this number."""
     if found != last:
-        raise Conflict("the journal has grown meanwhile; nothing was changed. Read what is new in it")
+        raise Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
 
 
 def keep_lease(found: RunRow, row: RunRow) -> RunRow:
-    """The record that replaces `found`: a lease that goes on does not end earlier than it already does.
+    """The record that replaces `found`: a lease that continues never ends earlier than before.
 
-    Whoever made `row` may have begun before a renewal and come to the store after it.
+    `row` may have been prepared before a renewal and reach the store after it.
     """
     if found.status == row.status == "running" and found.clock == row.clock and row.lease_until < found.lease_until:
         return replace(row, lease_until=found.lease_until)
@@ -75,22 +75,22 @@ def keep_lease(found: RunRow, row: RunRow) -> RunRow:
 
 
 def renewed(found: RunRow, until: int, progress: Progress | None) -> RunRow:
-    """The record of a run whose lease goes on; how far it says it is stays as it was where that is None."""
+    """The record of a run with an extended lease. If `progress` is None, the stored progress stays."""
     return keep_lease(found, replace(found, lease_until=until, progress=progress or found.progress))
 
 
 def is_timed(row: RunRow) -> bool:
-    """Whether a run waits for a time, be it beside an answer."""
+    """Whether a run waits for a time, alone or in addition to an answer."""
     return row.status == "waiting" and row.wake_at > 0
 
 
 def overdue(row: RunRow, clock: Clock, wall: int) -> int:
-    """For how many µs the time that a run waits for has come; negative if it has not."""
+    """How many µs ago the run was due; negative if it is not due yet."""
     return (clock.now - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
 
 
 def require_free(found: RunRow | None, clock: Clock) -> None:
-    """`LeaseHeld` if somebody's lease on the thread has not ended."""
+    """`LeaseHeld` if another worker's lease on the thread has not ended."""
     if (
         found is not None
         and found.status == "running"
@@ -98,7 +98,7 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
         and found.clock == clock.id
         and found.lease_until > clock.now
     ):
-        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends")
+        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends.")
 
 
 def no_run(thread: int) -> NotFound:
@@ -110,11 +110,11 @@ def no_effect(thread: int, number: int) -> NotFound:
 
 
 def settled_otherwise() -> Conflict:
-    return Conflict("the journal entry, or its run, has moved on meanwhile; nothing was changed. Read it again")
+    return Conflict("the journal entry or its run was updated by another process; nothing was changed. Read it again.")
 
 
 def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock]) -> None:
-    """Whether the thread's run allows a commit."""
+    """Raise `LeaseLost`, `Conflict` or `LeaseHeld` if the thread's run does not allow the commit."""
     if commit.fence is not None:
         require_fence(found, commit.fence)
     elif commit.run is not None:

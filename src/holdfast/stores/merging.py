@@ -1,4 +1,4 @@
-"""Which segments are dead, and which to merge with which: decided from their headers, the same on every store."""
+"""Decide from segment headers which segments are dead and which to merge; shared by all stores."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from typing import Final, NamedTuple
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.intervals import Intervals
 from holdfast.stores import rows, segment
-from holdfast.stores.contract import Live, Run
+from holdfast.stores.contract import Append, Live
 from holdfast.stores.pieces import NOTHING
 
-# Bytes before compression: a segment this large is left alone, so merged ones have between one and two times this.
+# Size before compression. Segments of this size are left alone, so merged ones are one to two times as large.
 TARGET: Final = 512 << 10
-# Merged segments are written once and read often. Level 9 takes 20 ms per MB, saves 7 % over level 3
-# and is read as fast.
+# Merged segments are written once and read often. Level 9 takes 20 ms per MB, saves 7 % over level 3 and is read as
+# fast.
 _LEVEL: Final = 9
 
 
 class Source(NamedTuple):
-    """A stored segment: its row, the first commit inside, and whether it is a merged one."""
+    """A stored segment: its row key, its first commit, and whether it is a merged one."""
 
     row_key: int
     first: int
@@ -29,21 +29,21 @@ class Source(NamedTuple):
 
 
 class Plan(NamedTuple):
-    """Which segments to merge with which, and how many are damaged."""
+    """The groups of segments to merge, and the number of damaged segments."""
 
     groups: list[list[Source]]
     damaged: int
 
 
 class Merged(NamedTuple):
-    """What a group becomes: one segment, None if nothing in it is live, and how many cells were left out."""
+    """The result of merging a group: one segment, or None if no cell is live, and the number of cells dropped."""
 
     cells: bytes | None
     dropped: int
 
 
 def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
-    """The live cells, by log. `InvalidArgument` if one is of another thread: ignored, it would be swept."""
+    """The live cells by log. `InvalidArgument` if a span names another thread: its cells would be swept."""
     logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in live.spans:
         if span.thread != thread:
@@ -53,9 +53,10 @@ def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
 
 
 def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
-    """Which segments to merge with which.
+    """Choose the groups of segments to merge.
 
-    A damaged segment is left where it is and ends the group before it: ranges of commits must not overlap.
+    A damaged segment is left in place and ends the current group, because the commit ranges of merged segments must not
+    overlap.
     """
     groups: list[list[Source]] = []
     damaged = 0
@@ -94,8 +95,8 @@ def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Interv
 
 
 def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
-    """The segments of a group as one, without what is dead. `Damaged` if one of them is."""
-    runs: list[Run] = []
+    """Merge the segments of a group into one, without dead cells. `Damaged` if one of them is damaged."""
+    runs: list[Append] = []
     dropped = 0
     for source, blob in zip(group, blobs, strict=True):
         for run in segment.unpack(blob, rows.context(source.row_key)):
@@ -115,7 +116,7 @@ def _verified(source: Source, blob: bytes | None) -> segment.Header:
 
 
 def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> bool:
-    """Whether nothing in the segment is live. What cannot be verified is not known to be dead."""
+    """Whether the segment holds no live cells. False for a segment that cannot be verified."""
     try:
         header = _verified(source, blob)
     except Damaged:
@@ -123,25 +124,25 @@ def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> 
     return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
 
 
-def _only_live(run: Run, alive: dict[int, Intervals]) -> list[Run]:
+def _only_live(run: Append, alive: dict[int, Intervals]) -> list[Append]:
     end = run.start + len(run.cells)
-    parts: list[Run] = []
+    parts: list[Append] = []
     for low, high in alive.get(run.log, NOTHING).within(run.start, end):
         within = slice(low - run.start, high - run.start)
-        parts.append(Run(run.log, low, run.cells[within], run.refs[within]))
+        parts.append(Append(run.log, low, run.cells[within], run.refs[within]))
     return parts
 
 
-def _join(runs: list[Run]) -> list[Run]:
-    """Neighbouring runs as one. `Damaged` if two hold the same cell, which no writer does."""
-    joined: list[Run] = []
-    pending: list[Run] = []
+def _join(runs: list[Append]) -> list[Append]:
+    """Join neighbouring appends. `Damaged` if two hold the same cell, which no writer produces."""
+    joined: list[Append] = []
+    pending: list[Append] = []
 
     def close() -> None:
         if pending:
             cells = tuple(chain.from_iterable(run.cells for run in pending))
             refs = tuple(chain.from_iterable(run.refs for run in pending))
-            joined.append(Run(pending[0].log, pending[0].start, cells, refs))
+            joined.append(Append(pending[0].log, pending[0].start, cells, refs))
             pending.clear()
 
     for run in sorted(runs, key=lambda run: (run.log, run.start)):

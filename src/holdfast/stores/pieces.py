@@ -1,4 +1,4 @@
-"""From spans to cells: which commits hold them, and how the segments that hold them are put together."""
+"""Find the commits that hold the cells of spans, and assemble the cells from their segments."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from holdfast.stores.rows import MAX_SEQ
 NOTHING: Final = Intervals()
 
 
-# The cells of one log in one segment: where they start, the first and last commit of the segment, the segment's bytes,
-# where in them the cells begin, their lengths and their refs. A plain tuple: there may be one for every save.
+# The cells of one log in one segment: index of the first, first and last commit of the segment, the segment's bytes,
+# the offset of the first cell, lengths, refs. A plain tuple, because there may be one for every save.
 _Piece = tuple[int, int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
 
 
@@ -25,7 +25,7 @@ ByLog = dict[int, list[_Piece]]
 
 
 class Wanted:
-    """The cells that spans of one thread name, and the runs of every segment that holds something of them."""
+    """The cells that spans of one thread name, and the pieces of segments that hold them."""
 
     def __init__(self, spans: Iterable[Span]) -> None:
         logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
@@ -39,19 +39,19 @@ class Wanted:
         self._seen: set[int] = set()
 
     def commits(self) -> list[tuple[int, int]]:
-        """The commits to look at, as (first, last)."""
+        """The commits to read, as (first, last)."""
         return [(first, end - 1) for first, end in self._commits.ranges()]
 
     def add(self, found: Iterable[tuple[int, int, bytes | None]]) -> None:
-        """Take over what is wanted of stored segments: row key, first commit, bytes."""
+        """Take the wanted cells from stored segments, given as (row key, first commit, bytes)."""
         wanted, seen = self._logs, self._seen
         for row_key, first_seq, blob in found:
-            # A segment that reaches over a gap between two ranges of commits comes up in both.
+            # A segment that spans a gap between two ranges of commits is found in both.
             if first_seq != row_key & MAX_SEQ:
                 if row_key in seen:
                     continue
                 seen.add(row_key)
-            # A damaged segment is as good as missing. Whether that hurts shows when the spans are put together.
+            # A damaged segment is treated as missing. `assemble` reports it if its cells are needed.
             try:
                 context = rows.context(row_key)
                 opened = segment.open_(blob, context)
@@ -65,25 +65,25 @@ class Wanted:
                 continue
 
     def pieces(self) -> ByLog:
-        """By log, and in order of their cells."""
+        """The pieces by log, ordered by their cells."""
         for held in self._pieces.values():
             held.sort(key=_start)
         return self._pieces
 
 
 def by_thread(spans: Iterable[Span]) -> dict[int, list[Span]]:
-    """The spans that name cells, by thread. `InvalidArgument` if one cannot be of any."""
+    """The non-empty spans by thread. `InvalidArgument` if a span is impossible."""
     found: defaultdict[int, list[Span]] = defaultdict(list)
     for span in spans:
         if min(span.log, span.start, span.count) < 0 or not 1 <= span.first <= span.last <= MAX_SEQ:
-            raise InvalidArgument("a span names cells that cannot exist")
+            raise InvalidArgument("a span has a negative field or an invalid range of commits; nothing was read")
         if span.count:
             found[span.thread].append(span)
     return found
 
 
 def assemble(spans: Sequence[Span], found: dict[int, ByLog]) -> list[Cells]:
-    """The cells of each span, out of the pieces by thread and log. `Damaged` if they leave a gap."""
+    """The cells of each span, from pieces by thread and log. `Damaged` if cells are missing."""
     return [_assemble(span, found.get(span.thread, {}).get(span.log, [])) for span in spans]
 
 
@@ -113,7 +113,7 @@ def _add_pieces(
 
 
 def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
-    """The span's cells out of the pieces of its log. `Damaged` if they leave a gap."""
+    """The cells of a span, from the pieces of its log. `Damaged` if cells are missing."""
     blocks: list[Block] = []
     refs: list[Refs] = []
     at, end = span.start, span.start + span.count

@@ -1,4 +1,4 @@
-"""A commit made ready: everything encoded, compressed and checked that can be before the store is asked."""
+"""Encode, compress and check a commit before the store's lock is taken."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from holdfast.errors import InvalidArgument, TooLarge
 from holdfast.stores import leases, rows, segment
 from holdfast.stores.contract import Commit
 from holdfast.stores.rows import MAX_SEQ, StoredCheckpoint, StoredThread
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.stores.sharing import Packed
 
 
 class Prepared(NamedTuple):
-    """A commit with everything encoded and compressed that can be before it has the store to itself."""
+    """A commit with everything encoded that can be encoded before the store's lock is taken."""
 
     commit: Commit
     row: StoredCheckpoint
@@ -28,33 +28,33 @@ def prepare(commit: Commit, packed: tuple[list[Packed] | None, ...]) -> Prepared
     row, expect = commit.row, commit.expect
     last, move = (0, 0) if expect is None else (expect.last, expect.move)
     if row.seq != last + 1 or row.move != move + 1:
-        raise InvalidArgument("a commit's seq and move must follow those it expects")
+        raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
     if row.seq > MAX_SEQ or row.move > MAX_SEQ:
-        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves")
+        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves; nothing was stored")
     if row.deleted:
-        raise InvalidArgument("a commit cannot bring a deleted checkpoint")
+        raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
     ends: dict[int, int] = {}
-    for run in commit.runs:
+    for run in commit.appends:
         if run.refs and len(run.refs) != len(run.cells):
-            raise InvalidArgument("a run's refs must be empty or have one entry per cell")
+            raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
         if run.log < 0 or run.start < 0:
-            raise InvalidArgument("a run's log and start cannot be negative")
-        # Of this commit alone: where its logs ended before is in their segments, too dear to read on every save.
+            raise InvalidArgument("an append's log and start cannot be negative; nothing was stored")
+        # Checked within this commit only: reading where the stored logs end would cost too much on every save.
         if run.start < ends.get(run.log, 0):
             raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
         ends[run.log] = run.start + len(run.cells)
     leases.check_form(commit)
     stored = rows.encode(row)
-    cells_of = [run for run in commit.runs if run.cells]
+    cells_of = [run for run in commit.appends if run.cells]
     cells = segment.draft(cells_of) if cells_of else None
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     weight += sum([len(piece.data) for pieces in packed if pieces for piece in pieces])
-    weight += weigh(commit.effects)
+    weight += weigh(commit.entries)
     return Prepared(commit, stored, cells, packed, weight)
 
 
-def weigh(entries: Sequence[EffectRow]) -> int:
-    """About how many bytes the entries take."""
+def weigh(entries: Sequence[Entry]) -> int:
+    """Roughly how many bytes the entries take."""
     return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])
 
 
@@ -84,7 +84,7 @@ def new_thread(number: int, namespace: bytes, wanted: Commit) -> StoredThread:
 
 
 def advance(thread: StoredThread, wanted: Commit) -> None:
-    """Let the thread's row say that the commit was made."""
+    """Update the thread's row to show the commit."""
     row = wanted.row
     thread.head, thread.move, thread.last = row.seq, row.move, row.seq
     thread.count += 1

@@ -1,4 +1,4 @@
-"""Runs and journal entries ⇄ rows: one blob each, with a checksum that binds it to its row."""
+"""Encode runs and journal entries as database rows: one blob each, with a checksum that includes the row's key."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import msgspec
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores.leases import is_timed
 from holdfast.stores.rows import MAX_SEQ, SEQ_BITS, to_bytes
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
@@ -32,13 +32,13 @@ _ESCAPED: Final = b"\1"
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode_run = msgspec.msgpack.Decoder(RunRow).decode
-_decode_effect = msgspec.msgpack.Decoder(EffectRow).decode
+_decode_effect = msgspec.msgpack.Decoder(Entry).decode
 
 
 def store_run(
     namespace: bytes, row: RunRow, entries: int
 ) -> tuple[int, bytes, str, int, bytes, int, int, int, bytes, int]:
-    """The columns of a run. `InvalidArgument` if a number does not fit one."""
+    """The columns of a run. `InvalidArgument` if a number does not fit its column."""
     record = _packed(row)
     wake = _wake(row)
     try:
@@ -49,13 +49,13 @@ def store_run(
 
 
 def recount(columns: RunColumns, entries: int) -> int:
-    """The checksum of a run whose journal has grown."""
+    """The new checksum of a run whose number of journal entries changed."""
     thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, _, record, _ = columns
     return _run_checksum(thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record)
 
 
 def read_run(columns: RunColumns) -> RunRow:
-    """The run of a selected row, verified. `Damaged` if it is not what was written."""
+    """The run of a selected row, verified. `Damaged` if the row is not what was written."""
     thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record, checksum = columns
     try:
         if checksum != _run_checksum(
@@ -64,33 +64,33 @@ def read_run(columns: RunColumns) -> RunRow:
             raise Damaged(f"the run of thread number {thread_no} does not match its checksum")
         run = _unpacked(record, _decode_run)
     except (TypeError, struct.error, *UNREADABLE) as error:
-        # Columns have the types of the schema, unless the type codes in the row itself are damaged.
+        # Column types match the schema unless the type codes in the row itself are damaged.
         raise Damaged(f"the run of thread number {thread_no} cannot be read") from error
     if not repeats(columns, run):
-        # Listings go on behind a run by what it says, in the order of what its columns say.
-        raise Damaged(f"the run of thread number {thread_no} is not where the indexes have it")
+        # Listings page by the record's fields but are ordered by the columns, so the two must agree.
+        raise Damaged(f"the run of thread number {thread_no} does not match its index columns")
     return run
 
 
 def repeats(columns: RunColumns, run: RunRow) -> bool:
-    """Whether the columns that repeat the record of a run say what it says."""
+    """Whether the index columns of a run match its record."""
     thread_no, _, status, updated_at, *wake, _, _, _ = columns
     return (thread_no, status, updated_at, *wake) == (run.thread, run.status.encode(), run.updated_at, *_wake(run))
 
 
-def store_effect(row_key: int, row: EffectRow) -> bytes:
-    """The record of a journal entry. `InvalidArgument` if a number does not fit it."""
+def store_effect(row_key: int, row: Entry) -> bytes:
+    """The record of a journal entry. `InvalidArgument` if a number does not fit."""
     packed = _packed(row)
     return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
 
 
-def stored_mark(row: EffectRow) -> bytes | None:
-    """The mark of a journal entry as its column has it."""
-    return None if row.mark is None else to_bytes(row.mark)
+def stored_mark(row: Entry) -> bytes | None:
+    """The topic of a journal entry as stored in its column."""
+    return None if row.topic is None else to_bytes(row.topic)
 
 
-def read_effect(row_key: int, record: bytes) -> EffectRow:
-    """The journal entry of a selected row, verified. `Damaged` if it is not what was written."""
+def read_effect(row_key: int, record: bytes) -> Entry:
+    """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
     what = f"journal entry {row_key & MAX_SEQ} of thread number {row_key >> SEQ_BITS}"
     try:
         packed = record[: -_CHECKSUM.size]
@@ -100,12 +100,12 @@ def read_effect(row_key: int, record: bytes) -> EffectRow:
     except (TypeError, *UNREADABLE) as error:
         raise Damaged(f"{what} cannot be read") from error
     if entry.number != row_key & MAX_SEQ:
-        raise Damaged(f"{what} says that it is another")  # whoever goes on behind it would never come to an end
+        raise Damaged(f"{what} has another number in its record")  # paging by this number might never end
     return entry
 
 
 def _wake(row: RunRow) -> tuple[bytes, int, int]:
-    """What the indexes of wake times have of a run: clock, time, and time by the wall clock."""
+    """The index columns for the wake time: clock, time on that clock, time on the wall clock."""
     return (to_bytes(row.clock), row.wake_at, row.wake_wall) if is_timed(row) else (b"", 0, 0)
 
 
@@ -127,14 +127,14 @@ def _run_checksum(
 
 
 def _too_large() -> InvalidArgument:
-    return InvalidArgument("a number of a run or a journal entry does not fit 64 bits")
+    return InvalidArgument("a number in a run or journal entry does not fit 64 bits; nothing was stored")
 
 
 def _packed(row: msgspec.Struct) -> bytes:
     try:
         return _PLAIN + _encode(row)
     except UnicodeEncodeError:
-        # Lone surrogates, as in the message of an error that names a file: rare, so only they pay for it.
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
         return _ESCAPED + _encode(escaped(row))
     except OverflowError as error:
         raise _too_large() from error

@@ -1,4 +1,4 @@
-"""Rows ⇄ records: what is stored of a thread and of a checkpoint, with the checksums that notice damage."""
+"""Encode threads and checkpoints as database rows, with checksums that detect damage."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _CHECKSUM: Final = struct.Struct("<I")
 _encode = msgspec.msgpack.Encoder().encode
 _decode_refs = msgspec.msgpack.Decoder(Refs).decode
 
-# Below this a skeleton is not worth the time: a save is one page either way.
+# Smaller skeletons are not compressed: a save writes one page either way.
 _COMPRESS_SKELETON: Final = 1024
 
 
@@ -36,17 +36,17 @@ def key(thread: int, seq: int) -> int:
 
 
 def context(row_key: int) -> bytes:
-    """What binds a segment to its row."""
+    """The bytes that bind a segment's checksum to its row."""
     return _KEY.pack(row_key)
 
 
 def to_bytes(text: str) -> bytes:
-    """Any str as bytes whose order is that of its code points; lone surrogates pass through."""
+    """Any str as bytes that sort like its code points. Lone surrogates are allowed."""
     return text.encode("utf-8", "surrogatepass")
 
 
 def to_text(stored: bytes) -> str:
-    """What `to_bytes` was given. `Damaged` if it cannot have been."""
+    """The inverse of `to_bytes`. `Damaged` if the bytes are not valid."""
     try:
         return stored.decode("utf-8", "surrogatepass")
     except UnicodeDecodeError as error:
@@ -54,13 +54,13 @@ def to_text(stored: bytes) -> str:
 
 
 def name_hash(namespace: bytes, name: bytes) -> int:
-    """64 bits that find a thread without the index on its name. Signed, as the integers of databases are."""
+    """A 64-bit hash to find a thread without the index on names. Signed, like the integers of databases."""
     digest = hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()
     return int.from_bytes(digest[:8], "big", signed=True)
 
 
 class StoredThread(msgspec.Struct, array_like=True, gc=False):
-    """A row of `thread`, in the order of its columns, without the checksum."""
+    """A row of the table `thread`, in the order of its columns, without the checksum."""
 
     thread_no: int
     namespace: bytes
@@ -82,7 +82,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         return crc32(_encode(self))
 
     def show(self, summary: Summary) -> None:
-        """Take over what listings show."""
+        """Copy the fields that listings show."""
         self.step = summary.step
         self.status = to_bytes(summary.status)
         self.agent = None if summary.agent is None else to_bytes(summary.agent)
@@ -110,12 +110,13 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         )
 
     def disagreeing(self, newest: int | None) -> Damaged:
-        """The error to raise where the newest checkpoint, by its key, is not the one that this row has as its last.
+        """The error for a thread whose newest checkpoint, by row key, is not the `last` of this row.
 
-        What the row says is known, but for its head if checkpoints were stored since.
+        The error carries the content of this row, without the head if checkpoints were stored after it.
         """
         damage = Damaged(
-            f"thread number {self.thread_no} and its checkpoints disagree; run a check to see what is hurt"
+            f"the record of thread number {self.thread_no} does not match its checkpoints; "
+            "run hf.verify() to see what is affected"
         )
         position = self.position()
         if newest is not None and newest > key(self.thread_no, self.last):
@@ -125,7 +126,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
 
 
 def stored_thread(row: tuple[object, ...]) -> StoredThread:
-    """A selected row, verified. `Damaged` if it is not what was written."""
+    """A selected row, verified. `Damaged` if the row is not what was written."""
     try:
         thread = msgspec.convert(row[:-1], StoredThread)
     except msgspec.ValidationError as error:
@@ -133,14 +134,14 @@ def stored_thread(row: tuple[object, ...]) -> StoredThread:
     if thread.checksum() != row[-1]:
         raise Damaged(f"the record of thread number {thread.thread_no} does not match its checksum")
     if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.count <= thread.last:
-        raise Damaged(f"the record of thread number {thread.thread_no} makes no sense")
+        raise Damaged(f"the record of thread number {thread.thread_no} contradicts itself")
     return thread
 
 
 class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """The small fields of a checkpoint, packed. A parent seq of 0 is none; they start at 1.
+    """The small fields of a checkpoint, packed. Seqs start at 1, so a parent seq of 0 means no parent.
 
-    `plain` is the skeleton's size before compression, 0 if it is stored raw.
+    `plain` is the size of the skeleton before compression, 0 if it is stored raw.
     """
 
     id: bytes
@@ -158,7 +159,7 @@ _decode_head = msgspec.msgpack.Decoder(_Head).decode
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
-    """A checkpoint's columns, encoded except for what binds them to a row: that is known late for a new thread."""
+    """A checkpoint's columns, encoded before its row key is known (a new thread gets its number late)."""
 
     step: int
     label: bytes | None
@@ -168,12 +169,12 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
     skeleton: bytes
 
     def sealed(self, row_key: int) -> bytes:
-        """The `head` column of the row."""
+        """The `head` column for this row, with the checksum."""
         return self.head + _CHECKSUM.pack(_checksum(row_key, self.step, self.label, self.head, self.meta))
 
 
 def encode(row: CheckpointRow) -> StoredCheckpoint:
-    """A checkpoint's columns. `InvalidArgument` if a number does not fit one."""
+    """A checkpoint's columns. `InvalidArgument` if a number does not fit its column."""
     refs = b"" if row.refs == NO_REFS else _encode(row.refs)
     skeleton = row.skeleton
     plain = 0
@@ -183,7 +184,7 @@ def encode(row: CheckpointRow) -> StoredCheckpoint:
             plain, skeleton = len(skeleton), packed
     parent_thread, parent_seq = row.parent or (0, 0)
     if not -(1 << 63) <= row.step < 1 << 63:
-        raise InvalidArgument("a step is a 64-bit integer")
+        raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
     head = _Head(
         row.id,
         row.digest,
@@ -210,7 +211,7 @@ def decode(
     *,
     keep_meta: bool = True,
 ) -> CheckpointRow:
-    """The checkpoint of a selected row, verified as far as it was selected. `Damaged` names its seq."""
+    """The checkpoint of a selected row. The selected columns are verified; `Damaged` names the seq."""
     seq = row_key & MAX_SEQ
     what = f"checkpoint {seq} of thread number {row_key >> SEQ_BITS}"
     try:
@@ -224,7 +225,7 @@ def decode(
             raise Damaged(f"{what} does not match its checksum")
         found = _decode_refs(refs) if refs else NO_REFS
     except (TypeError, struct.error, *UNREADABLE) as error:
-        # Columns have the types of the schema, unless the type codes in the row itself are damaged.
+        # Column types match the schema unless the type codes in the row itself are damaged.
         raise Damaged(f"{what} cannot be read") from error
     if skeleton is None:
         skeleton = b""
@@ -246,7 +247,7 @@ def decode(
 
 
 def tombstone(row: CheckpointRow) -> StoredCheckpoint:
-    """What stays of a deleted checkpoint."""
+    """The columns that remain of a deleted checkpoint."""
     return encode(
         CheckpointRow(
             seq=row.seq, id=row.id, parent=row.parent, step=row.step, move=row.move, digest=row.digest, deleted=True

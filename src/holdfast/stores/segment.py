@@ -1,12 +1,12 @@
-"""Segments: runs of cells packed into one checksummed blob.
+"""Segments: cells packed into one checksummed blob.
 
-Layout, little-endian: version (1 byte), encoding (1 byte), length of the header (4 bytes), the header in clear, the
-body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which cells are inside, how long the body is
-unpacked, and what the cells point at, so that sweeping decodes no body. The body is the cells' lengths (4 bytes each)
-followed by the cells, compressed where that helps.
+Layout, little-endian: version (1 byte), encoding (1 byte), length of the header (4 bytes), the header uncompressed, the
+body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which cells the segment holds, the size of the
+body before compression, and what the cells refer to, so that a sweep decodes no body. The body is the cells' lengths (4
+bytes each) followed by the cells, compressed when that helps.
 
-The checksum covers the stored bytes and a context that says where the segment belongs, so a flipped bit is noticed
-before anything is decompressed, and so is a segment that was put in another one's place.
+The checksum covers the stored bytes and a context that identifies the segment's row. It detects flipped bits before
+anything is decompressed, and segments that were moved to another row.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ import msgspec
 import zstandard
 
 from holdfast.errors import Damaged, NewerFormat, TooLarge
-from holdfast.stores.contract import Refs, Run
+from holdfast.stores.contract import Append, Refs
 from holdfast.types import UNREADABLE
 
 VERSION: Final = 1
 RAW: Final = 0
 ZSTD: Final = 1
 
-# On the path of a save: level 3 takes a third longer to make the few kB of one 1 % smaller.
+# Used on every save. Level 3 takes a third longer and makes a few kB only 1 % smaller.
 FAST: Final = 1
 
-# Below this zstd's own frame eats what it saves.
+# Below this, zstd's own frame outweighs what it saves.
 _WORTH_COMPRESSING: Final = 128
-# A body is at most 1 GiB, and beyond 16 MiB at most 1024 times its stored size: what a few damaged or hostile bytes
-# can make a reader allocate is bounded. `draft` keeps to the same rule by storing such bodies raw.
+# A body is at most 1 GiB, and above 16 MiB at most 1024 times its stored size. This limits what a few damaged or
+# hostile bytes can make a reader allocate. `draft` stores bodies raw that would exceed it.
 _MAX_BODY: Final = 1 << 30
 _FREE_BODY: Final = 1 << 24
 _MAX_RATIO: Final = 1024
 
-# Bodies above this are compressed piece by piece.
+# Larger bodies are compressed piece by piece.
 _STREAMED: Final = 1 << 20
 
 _PREFIX: Final = struct.Struct("<BBI")
@@ -48,7 +48,7 @@ _LENGTH: Final = 4
 _END: Final = -_CHECKSUM.size
 _SHORTEST: Final = _PREFIX.size + _CHECKSUM.size
 
-# Most saves bring two cells, a request and an answer: a load that opens thousands of them saves the parsing.
+# Most saves append two cells, a request and an answer. A load opens thousands of them, so this case is precompiled.
 _PAIR: Final = 2
 
 _prefix_of = _PREFIX.unpack_from
@@ -59,9 +59,9 @@ _Natural = Annotated[int, msgspec.Meta(ge=0)]
 
 
 class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
-    """What a segment says of itself: (log, start, count) ranges in stored order, size of the body, refs by range.
+    """The header of a segment: (log, start, count) ranges in stored order, size of the body, refs by range.
 
-    `refs` is empty if no cell has any; otherwise it has an entry per range, itself empty or with one per cell.
+    `refs` is empty if no cell has refs. Otherwise it has one entry per range, which is empty or has one item per cell.
     """
 
     ranges: tuple[tuple[_Natural, _Natural, _Natural], ...]
@@ -74,7 +74,7 @@ _decode = msgspec.msgpack.Decoder(Header).decode
 
 
 class _Codecs(threading.local):
-    """zstd contexts are costly to make and not thread-safe: one set per thread."""
+    """zstd contexts, one set per thread: they are expensive to make and not thread-safe."""
 
     def __init__(self) -> None:
         self.compressors: dict[int, zstandard.ZstdCompressor] = {}
@@ -92,7 +92,7 @@ _codecs = _Codecs()
 
 
 def deflate(plain: bytes, *, level: int = FAST) -> bytes | None:
-    """The bytes compressed, or None where that does not pay or would look like a bomb to `inflate`."""
+    """The bytes compressed, or None if that saves nothing or `inflate` would reject it as a decompression bomb."""
     if len(plain) < _WORTH_COMPRESSING:
         return None
     stored = _codecs.compressor(level).compress(plain)
@@ -102,11 +102,11 @@ def deflate(plain: bytes, *, level: int = FAST) -> bytes | None:
 
 
 def inflate(stored: bytes | memoryview, size: int) -> bytes:
-    """What `deflate` was given. `Damaged` unless it is exactly `size` bytes, checked before they are allocated."""
+    """The inverse of `deflate`. `Damaged` unless the result has exactly `size` bytes; checked before allocating."""
     if not 0 < size <= _FREE_BODY and (not 0 < size <= _MAX_BODY or _is_bomb(size, len(stored))):
         raise Damaged("a compressed record declares an impossible size")
     try:
-        # A size that the frame names itself would be believed, and allocated, whatever limit is given.
+        # zstd would trust and allocate a size named in the frame, whatever limit it is given.
         if zstandard.frame_content_size(stored) not in (-1, size):
             raise Damaged("a compressed record contradicts its declared size")
         plain = _codecs.decompressor.decompress(stored, max_output_size=size)
@@ -117,8 +117,8 @@ def inflate(stored: bytes | memoryview, size: int) -> bytes:
     return plain
 
 
-def draft(runs: Iterable[Run], *, level: int = FAST) -> bytes:
-    """A segment without its checksum: the costly part, which needs no context yet."""
+def draft(runs: Iterable[Append], *, level: int = FAST) -> bytes:
+    """A segment without its checksum. This is the expensive part, and it needs no context yet."""
     ranges: list[tuple[int, int, int]] = []
     refs: list[tuple[Refs, ...]] = []
     cells: list[bytes] = []
@@ -129,10 +129,10 @@ def draft(runs: Iterable[Run], *, level: int = FAST) -> bytes:
     try:
         lengths = struct.pack(f"<{len(cells)}I", *map(len, cells))
     except struct.error as error:
-        raise TooLarge("a cell is larger than a segment can hold") from error
+        raise TooLarge("a cell is larger than a segment can hold; nothing was stored") from error
     size = len(lengths) + sum(map(len, cells))
     if size > _MAX_BODY:
-        raise TooLarge(f"the new cells of one commit take {size} bytes; {_MAX_BODY} is the most")
+        raise TooLarge(f"the new cells of a commit take {size} bytes, the maximum is {_MAX_BODY}; nothing was stored")
     header = _encode(Header(tuple(ranges), size, tuple(refs) if any(refs) else ()))
     if size > _STREAMED:
         stored = _deflate_stream([lengths, *cells], size, level)
@@ -144,7 +144,7 @@ def draft(runs: Iterable[Run], *, level: int = FAST) -> bytes:
 
 
 def _deflate_stream(pieces: list[bytes], size: int, level: int) -> bytes | None:
-    """As `deflate`, of pieces that are not joined first: a large state should not be held once more to be saved."""
+    """`deflate` for pieces that are not joined first, to avoid another copy of a large state in memory."""
     stream = _codecs.compressor(level).compressobj()
     stored = b"".join([*map(stream.compress, pieces), stream.flush()])
     return None if len(stored) >= size or _is_bomb(size, len(stored)) else stored
@@ -155,28 +155,28 @@ def seal(drafted: bytes, context: bytes) -> bytes:
     return drafted + _CHECKSUM.pack(crc32(context, crc32(drafted)))
 
 
-def pack(runs: Iterable[Run], context: bytes, *, level: int = FAST) -> bytes:
-    """Runs as a segment."""
+def pack(runs: Iterable[Append], context: bytes, *, level: int = FAST) -> bytes:
+    """Appends as a complete segment."""
     return seal(draft(runs, level=level), context)
 
 
-# A segment whose header was read, unverified: header, encoding, where the body starts, the whole blob. A plain tuple,
-# as a load opens one for every save that was not merged yet.
+# A segment with its header read but not verified: header, encoding, offset of the body, the whole blob. A plain tuple,
+# because a load opens one for every save that is not merged yet.
 Opened = tuple[Header, int, int, bytes]
 
 
 def open_(blob: bytes | None, context: bytes) -> Opened:
-    """Read the header, unverified. `Damaged` if it makes no sense, `NewerFormat` if it is of a later version."""
-    # What a database gives back need not be what its schema promises once it is damaged.
+    """Read the header without verifying. `Damaged` if it is invalid, `NewerFormat` if its version is newer."""
+    # A damaged database may return other types than its schema declares.
     if not isinstance(blob, bytes) or len(blob) < _SHORTEST:
         raise Damaged("a segment is cut short")
     version, encoding, length = _prefix_of(blob)
     if version > VERSION:
-        _verify(blob, context)  # of every version the last bytes are the checksum: a damaged segment is not a newer one
-        raise NewerFormat(f"a segment has format {version}, this Holdfast reads up to {VERSION}; upgrade to read it")
+        _verify(blob, context)  # every version ends with the checksum: a damaged segment is not a newer one
+        raise NewerFormat(f"a segment has format {version}, this Holdfast reads up to {VERSION}. Upgrade Holdfast.")
     body = _PREFIX.size + length
     if version < 1 or encoding > ZSTD or body > len(blob) - _CHECKSUM.size:
-        raise Damaged("a segment's header makes no sense")
+        raise Damaged("a segment's header is invalid")
     try:
         return _decode(blob[_PREFIX.size : body]), encoding, body, blob
     except UNREADABLE as error:
@@ -188,13 +188,13 @@ def verify(opened: Opened, context: bytes) -> None:
     _verify(opened[3], context)
 
 
-def unpack(blob: bytes | None, context: bytes) -> list[Run]:
-    """The runs of a segment, verified. `Damaged` if anything is not as it was packed."""
+def unpack(blob: bytes | None, context: bytes) -> list[Append]:
+    """The appends of a segment, verified. `Damaged` if anything differs from what was packed."""
     return runs(open_(blob, context), context)
 
 
 def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
-    """What a segment whose header was read holds, verified: bytes, the lengths of its cells, where the first begins."""
+    """The verified body of a segment: its bytes, the lengths of its cells, the offset of the first cell."""
     header, encoding, start, blob = opened
     _verify(blob, context)
     if encoding == ZSTD:
@@ -202,7 +202,7 @@ def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
     else:
         plain = blob[start:_END]
         if len(plain) != header.size:
-            raise Damaged("a segment's body is not of its declared size")
+            raise Damaged("a segment's body does not have its declared size")
     ranges = header.ranges
     count = ranges[0][2] if len(ranges) == 1 else sum([entry[2] for entry in ranges])
     at = count * _LENGTH
@@ -219,11 +219,11 @@ def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
     return plain, lengths, at
 
 
-def runs(opened: Opened, context: bytes) -> list[Run]:
-    """The runs of a segment whose header was read, verified."""
+def runs(opened: Opened, context: bytes) -> list[Append]:
+    """The verified appends of a segment whose header was read."""
     plain, lengths, at = body(opened, context)
     header = opened[0]
-    found: list[Run] = []
+    found: list[Append] = []
     taken = 0
     for (log, start, count), refs in zip(header.ranges, header.refs or ((),) * len(header.ranges), strict=True):
         cells: list[bytes] = []
@@ -231,7 +231,7 @@ def runs(opened: Opened, context: bytes) -> list[Run]:
             cells.append(plain[at : at + length])
             at += length
         taken += count
-        found.append(Run(log, start, tuple(cells), refs))
+        found.append(Append(log, start, tuple(cells), refs))
     return found
 
 

@@ -1,10 +1,10 @@
-"""Tools for testing what is built on Holdfast, and for those who write a store of their own, which needs pytest."""
+"""Tools for tests: a crash drill for agents, and a test suite for stores (which needs pytest)."""
 
 import sys
 from typing import TYPE_CHECKING, Any
 
 if "pytest" in sys.modules:
-    # Before the import, or a failing assert of the suite would say nothing of the values it compared.
+    # Before the import, so that failing asserts of the suite show the compared values.
     sys.modules["pytest"].register_assert_rewrite("holdfast.testing.contract")
 
 from holdfast.testing.drill.report import DrillReport, Finding, Kill
@@ -20,7 +20,7 @@ __all__ = ["Drill", "DrillReport", "Finding", "Kill", "StoreContract", "crash_ev
 def __getattr__(name: str) -> Any:
     if name != "StoreContract":
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    # The drill has to work where there is no pytest.
+    # The drill must work without pytest.
     from holdfast.testing.contract import StoreContract  # noqa: PLC0415
 
     return StoreContract

@@ -16,7 +16,7 @@ from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Stor
 from holdfast.stores.hashing import Hashing
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.context import UNOBSERVED, Session
+from holdfast.threads.context import UNOBSERVED, Context
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row
 from holdfast.threads.retention import remove
@@ -60,14 +60,14 @@ def fork_of(
 def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
     """A checkpoint with its references as another thread writes them."""
     spans = tuple([rebased(span, origin) for span in source.refs.spans])
-    return replace(source, refs=Refs(spans, source.refs.values))
+    return replace(source, refs=Refs(spans, source.refs.blobs))
 
 
 # -- labels -----------------------------------------------------------------------------------------------------------
 
 
 def named(
-    session: Session, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
+    session: Context, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
 ) -> Checkpoint:
     """Add a checkpoint with the state of another, a label (the same one if None), and more tags. The head stays.
 
@@ -95,7 +95,7 @@ def named(
 
 
 def _labelled(
-    session: Session, thread: ThreadRow, source: CheckpointRow, label: str | None, tags: tuple[str, ...]
+    session: Context, thread: ThreadRow, source: CheckpointRow, label: str | None, tags: tuple[str, ...]
 ) -> tuple[Commit, Meta]:
     meta = metas.decode(source)
     meta = replace(
@@ -137,7 +137,7 @@ def _require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> N
 class Placer:
     """A thread as a tree: a save may follow any of its checkpoints. Hold `lock` while calling a verb that writes."""
 
-    def __init__(self, session: Session, name: str) -> None:
+    def __init__(self, session: Context, name: str) -> None:
         self.name: Final = name
         self.session: Final = session
         self.lock: Final = session.lock(name)

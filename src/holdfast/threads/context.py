@@ -42,7 +42,7 @@ class ThreadLock:
         self._lock = threading.RLock()
 
 
-class Session:
+class Context:
     """Shared by the threads of one handle."""
 
     def __init__(

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import EffectsAhead
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.scan import entries
@@ -25,8 +25,8 @@ class Action(msgspec.Struct, frozen=True):
 
     thread: ThreadRow
     mark: str  # of the entry that undoes it
-    entry: EffectRow  # its newest entry in the ancestry of the head
-    outcome: EffectRow  # the newest entry with its outcome
+    entry: Entry  # its newest entry in the ancestry of the head
+    outcome: Entry  # the newest entry with its outcome
 
 
 class Ended(msgspec.Struct, frozen=True):
@@ -34,7 +34,7 @@ class Ended(msgspec.Struct, frozen=True):
 
     thread: ThreadRow
     mark: str
-    entry: EffectRow
+    entry: Entry
     below: tuple[Action, ...]
     is_undone_in_part: bool
 
@@ -65,11 +65,11 @@ def actions_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> list[Ac
 class ChildEntries(msgspec.Struct, frozen=True):
     """The entries of a child that belong to one entry of its parent: those above `since`, up to `until`."""
 
-    entry: EffectRow
+    entry: Entry
     since: int
     until: int
 
-    def holds(self, row: EffectRow) -> bool:
+    def holds(self, row: Entry) -> bool:
         return self.since < row.number <= self.until
 
 
@@ -78,9 +78,9 @@ class Record:
 
     def __init__(self, store: Store, thread: int) -> None:
         self.thread = thread
-        self.rows: dict[int, EffectRow] = {}
+        self.rows: dict[int, Entry] = {}
         self.undone: set[int] = set()
-        children: list[EffectRow] = []
+        children: list[Entry] = []
         for row in entries(store, thread):
             if row.kind == "undo" and row.status == "done":
                 self.undone.add(row.matches)
@@ -90,7 +90,7 @@ class Record:
                 children.append(row)
         # A result taken from another journal is undone there.
         for row in self.rows.values():
-            if row.of and any(known.status == "done" for known in store.marked(row.of, undo_mark(row.matches))):
+            if row.of and any(known.status == "done" for known in store.find_entries(row.of, undo_mark(row.matches))):
                 self.undone.add(row.number)
         self.children: list[ChildEntries] = []
         ends: dict[str, int] = {}
@@ -98,15 +98,15 @@ class Record:
             self.children.insert(0, ChildEntries(row, row.since, ends.get(row.name, _END)))
             ends[row.name] = row.since
 
-    def root_of(self, row: EffectRow) -> Root:
+    def root_of(self, row: Entry) -> Root:
         """The call that an entry is about."""
         while row.matches and not row.of and row.matches in self.rows:
             row = self.rows[row.matches]
         return (row.of or self.thread, row.matches or row.number)
 
-    def by_root(self) -> dict[Root, list[EffectRow]]:
+    def by_root(self) -> dict[Root, list[Entry]]:
         """The entries about each call, oldest first."""
-        roots: dict[Root, list[EffectRow]] = {}
+        roots: dict[Root, list[Entry]] = {}
         for row in self.rows.values():
             roots.setdefault(self.root_of(row), []).append(row)
         return roots
@@ -117,7 +117,7 @@ def undo_mark(number: int) -> str:
     return f"undo/{number}"
 
 
-def outcome_of(rows: list[EffectRow]) -> EffectRow | None:
+def outcome_of(rows: list[Entry]) -> Entry | None:
     """The newest outcome of a call, given all its entries, oldest first. None if the call did nothing."""
     newest = next((row for row in reversed(rows) if row.status not in _WITHOUT_OUTCOME), None)
     return None if newest is None or newest.status == "not_done" else newest
@@ -132,7 +132,7 @@ def origin_of(store: Store, thread: int) -> tuple[int, int] | None:
 # -- actions of a thread and its children -----------------------------------------------------------------------------
 
 
-def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[EffectRow], bool]) -> list[Action | Ended]:
+def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[Entry], bool]) -> list[Action | Ended]:
     number = thread.position.thread
     record = Record(store, number)
     ancestry = Ancestry.of(store, thread.position)

@@ -15,18 +15,18 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.pages import PAGE
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import process
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 from holdfast.threads.gc import live_cells, live_values, values_of
 from holdfast.threads.scan import threads
 from holdfast.threads.thread import checked_name
-from holdfast.types import Erased
+from holdfast.types import EraseResult
 
 
-def erase(session: Session, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> Erased:
+def erase(session: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
     """Remove a thread, or every thread with a checkpoint that has these metadata entries, and all that is about it.
 
     Children are removed too, forks only with `forks`. Raises LeaseHeld, with nothing changed, if one of the threads is
@@ -38,13 +38,13 @@ def erase(session: Session, thread: str | None, metadata: dict[str, Any] | None,
     return _Erasure(session, is_thorough=metadata is not None).erase(thread, wanted, forks)
 
 
-def plan(session: Session, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> Erased:
+def plan(session: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
     """Report what `erase` would remove and leave, as far as it is known. Nothing is changed. Raises LeaseHeld as it."""
     wanted = _checked(session, thread, metadata)
     return _Erasure(session, is_thorough=False).plan(thread, wanted, forks)
 
 
-def _checked(session: Session, thread: str | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
+def _checked(session: Context, thread: str | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
     """The metadata entries to look for, as they would have been recorded."""
     if (thread is None) == (metadata is None):
         raise InvalidArgument("erase takes the name of a thread or metadata=, not both")
@@ -60,14 +60,14 @@ def _checked(session: Session, thread: str | None, metadata: dict[str, Any] | No
 class _Erasure:
     """One call: what it found, and what it could not do."""
 
-    def __init__(self, session: Session, *, is_thorough: bool) -> None:
+    def __init__(self, session: Context, *, is_thorough: bool) -> None:
         """`is_thorough`: sweep all threads, not only those that shared something with the erased ones."""
         self._session = session
         self._store = session.store
         self._is_thorough = is_thorough
         self._beyond: list[str] = []
 
-    def erase(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> Erased:
+    def erase(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> EraseResult:
         known = {row.position.thread: row for row in threads(self._store)}
         if thread is None:
             subjects = [number for number, row in known.items() if self._is_about(row, metadata)]
@@ -90,7 +90,7 @@ class _Erasure:
             pending.erased = erased
             raise
 
-    def plan(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> Erased:
+    def plan(self, thread: str | None, metadata: dict[str, Any], forks: bool) -> EraseResult:
         known = {row.position.thread: row for row in threads(self._store)}
         subjects = [
             number for number, row in known.items() if (row.name == thread if thread else self._is_about(row, metadata))
@@ -98,8 +98,8 @@ class _Erasure:
         going = self._free_with_kin(subjects, known, forks=forks)
         return self._result(going, self._forks_left(going, known), set(), known)
 
-    def _result(self, going: set[int], left: set[int], values: set[bytes], known: dict[int, ThreadRow]) -> Erased:
-        return Erased(
+    def _result(self, going: set[int], left: set[int], values: set[bytes], known: dict[int, ThreadRow]) -> EraseResult:
+        return EraseResult(
             threads=tuple(sorted(known[number].name for number in going)),
             forks_left=tuple(sorted(known[number].name for number in left)),
             values_kept=tuple(sorted(digest.hex() for digest in values)),
@@ -209,14 +209,14 @@ class _Erasure:
     def _sweep(self, touched: set[int]) -> set[bytes]:
         """Remove cells and blobs that are no longer used. Return the digests of the blobs that are left."""
         # After the threads are dropped: blobs that they added are not newer than this epoch.
-        epoch = self._store.mark_values()
+        epoch = self._store.start_epoch()
         named = {row.position.thread for row in threads(self._store)}
         for number in self._store.thread_numbers():
             if self._is_thorough or number in touched or number not in named:
                 self._sweep_cells(number)
         try:
             kept = live_values(self._store)
-            self._store.sweep_values(kept, epoch)
+            self._store.sweep_blobs(kept, epoch)
         except Damaged:
             self._beyond.append(
                 "blobs were not removed: a thread that is left is damaged, so it is not known which of them it uses. "
@@ -284,13 +284,13 @@ def _one(store: Store, number: int, seq: int) -> Iterator[CheckpointRow | Damage
         yield row
 
 
-def _journal(store: Store, number: int) -> Iterator[EffectRow | Damaged]:
+def _journal(store: Store, number: int) -> Iterator[Entry | Damaged]:
     """The journal of a thread. An error takes the place of a damaged entry."""
-    last = store.last_effect(number)
+    last = store.last_entry(number)
     after = 0
     while after < last:
         try:
-            page = store.effects(number, after=after, limit=PAGE)
+            page = store.entries(number, after=after, limit=PAGE)
         except Damaged:
             yield from _entry(store, number, after + 1)
             after += 1
@@ -299,8 +299,8 @@ def _journal(store: Store, number: int) -> Iterator[EffectRow | Damaged]:
         after += max(len(page), 1)
 
 
-def _entry(store: Store, number: int, entry: int) -> Iterator[EffectRow | Damaged]:
+def _entry(store: Store, number: int, entry: int) -> Iterator[Entry | Damaged]:
     try:
-        yield from store.effects(number, after=entry - 1, limit=1)
+        yield from store.entries(number, after=entry - 1, limit=1)
     except Damaged as damage:
         yield damage

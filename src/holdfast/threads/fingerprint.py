@@ -85,7 +85,7 @@ def _differences(store: Store, thread: ThreadRow, then: ThreadPrint) -> Iterator
         if row is None or row.digest.hex()[:_DIGEST] != digest:
             yield (seq,), "it is not the checkpoint that was there when the mark was made"
             break
-    entries = store.last_effect(now.thread)
+    entries = store.last_entry(now.thread)
     if entries < then.entries:
         yield (), f"its journal is older than the mark: it has {entries} entries, and had {then.entries}"
 
@@ -94,7 +94,7 @@ def _print(store: Store, thread: ThreadRow) -> ThreadPrint:
     at = thread.position
     last = _digest(store, thread, at.last)
     head = last if at.head == at.last else _digest(store, thread, at.head)
-    return ThreadPrint(thread.name, at.move, at.last, last, at.head, head, store.last_effect(at.thread))
+    return ThreadPrint(thread.name, at.move, at.last, last, at.head, head, store.last_entry(at.thread))
 
 
 def _digest(store: Store, thread: ThreadRow, seq: int) -> str:

@@ -59,27 +59,27 @@ def live_values(store: Store) -> set[bytes]:
 def values_of(store: Store, thread: int) -> set[bytes]:
     """The digests of the blobs that the checkpoints of a thread use."""
     named = list(roots(store, thread))
-    values = {digest for refs in named for digest in refs.values}
+    values = {digest for refs in named for digest in refs.blobs}
     for _, cells in reachable(store, thread, named, nodes_only=True):
         for refs in cells.refs:
-            values.update(refs.values)
+            values.update(refs.blobs)
     return values
 
 
 # -- hf.optimize() ----------------------------------------------------------------------------------------------------
 
 
-class Optimized(msgspec.Struct, frozen=True):
+class OptimizeResult(msgspec.Struct, frozen=True):
     """The result of `hf.optimize()`. `damaged` segments were left unchanged; `hf.verify()` lists what they affect."""
 
     merged: int
     damaged: int
 
 
-def optimize(store: Store) -> Optimized:
+def optimize(store: Store) -> OptimizeResult:
     """Merge small segments, remove what nothing uses, and free the space. Readers and writers continue meanwhile."""
     merged = damaged = 0
-    epoch = store.mark_values()
+    epoch = store.start_epoch()
     for number in store.thread_numbers():
         try:
             live = live_cells(store, number)
@@ -95,9 +95,9 @@ def optimize(store: Store) -> Optimized:
     except Damaged:
         damaged += not damaged
     else:
-        store.sweep_values(values, epoch)
+        store.sweep_blobs(values, epoch)
     store.reclaim()
-    return Optimized(merged, damaged)
+    return OptimizeResult(merged, damaged)
 
 
 # -- retention in the background --------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, InvalidArgument, Unsupported
 from holdfast.ids import to_text
 from holdfast.redaction import AS_IS, Redaction
-from holdfast.stores.contract import Cells, CheckpointRow, Run
+from holdfast.stores.contract import Append, Cells, CheckpointRow
 from holdfast.stores.hashing import Hasher, Hashing
 from holdfast.text import to_utf8
 from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
@@ -106,7 +106,7 @@ def checkpoint_from(thread: str, row: CheckpointRow, meta: Meta, state: Any = NO
 # -- digests ----------------------------------------------------------------------------------------------------------
 
 
-def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Run], parent: bytes) -> bytes:
+def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Append], parent: bytes) -> bytes:
     """The digest of a checkpoint. It covers metadata, skeleton, references, new cells and the digest of the parent.
 
     Raises Damaged if a number does not fit 64 bits.

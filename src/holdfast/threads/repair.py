@@ -12,14 +12,14 @@ from msgspec.structs import replace
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
 from holdfast.pages import PAGE
-from holdfast.stores.contract import CheckpointRow, Problem, Refs, Run, SharedValue, Span, Store, ThreadRow
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Problem, Refs, Span, Store, ThreadRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.stores.walking import walk
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import all_threads
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.strays import UsedCells, run_of
-from holdfast.threads.verify import Looked, Progress, Repaired
+from holdfast.threads.verify import Progress, RepairResult, VerifyProgress
 
 _UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which the rest is given up
 _HOLES_SHOWN: Final = 20
@@ -28,13 +28,15 @@ _LOST: Final = "part of it was damaged, and a repair left that out"
 Values = Callable[[bytes], Sequence[bytes]]  # the pieces of a blob by its digest
 
 
-def repair(source: Store, target: Store, progress: Progress | None = None, *, values: Values | None = None) -> Repaired:
+def repair(
+    source: Store, target: Store, progress: Progress | None = None, *, values: Values | None = None
+) -> RepairResult:
     """Copy all that is sound into an empty store. Raises AlreadyExists if it is not empty; then nothing was written.
 
     `values` reads the blobs of the source as they are stored, if the source is encrypted.
     """
     require_empty(target)
-    return _Repair(source, target, progress, values or source.value).run()
+    return _Repair(source, target, progress, values or source.blob).run()
 
 
 def require_empty(target: Store) -> None:
@@ -55,7 +57,7 @@ class Plan(NamedTuple):
     kept: frozenset[int]
     thread: ThreadRow | None
     run: RunRow | None
-    entries: tuple[EffectRow, ...]
+    entries: tuple[Entry, ...]
 
 
 class _Repair:
@@ -69,7 +71,7 @@ class _Repair:
         self._lost: list[Problem] = []
         self._bytes = 0
 
-    def run(self) -> Repaired:
+    def run(self) -> RepairResult:
         threads = all_threads(self._source)
         self._lost += [Problem(None, (), what) for what in threads.problems]
         kept: dict[int, frozenset[int]] = {}
@@ -98,7 +100,7 @@ class _Repair:
         for number in reversed(forgotten):
             self._target.drop(number)
         self._report(1, 1)
-        return Repaired(
+        return RepairResult(
             threads=copied, checkpoints=checkpoints, entries=entries, redigested=redigested, lost=tuple(self._lost)
         )
 
@@ -164,7 +166,7 @@ class _Repair:
 
     # -- the journal -------------------------------------------------------------------------------------------------
 
-    def _journal(self, number: int, name: str) -> tuple[RunRow | None, tuple[EffectRow, ...], bool]:
+    def _journal(self, number: int, name: str) -> tuple[RunRow | None, tuple[Entry, ...], bool]:
         """The run of a thread, its journal, and whether nothing is missing."""
         try:
             run = self._source.run(number)
@@ -173,7 +175,7 @@ class _Repair:
             return None, (), False
         if run is None:
             return None, (), True
-        entries: list[EffectRow] = []
+        entries: list[Entry] = []
         holes: list[int] = []
         while True:
             page = self._entries(number, len(entries))
@@ -191,11 +193,11 @@ class _Repair:
             self._lost.append(Problem(name, (), f"journal entries {numbers} are lost: each is in doubt now"))
         return run, tuple(entries), not holes
 
-    def _entries(self, number: int, after: int) -> list[EffectRow] | None:
+    def _entries(self, number: int, after: int) -> list[Entry] | None:
         """The next entries, or only the next one; None if that is damaged."""
         for limit in (PAGE, 1):
             try:
-                return self._source.effects(number, after=after, limit=limit)
+                return self._source.entries(number, after=after, limit=limit)
             except Damaged:
                 continue
         return None
@@ -207,7 +209,7 @@ class _Repair:
 
     def _report(self, done: int, of: int) -> None:
         if self._progress is not None:
-            self._progress(Looked(done, of, self._bytes))
+            self._progress(VerifyProgress(done, of, self._bytes))
 
 
 def _is_sound(examined: Examined) -> bool:
@@ -227,9 +229,9 @@ def _released(run: RunRow, *, is_whole: bool) -> RunRow:
     return replace(run, status="failed", reason=_LOST, owner=None, lease_until=0, lease_first=0, wake_at=0, wake_wall=0)
 
 
-def _hole(before: EffectRow | None, run: RunRow) -> EffectRow:
+def _hole(before: Entry | None, run: RunRow) -> Entry:
     """An entry in the place of a lost one: a call was started, and its outcome is not known."""
-    return EffectRow(
+    return Entry(
         branch=run.branch if before is None else before.branch,
         step=0 if before is None else before.step,
         key=f"lost {0 if before is None else before.number + 1}",
@@ -294,7 +296,7 @@ class _Copyist:
     def _commit(
         self, plan: Plan, replica: Replica, seq: int, row: CheckpointRow | None, strays: Sequence[Span]
     ) -> None:
-        wrote: list[Run] | None = None
+        wrote: list[Append] | None = None
         if row is not None and seq in plan.kept:
             wrote = [run_of(self._source, Span(plan.number, *each, seq, seq)) for each in read_skeleton(row).wrote]
         strayed = (self._stray(span) for span in strays)
@@ -310,19 +312,19 @@ class _Copyist:
             entries=plan.entries,
         )
 
-    def _stray(self, span: Span) -> Run | None:
+    def _stray(self, span: Span) -> Append | None:
         try:
             return run_of(self._source, span)
         except Damaged:
             return None  # only lost checkpoints refer to it
 
-    def _blobs_for(self, named: Iterable[Refs]) -> tuple[SharedValue, ...]:
+    def _blobs_for(self, named: Iterable[Refs]) -> tuple[Blob, ...]:
         """The blobs that no commit has copied yet."""
-        values: list[SharedValue] = []
-        for digest in dict.fromkeys(digest for refs in named for digest in refs.values):
+        values: list[Blob] = []
+        for digest in dict.fromkeys(digest for refs in named for digest in refs.blobs):
             if digest not in self._copied:
                 try:
-                    values.append(SharedValue(digest, tuple(self._values(digest))))
+                    values.append(Blob(digest, tuple(self._values(digest))))
                 except Damaged:
                     continue  # only lost checkpoints refer to it
                 self._copied.add(digest)

@@ -12,8 +12,8 @@ from holdfast.codec import msgpack
 from holdfast.delta.draft import Skeleton
 from holdfast.errors import Damaged
 from holdfast.ids import new_id
-from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Span, Store, Summary
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Span, Store, Summary
+from holdfast.stores.running import Entry, RunRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of
@@ -23,7 +23,7 @@ _NO_DIGEST: Final = bytes(32)
 _GONE: Final = (1 << 31) - 1  # a number that no thread has, for threads that were not copied
 _REWINDS_MAX: Final = 100_000
 
-BlobsFor = Callable[[Iterable[Refs]], tuple[SharedValue, ...]]
+BlobsFor = Callable[[Iterable[Refs]], tuple[Blob, ...]]
 """Returns the blobs to store with a commit that has these references."""
 
 _encode_skeleton = msgspec.msgpack.Encoder().encode
@@ -75,12 +75,12 @@ class Replica:
         self,
         seq: int,
         row: CheckpointRow | None,
-        runs: Sequence[Run],
+        runs: Sequence[Append],
         *,
-        wrote: Sequence[Run] | None,
+        wrote: Sequence[Append] | None,
         summary: Summary | None = None,
         run: RunRow | None = None,
-        entries: Iterable[EffectRow] = (),
+        entries: Iterable[Entry] = (),
     ) -> CheckpointRow:
         """Repeat the commit of a checkpoint with these cells, and return the row that is stored.
 
@@ -101,12 +101,12 @@ class Replica:
                 name=self._name,
                 expect=self._at,
                 row=made,
-                runs=tuple(runs),
-                values=self._blobs_for(named),
+                appends=tuple(runs),
+                blobs=self._blobs_for(named),
                 summary=summary or described,
                 origins=tuple(sorted({span.thread for refs in named for span in refs.spans if span.thread})),
                 run=None if run is None else replace(run, thread=thread),
-                effects=tuple(self._entry(entry) for entry in entries) if run is not None else (),
+                entries=tuple(self._entry(entry) for entry in entries) if run is not None else (),
             )
         )
         self._numbers[self._number] = self._at.thread
@@ -128,7 +128,7 @@ class Replica:
 
     # -- checkpoints -------------------------------------------------------------------------------------------------
 
-    def _kept(self, row: CheckpointRow, move: int, wrote: Iterable[Run]) -> CheckpointRow:
+    def _kept(self, row: CheckpointRow, move: int, wrote: Iterable[Append]) -> CheckpointRow:
         made = replace(row, move=move, parent=self._parent(row), refs=self._refs(row.refs))
         meta = metas.decode(row)
         parent = meta.parent_digest
@@ -193,14 +193,14 @@ class Replica:
 
     # -- cells, blobs, numbers ---------------------------------------------------------------------------------------
 
-    def _run(self, run: Run) -> Run:
+    def _run(self, run: Append) -> Append:
         if not run.refs:
             return run
         return replace(run, refs=tuple(self._refs(refs) for refs in run.refs))
 
     def _refs(self, refs: Refs) -> Refs:
-        values = tuple(self._addresses.get(each, each) for each in refs.values) if self._addresses else refs.values
-        if values == refs.values and all(not span.thread for span in refs.spans):
+        values = tuple(self._addresses.get(each, each) for each in refs.blobs) if self._addresses else refs.blobs
+        if values == refs.blobs and all(not span.thread for span in refs.spans):
             return refs
         return Refs(tuple(self._renumbered(span) for span in refs.spans), values)
 
@@ -210,5 +210,5 @@ class Replica:
         number = 0 if span.thread == self._number else self._numbers.get(span.thread, _GONE)
         return Span(number, span.log, span.start, span.count, span.first, span.last)
 
-    def _entry(self, entry: EffectRow) -> EffectRow:
+    def _entry(self, entry: Entry) -> Entry:
         return replace(entry, number=0, of=self._numbers.get(entry.of, _GONE) if entry.of else 0)

@@ -43,7 +43,7 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument("older_than must be a timedelta or a number of seconds, 0 or more")
 
 
-class Pruned(msgspec.Struct, frozen=True, kw_only=True):
+class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of a prune: what it removed or, with `dry_run`, would remove."""
 
     thread: str

@@ -18,12 +18,12 @@ from holdfast.delta.parts import Map, Part, refs_of
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown, TooLarge
 from holdfast.ids import SEQ_MAX, new_id, to_text
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Run, SharedValue, Summary, ThreadRow
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
 from holdfast.stores.hashing import Hashing
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
-from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Session
+from holdfast.threads.context import MAX_RETRIES, UNOBSERVED, Context
 from holdfast.threads.metadata import Meta
 from holdfast.types import Checkpoint, Status, Usage
 
@@ -190,8 +190,8 @@ def commit_of(
     *,
     expect: Position | None,
     parent: Parent | None,
-    runs: tuple[Run, ...] = (),
-    values: tuple[SharedValue, ...] = (),
+    runs: tuple[Append, ...] = (),
+    values: tuple[Blob, ...] = (),
 ) -> tuple[Commit, Meta]:
     """The commit of a checkpoint under `parent`, and its metadata."""
     seq, move, step = 1, 1, details.step
@@ -230,8 +230,8 @@ def commit_of(
         name=name,
         expect=expect,
         row=replace(row, digest=metas.digest_of(hashing, row, runs, b"" if parent is None else parent.digest)),
-        runs=runs,
-        values=values,
+        appends=runs,
+        blobs=values,
         summary=summary_of(row, meta),
         bases=() if origin is None else ((origin.thread, origin.seq),),
         origins=() if origin is None else (origin.thread,),
@@ -275,7 +275,7 @@ class Saver:
     """Saves to one thread. It remembers the head it last saw, and a save expects the thread to be there still."""
 
     def __init__(
-        self, session: Session, name: str, state_type: StateType | None = None, schema_version: int | None = None
+        self, session: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None
     ) -> None:
         self._session = session
         self._name = name
@@ -364,7 +364,7 @@ class Saver:
         *,
         fence: int | None = None,
         run: RunRow | None = None,
-        effects: tuple[EffectRow, ...] = (),
+        effects: tuple[Entry, ...] = (),
     ) -> Checkpoint:
         """Store a prepared save. When it returns, the checkpoint is durable and the head.
 
@@ -373,13 +373,13 @@ class Saver:
         with self.lock:
             return self._commit(save, fence, run, effects)
 
-    def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[EffectRow, ...]) -> Checkpoint:
+    def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[Entry, ...]) -> Checkpoint:
         session, row = self._session, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
         observer = session.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                position = session.commit(replace(save.commit, fence=fence, run=run, effects=effects))
+                position = session.commit(replace(save.commit, fence=fence, run=run, entries=effects))
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise

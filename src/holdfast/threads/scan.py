@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import Refs, Store, ThreadRow
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.stores.walking import told
 
 
@@ -23,9 +23,9 @@ def roots(store: Store, thread: int) -> Iterator[Refs]:
         yield row.refs
 
 
-def entries(store: Store, thread: int) -> Iterator[EffectRow]:
+def entries(store: Store, thread: int) -> Iterator[Entry]:
     """The journal of a thread, oldest entry first."""
-    return pages(lambda after: store.effects(thread, after=after or 0, limit=PAGE), lambda entry: entry.number)
+    return pages(lambda after: store.entries(thread, after=after or 0, limit=PAGE), lambda entry: entry.number)
 
 
 class AllThreads(NamedTuple):

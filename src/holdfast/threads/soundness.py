@@ -239,7 +239,7 @@ class Examiner:
             part = sound.get((span.thread or owner, span.log))
             if part is None or not part.holds(span.start, span.start + span.count):
                 return False
-        return all(digest in self._values and self._values[digest] is None for digest in refs.values)
+        return all(digest in self._values and self._values[digest] is None for digest in refs.blobs)
 
     def _faults(self, number: int, refs: Refs, seq: int) -> Iterator[str]:
         """The problems of the cells and values that a record refers to. Raises Damaged if any of them is missing."""
@@ -262,7 +262,7 @@ class Examiner:
                 (read,) = self._store.cells([span])
                 sound.add(start, end)
                 waiting += [(span.thread, inner) for inner in read.refs]
-            for digest in refs.values:
+            for digest in refs.blobs:
                 if digest not in self._values:
                     self._values[digest] = self._value_problem(digest)
                 problem = self._values[digest]
@@ -273,7 +273,7 @@ class Examiner:
         """Read the new blobs of a page on several cores: most of the work is decompressing and hashing."""
         named = [row.refs for row in page if not isinstance(row, Damaged)]
         named += [refs for read in cells.values() if not isinstance(read, Damaged) for refs in read.refs]
-        new = {digest: None for refs in named for digest in refs.values if digest not in self._values}
+        new = {digest: None for refs in named for digest in refs.blobs if digest not in self._values}
         if len(new) < _WORTH_SHARING:
             return
         if self._pool is None:
@@ -284,7 +284,7 @@ class Examiner:
 
     def _value_problem(self, digest: bytes) -> str | None:
         try:
-            pieces = self._store.value(digest)
+            pieces = self._store.blob(digest)
         except Damaged as damage:
             return str(damage)
         if self._read is not None:

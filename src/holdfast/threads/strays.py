@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import NamedTuple
 
 from holdfast.intervals import Intervals
-from holdfast.stores.contract import Run, Span, Store
+from holdfast.stores.contract import Append, Span, Store
 
 
 class Stray(NamedTuple):
@@ -89,7 +89,7 @@ def _cut(gaps: dict[tuple[int, int], tuple[int, int]]) -> Iterator[tuple[int, in
             yield start, after, -firsts[0][0], lasts[0][0]
 
 
-def run_of(source: Store, span: Span) -> Run:
+def run_of(source: Store, span: Span) -> Append:
     """Cells as they were written."""
     (read,) = source.cells([span])
-    return Run(span.log, span.start, tuple(read.cells), tuple(read.refs))
+    return Append(span.log, span.start, tuple(read.cells), tuple(read.refs))

@@ -19,15 +19,15 @@ from holdfast.stores.contract import CheckpointRow, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
-from holdfast.threads.context import MAX_RETRIES, Session
+from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import Diff, diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
-from holdfast.threads.retention import Pruned, Retention, removable, remove
+from holdfast.threads.retention import PruneResult, Retention, removable, remove
 from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
-from holdfast.types import Checkpoint, Lost, Skipped, Status, Usage
+from holdfast.types import Checkpoint, MissingValue, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
 
@@ -39,7 +39,7 @@ class Thread:
     since. `latest()` reads the head again.
     """
 
-    def __init__(self, session: Session, name: str, type: Any = None, schema_version: int | None = None) -> None:
+    def __init__(self, session: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
         checked_name(name)
         if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
             raise InvalidArgument("schema_version must be a whole number, 0 or more")
@@ -170,7 +170,7 @@ class Thread:
             return self._checkpoint(number, row)
         except Damaged:
             state, lost = salvaged(self._session.store, number, row) if partial else (None, ())
-            if not lost or isinstance(state, Lost):
+            if not lost or isinstance(state, MissingValue):
                 raise
             return replace(metas.checkpoint_of(self.name, row, state), lost=lost)
 
@@ -330,7 +330,7 @@ class Thread:
             self._session.drop(self._thread().position.thread)
             self._saver.see(None)
 
-    def prune(self, retention: Retention, *, dry_run: bool = False) -> Pruned:
+    def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
 
         The next `hf.optimize()`, which reads all threads, frees blobs that are no longer used.
@@ -348,7 +348,7 @@ class Thread:
         )
         if not dry_run:
             remove(self._session.store, number, [checkpoint.seq for checkpoint in found])
-        return Pruned(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
+        return PruneResult(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _fork_origins(self, number: int) -> set[int]:
         """The seqs of the checkpoints at which forks of this thread start."""

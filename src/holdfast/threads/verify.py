@@ -10,13 +10,13 @@ import msgspec
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Problem, Store
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.scan import AllThreads, all_threads, entries
 from holdfast.threads.soundness import Examiner, Ties
 
 
-class Report(msgspec.Struct, frozen=True, kw_only=True):
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `hf.verify()`: how many threads and checkpoints were checked, and every problem found."""
 
     threads: int
@@ -28,7 +28,7 @@ class Report(msgspec.Struct, frozen=True, kw_only=True):
         return not self.problems
 
 
-class Looked(msgspec.Struct, frozen=True):
+class VerifyProgress(msgspec.Struct, frozen=True):
     """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
 
     done: int
@@ -36,7 +36,7 @@ class Looked(msgspec.Struct, frozen=True):
     bytes: int
 
 
-class Repaired(msgspec.Struct, frozen=True, kw_only=True):
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
     """The result of `hf.repair()`.
 
     `lost` lists the checkpoints, journal entries and threads that are not in the new store, with the reasons.
@@ -55,7 +55,7 @@ class Repaired(msgspec.Struct, frozen=True, kw_only=True):
         return not self.lost
 
 
-Progress = Callable[[Looked], None]
+Progress = Callable[[VerifyProgress], None]
 
 
 def verify(
@@ -65,7 +65,7 @@ def verify(
     deep: bool = True,
     mark: str | None = None,
     progress: Progress | None = None,
-) -> Report:
+) -> VerifyReport:
     """Check the structures of the store, the digest and chain of every checkpoint, and all that checkpoints refer to.
 
     Also check that forks are registered with the threads whose cells they use. The head of a thread is loaded too,
@@ -80,7 +80,7 @@ def verify(
         older = list(compared(store, namespace, mark))
     verifier = _Verifier(store, progress, deep=deep)
     problems = [*store.check(), *verifier.run(), *older]
-    return Report(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))
+    return VerifyReport(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))
 
 
 class _Verifier:
@@ -160,7 +160,7 @@ class _Verifier:
 
     def _report(self) -> None:
         if self._progress is not None:
-            self._progress(Looked(self.threads, self._of, self._bytes))
+            self._progress(VerifyProgress(self.threads, self._of, self._bytes))
 
 
 # -- runs and journals ------------------------------------------------------------------------------------------------
@@ -180,7 +180,7 @@ def _journal(store: Store, number: int, name: str | None) -> Iterator[Problem]:
 
 def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator[str]:
     last = 0
-    awaited: EffectRow | None = None
+    awaited: Entry | None = None
     for entry in entries(store, number):
         if entry.number != last + 1:
             yield f"journal entries {last + 1} to {entry.number - 1} are missing"
@@ -193,14 +193,14 @@ def _journal_problems(store: Store, number: int, run: RunRow | None) -> Iterator
         yield from _run_problems(run, number, last, store.last(number), awaited)
 
 
-def _entry_problems(run: RunRow, entry: EffectRow) -> Iterator[str]:
+def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
     what = f"journal entry {entry.number}"
     if entry.fence > run.fence:
         yield f"{what} was written under fence {entry.fence}, and the run has never had more than {run.fence}"
     # Not for waits: an answer may be recorded after the question that takes it.
     if entry.kind in _ACTING and not entry.of and entry.matches >= entry.number:
         yield f"{what} took its result from entry {entry.matches}, which is not before it"
-    if entry.kind == "answer" and entry.mark is None:
+    if entry.kind == "answer" and entry.topic is None:
         yield f"{what} is an answer without a question"
     if entry.status in _ENDED and entry.ended_at is None and entry.kind in _ACTING:
         yield f"{what} has an outcome, but no time at which it ended"
@@ -209,7 +209,7 @@ def _entry_problems(run: RunRow, entry: EffectRow) -> Iterator[str]:
         yield f"{what} was started and never ended, but its run is completed"
 
 
-def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: EffectRow | None) -> Iterator[str]:
+def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: Entry | None) -> Iterator[str]:
     if run.thread != number:
         yield f"its run belongs to thread number {run.thread}"
     if run.fence < 1:

@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.ahead import Ahead, effects_ahead
 from holdfast.looking.nearest import existing
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome
 from holdfast.threads.branches import named
 from holdfast.threads.retention import Retention
 from holdfast.ui import offering
@@ -243,7 +243,7 @@ def _label(view: View, form: Form) -> Plan:
     )
 
     def do() -> str:
-        made = named(view.hf._session, thread, checkpoint, label=label)
+        made = named(view.hf.context, thread, checkpoint, label=label)
         return view.step(thread, made.id)
 
     return Plan(said, do, checkpoint.id)

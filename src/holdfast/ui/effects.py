@@ -8,7 +8,7 @@ from holdfast.looking.calls import DOUBTFUL, effects
 from holdfast.looking.nearest import existing
 from holdfast.looking.timeline import Step
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs.claiming import is_free
+from holdfast.runs.record import is_free
 from holdfast.types import Effect
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.seen import Seen, data
@@ -40,9 +40,9 @@ def shown(view: View, step: Step, journal: list[Effect]) -> Html:
 
 def recent(view: View, step: Step, lost: Lost) -> list[Effect]:
     """Return the newest entries of the journal. Unreadable ones are added to `lost`."""
-    store = whole(view.hf._session.store, lost)
+    store = whole(view.hf.context.store, lost)
     number = existing(view.hf, step.checkpoint.thread).position.thread
-    return effects(store, number, after=max(store.last_effect(number) - _LOOKED_AT, 0))
+    return effects(store, number, after=max(store.last_entry(number) - _LOOKED_AT, 0))
 
 
 def calls_since(view: View, step: Step, lost: Lost) -> list[Effect]:
@@ -57,7 +57,7 @@ def _of_step(view: View, step: Step, lost: Lost) -> list[Effect]:
     wanted = {call.number for call in step.calls}
     if not wanted:
         return []
-    store = whole(view.hf._session.store, lost)
+    store = whole(view.hf.context.store, lost)
     number = existing(view.hf, step.checkpoint.thread).position.thread
     found = effects(store, number, after=min(wanted) - 1, limit=max(wanted) - min(wanted) + 1)
     return [each for each in found if each.number in wanted]
@@ -65,7 +65,7 @@ def _of_step(view: View, step: Step, lost: Lost) -> list[Effect]:
 
 def _is_held(view: View, step: Step) -> bool:
     """Whether a process holds the run: then a started call of the open step is under way, not in doubt."""
-    store = whole(view.hf._session.store, {})
+    store = whole(view.hf.context.store, {})
     run = store.run(existing(view.hf, step.checkpoint.thread).position.thread)
     return step.is_head and run is not None and run.status == "running" and not is_free(store, run)
 

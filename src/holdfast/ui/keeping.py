@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.handle import Holdfast
 from holdfast.looking.stats import Day, Stats, stats, stored_bytes
-from holdfast.threads.verify import Looked, Report
+from holdfast.threads.verify import VerifyProgress, VerifyReport
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.view import View, live
 from holdfast.ui.words import count, duration, plural, size
@@ -53,8 +53,8 @@ class Verifying:
         self._thread: threading.Thread | None = None
         self.begun = 0.0
         self.took = 0.0
-        self.looked: Looked | None = None
-        self.report: Report | None = None
+        self.looked: VerifyProgress | None = None
+        self.report: VerifyReport | None = None
         self.failed: str | None = None
 
     @property
@@ -78,7 +78,7 @@ class Verifying:
             self.failed = str(error)
         self.took = time.monotonic() - self.begun
 
-    def _tell(self, looked: Looked) -> None:
+    def _tell(self, looked: VerifyProgress) -> None:
         self.looked = looked
 
 

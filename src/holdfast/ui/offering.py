@@ -10,8 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, NotFound
 from holdfast.looking.nearest import existing
-from holdfast.runs.claiming import is_free
-from holdfast.runs.recovery import queued
+from holdfast.runs.record import is_free, queued
 from holdfast.threads import branches
 from holdfast.threads.refs import find_row
 from holdfast.types import Checkpoint
@@ -28,7 +27,7 @@ class Resumable(NamedTuple):
 
 def resumable(view: View, thread: str) -> Resumable:
     """Return the run of a thread if it can be queued. Raises NotFound, InvalidArgument or Conflict if not."""
-    store = view.hf._session.store
+    store = view.hf.context.store
     run = store.run(existing(view.hf, thread).position.thread)
     if run is None:
         raise NotFound("this thread has no run to resume")
@@ -48,7 +47,7 @@ def resumable(view: View, thread: str) -> Resumable:
 
 def cancellable(view: View, thread: str) -> None:
     """Raise NotFound if a thread has no run, Conflict if the run has ended."""
-    run = view.hf._session.store.run(existing(view.hf, thread).position.thread)
+    run = view.hf.context.store.run(existing(view.hf, thread).position.thread)
     if run is None:
         raise NotFound("this thread has no run to cancel")
     if run.status in ("completed", "halted"):
@@ -79,6 +78,6 @@ def can_be_labelled(view: View, checkpoint: Checkpoint) -> bool:
 
 def labellable(view: View, checkpoint: Checkpoint) -> None:
     """Raise Conflict if a checkpoint cannot be labelled because its thread has a run."""
-    store = view.hf._session.store
+    store = view.hf.context.store
     row = existing(view.hf, checkpoint.thread)
     branches._require_no_run(store, row, find_row(store, row, checkpoint))

@@ -45,7 +45,7 @@ def _tokens(checkpoint: Checkpoint) -> int:
 
 def _sampled(view: View, name: str) -> list[Checkpoint]:
     """Return evenly spaced checkpoints, oldest first, without those of abandoned branches."""
-    store = view.hf._session.store
+    store = view.hf.context.store
     thread = existing(view.hf, name)
     head = thread.position.head
     lanes = Lanes.of(store, thread)

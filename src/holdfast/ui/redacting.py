@@ -13,7 +13,7 @@ from holdfast.errors import InvalidArgument, Unsupported
 from holdfast.looking.calls import Call
 from holdfast.looking.recovery import Planned, Recovery
 from holdfast.redaction import Redaction
-from holdfast.types import Checkpoint, Effect, Lost, Progress, Question
+from holdfast.types import Checkpoint, Effect, MissingValue, PendingQuestion, Progress
 
 _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Checkpoint: ("label", "tags", "reason", "metadata", "agent", "resume_hint", "trigger", "lost", "state"),
@@ -22,8 +22,8 @@ _FIELDS: Final[dict[type, tuple[str, ...]]] = {
     Planned: ("call",),
     Recovery: ("reason", "calls", "progress"),
     Progress: ("note",),
-    Question: ("payload",),
-    Lost: ("path",),
+    PendingQuestion: ("payload",),
+    MissingValue: ("path",),
 }
 
 
@@ -66,7 +66,7 @@ class Redacting:
 
     def _lost(self, value: Any) -> Any:
         """Redact the placeholders of lost values: they contain the keys of the path that led to them."""
-        if isinstance(value, Lost):
+        if isinstance(value, MissingValue):
             return self._value(value)
         if isinstance(value, dict):
             return {key: self._lost(each) for key, each in value.items()}

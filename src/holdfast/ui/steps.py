@@ -117,7 +117,7 @@ def _beside(view: View, checkpoint: Checkpoint, by: int) -> Html:
     said, key = ("← previous", "p") if by < 0 else ("next →", "n")
     try:
         seq = checkpoint.seq + by
-        store = view.hf._session.store
+        store = view.hf.context.store
         row = store.checkpoint(existing(view.hf, checkpoint.thread).position.thread, seq) if seq > 0 else None
     except Damaged:
         row = None

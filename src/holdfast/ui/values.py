@@ -10,7 +10,7 @@ import msgspec
 from holdfast.codec import jsontext, msgpack
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.looking.tree import shown as python
-from holdfast.types import Lost
+from holdfast.types import MissingValue
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.html import text as shown
 from holdfast.ui.words import plural, size
@@ -94,7 +94,7 @@ def _leaf(value: Any) -> Html:
         return tag("pre", long_text(value), class_="str", dir="auto")
     if isinstance(value, _PLAIN):
         return tag("span", python(value)[:TEXT_MOST], class_="lit")
-    if isinstance(value, Lost):
+    if isinstance(value, MissingValue):
         return tag("span", f"lost: {line(value.why)}", class_="bad")
     if isinstance(value, bytes):
         return tag("span", f"{size(len(value))} of bytes: {value[:32].hex(' ')}", class_="lit")

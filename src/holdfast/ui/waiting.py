@@ -8,8 +8,8 @@ from typing import Final
 from starlette.responses import Response
 
 from holdfast.looking.whole import Lost, whole
-from holdfast.runs import answers
-from holdfast.types import Question
+from holdfast.runs import waits
+from holdfast.types import PendingQuestion
 from holdfast.ui import acting
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.values import brief
@@ -22,7 +22,7 @@ _SHOWN: Final = 100
 def waiting_page(view: View) -> Response:
     """Return the page, oldest first."""
     lost: Lost = {}
-    every = answers.waiting(whole(view.hf._session.store, lost), None)
+    every = waits.waiting(whole(view.hf.context.store, lost), None)
     found = [view.redacted(each) for each in islice(every, _SHOWN + 1)]
     body = joined([tag("p", view.told(each), class_="bad") for each in lost], _questions(view, found))
     if view.asked("part") == "questions":
@@ -30,14 +30,14 @@ def waiting_page(view: View) -> Response:
     return view.page("Waiting", tag("h1", "Waiting"), live("questions", body, every=3), here="/waiting")
 
 
-def _questions(view: View, found: list[Question]) -> Html:
+def _questions(view: View, found: list[PendingQuestion]) -> Html:
     if not found:
         return tag("p", "No open questions or calls in doubt.", class_="dim empty")
     more = tag("p", "… and more", class_="cut") if found[_SHOWN:] else None
     return joined([_question(view, each) for each in found[:_SHOWN]], more)
 
 
-def _question(view: View, each: Question) -> Html:
+def _question(view: View, each: PendingQuestion) -> Html:
     is_wait = each.about == "wait"
     form = None
     if view.site.may_write:

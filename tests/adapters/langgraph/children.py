@@ -19,8 +19,8 @@ from langgraph.graph.message import add_messages
 import holdfast
 from holdfast import Conflict, Holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
+from tests.waiting import DEADLINE
 
-PATIENCE = 60.0
 CONFIG: dict[str, Any] = {"configurable": {"thread_id": "t"}}
 
 
@@ -65,7 +65,7 @@ def contend(url: str, namespace: str, name: str, rounds: int, durability: str, t
         graph = answering(HoldfastSaver(handle))
         taken = []
         for number in range(rounds):
-            together.wait(PATIENCE)
+            together.wait(DEADLINE)
             if ask(graph, f"{name}-{number}", durability):
                 taken.append(f"{name}-{number}")
         told.put(taken)
@@ -109,7 +109,7 @@ def work_until(url: str, namespace: str, journal: Path, commit: int, is_async: b
 
 
 def die_at(handle: Holdfast, commit: int) -> None:
-    store: Any = handle._session.store
+    store: Any = handle.context.store
     commit_really = store.commit
     counting = threading.Lock()
     counted = 0

@@ -15,7 +15,6 @@ from holdfast import Holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
 from holdfast.stores.memory import MemoryStore
 from tests.adapters.langgraph.faces import Face
-from tests.shares import share
 from tests.stores.postgres.server import address, schema_of
 
 STORES = ("memory", "sqlite", "directory", "postgres")
@@ -68,22 +67,14 @@ def savers_on(kind: str, folder: Path) -> Savers:
 
 
 @pytest.fixture(params=STORES)
-def each_store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Savers]:
-    """Each kind of store, always."""
-    made = savers_on(request.param, tmp_path)
-    yield made
-    made.close()
-
-
-@pytest.fixture(params=share(STORES, ("memory", "sqlite")))
 def savers(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Savers]:
-    """Each kind of store, or a share of them: what a store must do is held by its contract."""
+    """Each kind of store."""
     made = savers_on(request.param, tmp_path)
     yield made
     made.close()
 
 
-@pytest.fixture(params=share([kind for kind in STORES if kind != "memory"], ("sqlite", "postgres")))
+@pytest.fixture(params=[kind for kind in STORES if kind != "memory"])
 def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Savers]:
     """Each kind of store that other processes can open."""
     made = savers_on(request.param, tmp_path)
@@ -91,11 +82,9 @@ def lasting(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Savers]:
     made.close()
 
 
-@pytest.fixture(
-    params=share(("memory-async", "sqlite-sync", "directory-async", "postgres-sync"), ("memory-async", "sqlite-sync"))
-)
+@pytest.fixture(params=["sqlite-sync", "sqlite-async", "memory-async", "directory-async", "postgres-sync"])
 def pair(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Savers, bool]]:
-    """Kinds of stores, and whether their savers are used by their async methods: each way on half of them."""
+    """Kinds of stores, and whether their savers are used by their async methods: each way on SQLite."""
     kind, _, way = request.param.partition("-")
     made = savers_on(kind, tmp_path)
     yield made, way == "async"

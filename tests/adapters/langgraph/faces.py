@@ -10,8 +10,9 @@ from typing import Any, TypeVar
 from langchain_core.runnables import RunnableConfig
 from langgraph.checkpoint.base import BaseCheckpointSaver, Checkpoint, CheckpointTuple
 
+from tests.waiting import DEADLINE
+
 T = TypeVar("T")
-DEADLINE = 30.0
 
 
 class Face:

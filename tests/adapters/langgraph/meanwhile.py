@@ -46,7 +46,7 @@ class _Watched:
 @contextmanager
 def meanwhile(handle: Holdfast, call: int, happen: Callable[[], None]) -> Iterator[Moment]:
     """What this handle does in here is interrupted before its so many-th call to the store, for `happen`."""
-    session = handle._session
+    session = handle.context
     store: Any = session.store
     moment = Moment(call, happen)
     watched: Any = _Watched(store, moment)

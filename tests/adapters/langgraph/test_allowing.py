@@ -38,6 +38,8 @@ from tests.adapters.langgraph.sorts import (
     State,
 )
 from tests.adapters.langgraph.test_values import Flip
+from tests.cases import for_each
+from tests.waiting import DEADLINE
 
 MODULE = "tests.adapters.langgraph.sorts"
 PERSON = Person(name="ann", address=Address(street="s"))
@@ -54,7 +56,7 @@ def wrapped(request: pytest.FixtureRequest) -> Callable[[JsonPlusSerializer], Se
     return chosen
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path", "name"),
     [
         (Inner("x"), "$", "Inner"),
@@ -157,10 +159,10 @@ def test_a_load_that_another_thread_begins_and_outlasts_hears_of_its_own_refusal
     def meet(self: Holder) -> None:
         if self.held == 1:
             futures.append(pool.submit(load, serde, *second, "$"))
-            assert begun.wait(30)
+            assert begun.wait(DEADLINE)
         else:
             begun.set()
-            assert ended.wait(30)
+            assert ended.wait(DEADLINE)
 
     monkeypatch.setattr(Holder, "__post_init__", meet, raising=False)
     futures: list[Future[Any]] = []
@@ -339,9 +341,7 @@ def test_allow_true_is_as_permissive_as_langgraph() -> None:
     assert from_plain(serde, to_plain(serde, [Inner("x")])) == [Inner("x")]
 
 
-@pytest.mark.parametrize(
-    "allow", ["app", Inner, (MODULE, "Inner"), 5, [5], ["app.State"], [("a", "b", "c")], False, None]
-)
+@for_each("allow", ["app", Inner, (MODULE, "Inner"), 5, [5], ["app.State"], [("a", "b", "c")], False, None])
 def test_refuses_an_allow_that_names_nothing(allow: Any) -> None:
     with pytest.raises(InvalidArgument, match="allow="):
         serde_for(allow)

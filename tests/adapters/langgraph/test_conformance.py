@@ -10,6 +10,7 @@ from langgraph.checkpoint.base import BaseCheckpointSaver
 from langgraph.checkpoint.conformance import checkpointer_test, validate
 
 from tests.adapters.langgraph.conftest import Savers
+from tests.selection import every_store
 
 GROUPS = {
     "put": 17,
@@ -23,10 +24,11 @@ GROUPS = {
 }
 
 
-def test_every_group_is_detected_and_every_test_of_it_passes(each_store: Savers) -> None:
-    @checkpointer_test(name=f"HoldfastSaver on {each_store.kind}")
+@every_store("it is the contract of a saver")
+def test_every_group_is_detected_and_every_test_of_it_passes(savers: Savers) -> None:
+    @checkpointer_test(name=f"HoldfastSaver on {savers.kind}")
     async def ours() -> AsyncGenerator[BaseCheckpointSaver[Any], None]:
-        yield each_store.open()
+        yield savers.open()
 
     report = asyncio.run(validate(ours))
 

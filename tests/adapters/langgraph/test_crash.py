@@ -10,13 +10,14 @@ import pytest
 
 from tests.adapters.langgraph.children import (
     CONFIG,
-    PATIENCE,
     processes,
     start_work,
     work_until,
     working,
 )
 from tests.adapters.langgraph.conftest import Savers, savers_on
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 MANY = 60  # commits; a run makes far fewer
 
@@ -70,6 +71,7 @@ def scene(request: pytest.FixtureRequest, tmp_path: Path) -> tuple[str, bool, Pa
     return kind, way == "async", tmp_path
 
 
+@every_store("a killed process leaves something else in each store")
 def test_a_run_killed_at_any_commit_goes_on_to_its_end(scene: tuple[str, bool, Path]) -> None:
     kind, is_async, folder = scene
     context = processes()
@@ -83,7 +85,7 @@ def test_a_run_killed_at_any_commit_goes_on_to_its_end(scene: tuple[str, bool, P
             target=work_until, args=(savers.url, savers.namespace, journal, commit, is_async), daemon=True
         )
         worker.start()
-        worker.join(PATIENCE)
+        worker.join(DEADLINE)
         assert worker.exitcode in (0, -signal.SIGKILL)
 
         done = look(savers, journal, whole)

@@ -21,6 +21,7 @@ from holdfast.stores.contract import Commit, Position
 from tests.adapters.langgraph import graphs
 from tests.adapters.langgraph.conftest import Savers
 from tests.delta.engine import Added
+from tests.selection import tries
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 
@@ -39,7 +40,7 @@ class Watched:
         self.handle = savers.handle()
         self.saver = HoldfastSaver(self.handle)
         self.commits: list[Commit] = []
-        store = self.handle._session.store
+        store = self.handle.context.store
         commit = store.commit
 
         def watched(given: Commit) -> Position:
@@ -61,8 +62,8 @@ class Watched:
 
 
 def _blobs(commit: Commit) -> Iterator[bytes]:
-    yield from (cell for run in commit.runs for cell in run.cells)
-    yield from (piece for value in commit.values for piece in value.pieces)
+    yield from (cell for run in commit.appends for cell in run.cells)
+    yield from (piece for value in commit.blobs for piece in value.pieces)
     yield commit.row.skeleton
     yield commit.row.meta
 
@@ -309,6 +310,7 @@ def many_channels(watched: Watched) -> Callable[[int], Any]:
     return turn
 
 
+TURNS = tries(30, 12)
 GRAPHS: list[tuple[Any, int, int]] = [
     # With the bytes that are new in a turn, and how many commits it makes.
     (react, 600 + 2 * 2_000 + 400, 11),
@@ -322,7 +324,7 @@ GRAPHS: list[tuple[Any, int, int]] = [
 @pytest.mark.parametrize(("build", "new", "commits"), GRAPHS, ids=[build.__name__ for build, *_ in GRAPHS])
 def test_a_turn_stores_what_is_new_in_it(watched: Watched, build: Any, new: int, commits: int) -> None:
     turn = build(watched)
-    took = [watched.took(turn, number) for number in range(30)]
+    took = [watched.took(turn, number) for number in range(TURNS)]
     for taken in took[1:]:
         assert len(taken) <= commits
         # Ids are in the list, and twice in what is sent to each of two tasks, up to 4 kB each.
@@ -333,8 +335,8 @@ def test_a_turn_stores_what_is_new_in_it(watched: Watched, build: Any, new: int,
 def test_twice_as_many_turns_take_twice_the_bytes(watched: Watched, build: Any) -> None:
     turn = build(watched)
     turn(0)
-    first = sum(sum(watched.took(turn, number)) for number in range(1, 31))
-    second = sum(sum(watched.took(turn, number)) for number in range(31, 61))
+    first = sum(sum(watched.took(turn, number)) for number in range(1, TURNS + 1))
+    second = sum(sum(watched.took(turn, number)) for number in range(TURNS + 1, 2 * TURNS + 1))
     assert second < 1.5 * first
 
 

@@ -163,7 +163,7 @@ def test_late_writes_of_an_earlier_checkpoint_are_added_to_that(savers: Savers) 
 def stored(savers: Savers, count: int) -> list[int]:
     """The bytes that each write of a task brought to the store."""
     handle = savers.handle()
-    store: Any = handle._session.store
+    store: Any = handle.context.store
     commit_really = store.commit
     found: list[int] = []
 

@@ -16,7 +16,8 @@ from holdfast.adapters.langgraph.layout import channel_key, ids_key, is_nameable
 from holdfast.adapters.langgraph.messages import apart, folded, is_message, moved, some, together, unfolded
 from holdfast.adapters.langgraph.naming import of_track, track_name
 from holdfast.adapters.langgraph.values import to_plain
-from tests.adapters.langgraph.kinds import KINDS, NAMES
+from tests.adapters.langgraph.kinds import KINDS
+from tests.cases import for_each
 
 SERDE = JsonPlusSerializer(allowed_msgpack_modules=None)
 
@@ -25,12 +26,12 @@ def plain(value: Any) -> Any:
     return to_plain(SERDE, value)
 
 
-@pytest.mark.parametrize("message", KINDS, ids=NAMES)
+@for_each("message", KINDS)
 def test_a_message_of_every_kind_is_known_as_one(message: Any) -> None:
     assert is_message(plain(message))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "node",
     [
         None,
@@ -46,7 +47,6 @@ def test_a_message_of_every_kind_is_known_as_one(message: Any) -> None:
         {"$ext": 4, "payload": ["langchain_core.messages.human", "HumanMessage", {"id": "x"}, "x"]},
         {"$ext": 5, "payload": [5, "HumanMessage", {"id": "x"}, "x"]},
     ],
-    ids=repr,
 )
 def test_nothing_else_is(node: Any) -> None:
     assert not is_message(node)
@@ -132,7 +132,7 @@ def test_one_message_in_a_list_is_not_one_that_stands_alone() -> None:
         assert unfolded(folded(plain(value), cells), cells) == plain(value)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "stored",
     [
         {"$ext": "hoisted", "start": 0, "count": 2, "ids": None},
@@ -146,7 +146,6 @@ def test_one_message_in_a_list_is_not_one_that_stands_alone() -> None:
         {"$ext": "messages", "bodies": [], "ids": ["a"]},
         {"$ext": "messages", "bodies": [1], "ids": ["a"]},
     ],
-    ids=repr,
 )
 def test_what_does_not_fit_together_is_damage(stored: Any) -> None:
     (cell,) = plain([HumanMessage("x")])

@@ -28,6 +28,7 @@ from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.save import checked_details
+from tests.cases import for_each
 from tests.codec.strategies import identical
 
 
@@ -119,7 +120,7 @@ def test_versions_come_back_as_they_were(channels: dict[str, Any], seen: dict[st
         assert identical(version_of(packed_checkpoint(given), channel), version)
 
 
-@pytest.mark.parametrize("version", ODD, ids=repr)
+@for_each("version", ODD)
 def test_a_version_that_a_node_saw_last_is_not_written_twice(version: Any) -> None:
     given = checkpoint({"a": version}, {"node": {"a": version}, "other": {"a": USUAL, "gone": version}})
     stored = packed_checkpoint(given)
@@ -180,7 +181,7 @@ def test_plain_data_is_packed_as_the_checkpoint_it_stands_for() -> None:
     assert packed_plain(given) == packed_checkpoint(cast(Checkpoint, given))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "stored",
     [
         None,
@@ -193,7 +194,6 @@ def test_plain_data_is_packed_as_the_checkpoint_it_stands_for() -> None:
         {"versions": {}, "seen": {"n": 1}},
         {"versions": {}, "seen": {}, "others": 1},
     ],
-    ids=repr,
 )
 def test_what_cannot_be_read_is_damage(stored: Any) -> None:
     with pytest.raises(Damaged):

@@ -15,6 +15,7 @@ from langgraph.types import Send
 from holdfast.adapters.langgraph import HoldfastSaver, ordering
 from holdfast.adapters.langgraph.ordering import Arrivals, has_run
 from tests.adapters.langgraph.conftest import Savers
+from tests.waiting import DEADLINE
 
 
 def test_the_nodes_that_ran_are_those_that_have_seen_more() -> None:
@@ -45,10 +46,10 @@ def test_waiting_ends_when_they_come() -> None:
 
     waiting = threading.Thread(target=arrivals.wait, args=("t", are_there))
     waiting.start()
-    assert waits.wait(10)
+    assert waits.wait(DEADLINE)
     come.set()
     arrivals.tell("t")
-    waiting.join(10)
+    waiting.join(DEADLINE)
     assert not waiting.is_alive()
 
 
@@ -65,7 +66,7 @@ def test_waiting_for_what_never_comes_ends(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_what_comes_for_others_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "_PATIENCE", 60.0)
+    monkeypatch.setattr(ordering, "_PATIENCE", DEADLINE)
     arrivals, asked, come = Arrivals(), threading.Semaphore(0), threading.Event()
     looks: list[int] = []
 
@@ -76,13 +77,13 @@ def test_what_comes_for_others_wakes_nobody(monkeypatch: pytest.MonkeyPatch) -> 
 
     waiting = threading.Thread(target=arrivals.wait, args=("t", are_there))
     waiting.start()
-    assert asked.acquire(timeout=10)
-    assert asked.acquire(timeout=10)
+    assert asked.acquire(timeout=DEADLINE)
+    assert asked.acquire(timeout=DEADLINE)
     for _ in range(100):
         arrivals.tell("another")
     come.set()
     arrivals.tell("t")
-    waiting.join(10)
+    waiting.join(DEADLINE)
     assert not waiting.is_alive()
     assert len(looks) == 3
     assert arrivals._waiting == {}
@@ -95,7 +96,7 @@ def test_after_a_fork_the_lock_is_a_new_one() -> None:
         arrivals.renew()
         told = threading.Thread(target=arrivals.tell, args=("t",))
         told.start()
-        told.join(10)
+        told.join(DEADLINE)
         assert not told.is_alive()
 
 
@@ -136,7 +137,7 @@ def two(local: Savers) -> Two:
 
 
 def test_a_checkpoint_waits_for_the_writes_of_the_node_that_ran(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "_PATIENCE", 30)
+    monkeypatch.setattr(ordering, "_PATIENCE", DEADLINE)
     put = threading.Thread(target=two.put_next)
     put.start()
     # Whatever happens while it waits, it is not stored before they are.
@@ -144,7 +145,7 @@ def test_a_checkpoint_waits_for_the_writes_of_the_node_that_ran(two: Two, monkey
     while time.monotonic() < deadline:
         assert two.ids() == ["1"]
     two.put_writes()
-    put.join(20)
+    put.join(DEADLINE)
     assert not put.is_alive()
     assert two.ids() == ["2", "1"]
 
@@ -153,10 +154,10 @@ def test_a_checkpoint_waits_for_the_writes_of_the_node_that_ran(two: Two, monkey
 def test_a_checkpoint_that_is_not_the_next_of_a_run_waits_for_none(
     two: Two, monkeypatch: pytest.MonkeyPatch, step: int, source: str
 ) -> None:
-    monkeypatch.setattr(ordering, "_PATIENCE", 60)
+    monkeypatch.setattr(ordering, "_PATIENCE", DEADLINE)
     began = time.monotonic()
     two.put_next(step, source)
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < DEADLINE
     assert two.ids() == ["2", "1"]
 
 
@@ -167,16 +168,16 @@ def test_writes_that_never_come_do_not_hold_a_checkpoint_back(two: Two, monkeypa
 
 
 def test_writes_that_are_there_already_are_not_waited_for(two: Two, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "_PATIENCE", 60)
+    monkeypatch.setattr(ordering, "_PATIENCE", DEADLINE)
     two.put_writes()
     began = time.monotonic()
     two.put_next()
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < DEADLINE
 
 
 def test_a_checkpoint_waits_for_each_task_that_was_sent_for(local: Savers, monkeypatch: pytest.MonkeyPatch) -> None:
     """No version says that such a task has run: the checkpoint before says how many there are."""
-    monkeypatch.setattr(ordering, "_PATIENCE", 30)
+    monkeypatch.setattr(ordering, "_PATIENCE", DEADLINE)
     saver = local.open()
     first = empty_checkpoint()
     first["id"] = "1"
@@ -192,6 +193,6 @@ def test_a_checkpoint_waits_for_each_task_that_was_sent_for(local: Savers, monke
         assert found is not None
         assert found.checkpoint["id"] == "1"
         saver.put_writes(config, [("a", number)], f"task-{number}", f"~__pregel_push, {number:010}")
-    put.join(20)
+    put.join(DEADLINE)
     assert not put.is_alive()
     assert [one.checkpoint["id"] for one in saver.list(start)] == ["2", "1"]

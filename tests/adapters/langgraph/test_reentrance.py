@@ -12,6 +12,7 @@ import pytest
 from holdfast.adapters.langgraph import HoldfastSaver
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, awaited, checkpoint, config, in_time, numbers, version
+from tests.waiting import DEADLINE
 
 
 def filled(savers: Savers, count: int = 4) -> tuple[HoldfastSaver, Face]:
@@ -198,7 +199,7 @@ def test_many_threads_may_write_to_one_checkpoint_at_once(savers: Savers) -> Non
     start = threading.Barrier(4)
 
     def work(at: int) -> None:
-        start.wait(30)
+        start.wait(DEADLINE)
         for number in range(5):
             (saver if at % 2 else other).put_writes(
                 config(number=1), [("a", [at, number])], f"task-{at}-{number}", f"path-{at}"

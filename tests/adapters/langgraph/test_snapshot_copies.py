@@ -12,7 +12,8 @@ import pytest
 from langchain_core.messages import AIMessage, BaseMessage
 
 from holdfast.adapters.langgraph.snapshots import Snapshot, collecting_later, taken
-from tests.adapters.langgraph.kinds import CALLS, KINDS, NAMES, USAGE, places, stored
+from tests.adapters.langgraph.kinds import CALLS, KINDS, USAGE, places, stored
+from tests.cases import for_each
 
 
 def mutable_parts(value: Any) -> Iterator[Any]:
@@ -33,7 +34,7 @@ def mutable_parts(value: Any) -> Iterator[Any]:
         yield from mutable_parts(member)
 
 
-@pytest.mark.parametrize("source", KINDS, ids=NAMES)
+@for_each("source", KINDS)
 def test_copies_are_stored_alike_and_share_nothing_that_can_change(source: BaseMessage) -> None:
     snapshot = taken(source)
     assert snapshot is not None

@@ -13,6 +13,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 
 from holdfast.adapters.langgraph.snapshots import Snapshots, taken
 from tests.adapters.langgraph.kinds import KINDS, NAMES, places, stored
+from tests.cases import for_each
 
 
 def both_notice(message: BaseMessage, was: BaseMessage, mutate: Any) -> tuple[bool, bool]:
@@ -165,10 +166,9 @@ def test_nan_is_what_it_was_or_is_looked_at_again() -> None:
     assert not snapshot.holds(message, None)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "value",
     [(1,), {1}, object(), 1j, bytearray(b"x"), [(1, 2)], {"deep": [{1, 2}]}, {(1, 2): 3}, {0.5: 1}, HumanMessage("in")],
-    ids=lambda value: type(value).__name__,
 )
 def test_a_message_with_anything_but_plain_data_has_no_snapshot(value: Any) -> None:
     assert taken(HumanMessage("x", additional_kwargs={"it": value})) is None
@@ -223,8 +223,8 @@ def test_messages_that_came_or_went_at_the_end_do_not_hide_those_before() -> Non
     assert known.unchanged([*messages, HumanMessage("new")]) == 3
 
 
-@pytest.mark.parametrize("keep", [0, 1, 5, 10])
-@pytest.mark.parametrize("odd", [False, True])
+@for_each("keep", [0, 1, 5, 10])
+@for_each("odd", [False, True])
 def test_extended_snapshots_are_those_of_the_whole_list(keep: int, odd: bool) -> None:
     first: list[BaseMessage] = [HumanMessage(f"{number}", id=f"m{number}") for number in range(10)]
     more: list[BaseMessage] = [copy.deepcopy(KINDS[6]), AIMessage("y", id="y")]

@@ -16,7 +16,7 @@ from langgraph.prebuilt import InjectedState, ToolRuntime
 from langgraph.types import Command, interrupt
 
 import holdfast
-from holdfast import InvalidArgument, NotDone, Unsupported
+from holdfast import InvalidArgument, ToolNotDone, Unsupported
 from holdfast.adapters.langgraph.middleware import HoldfastTools
 from holdfast.adapters.langgraph.naming import thread_id_of
 from holdfast.adapters.langgraph.tools import tools_thread, wrap_tools
@@ -43,11 +43,11 @@ def test_a_tool_that_did_nothing_is_called_again(local: Savers, world: World) ->
         """Do nothing the first time."""
         world.do("careful", text)
         if len(world.done) == 1:
-            raise NotDone("the door was closed")
+            raise ToolNotDone("the door was closed")
         return "done"
 
     saver, graph = one(local, careful, text="a")
-    with pytest.raises(NotDone, match="door"):
+    with pytest.raises(ToolNotDone, match="door"):
         go(graph, INPUT, is_async=False)
     assert said(go(graph, None, is_async=False)) == ["done"]
     assert [effect.status for effect in saver.hf.effects(tools_thread("t"))] == ["not_done", "done"]

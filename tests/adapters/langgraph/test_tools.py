@@ -30,9 +30,10 @@ from tests.adapters.langgraph.acting import (
     said,
     tools_of,
 )
-from tests.adapters.langgraph.children import PATIENCE, processes
+from tests.adapters.langgraph.children import processes
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.graphs import call
+from tests.waiting import DEADLINE
 
 pytestmark = pytest.mark.filterwarnings("ignore:create_react_agent has been moved")
 
@@ -60,7 +61,7 @@ def killed(
         args=(savers.url, savers.namespace, world.path, policy, death, way, is_async, durability),
     )
     process.start()
-    process.join(PATIENCE)
+    process.join(DEADLINE)
     assert process.exitcode == -signal.SIGKILL
     assert world.done[:1] == ["note first"]
 
@@ -161,7 +162,7 @@ def test_no_tool_acts_before_the_checkpoint_that_asks_for_it_is_stored(
     class Late(HoldfastSaver):
         def _put(self, config: Any, given: Any) -> Any:
             if given.metadata["step"] == 1:
-                is_held_back.wait(PATIENCE)
+                is_held_back.wait(DEADLINE)
             return super()._put(config, given)
 
     monkeypatch.setattr(toolcalls._Awaited, "is_stored", is_stored)
@@ -234,7 +235,7 @@ def test_many_calls_are_found_without_reading_the_journal(local: Savers, world: 
     graph = build(saver, [once(world)], "agent", lines)
     go(graph, INPUT, is_async=False)
     assert len(world.done) == len(set(world.done)) == 96
-    store: Any = saver.hf._session.store
+    store: Any = saver.hf.context.store
     thread = store.thread(tools_thread("t"))
     assert store.run(thread.position.thread).closed > 0, "a claim does not read what is finished"
     first = [state for state in graph.get_state_history(CONFIG) if state.next and state.next[0] == "tools"][-1]
@@ -254,7 +255,7 @@ def test_calls_of_one_step_are_under_way_at_the_same_time(
     @tool
     def meet(who: str) -> str:
         """Wait for the others."""
-        together.wait(PATIENCE)
+        together.wait(DEADLINE)
         world.do("meet", who)
         return who
 
@@ -325,7 +326,7 @@ def test_a_second_process_is_refused_before_it_acts(local: Savers, world: World)
         """Take a while."""
         world.do("slow", text)
         inside.set()
-        assert over.wait(PATIENCE)
+        assert over.wait(DEADLINE)
         return text
 
     lines = [AIMessage("", tool_calls=[call("slow", 1, text="a")]), AIMessage("Done.")]
@@ -334,7 +335,7 @@ def test_a_second_process_is_refused_before_it_acts(local: Savers, world: World)
     thread = threading.Thread(target=lambda: results.append(go(first, INPUT, is_async=False)))
     thread.start()
     try:
-        assert inside.wait(PATIENCE)
+        assert inside.wait(DEADLINE)
         with pytest.raises(LeaseHeld):
             go(build(local.open(), [slow], "agent", lines), None, is_async=False)
     finally:

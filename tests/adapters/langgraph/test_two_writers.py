@@ -14,10 +14,12 @@ from langgraph.types import Command
 
 import holdfast
 from tests.adapters.langgraph import graphs
-from tests.adapters.langgraph.children import CONFIG, PATIENCE, answering, ask, contend, processes
+from tests.adapters.langgraph.children import CONFIG, answering, ask, contend, processes
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint, config, numbers
 from tests.adapters.langgraph.playing import Player
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
 ROUNDS = 20
 DURABILITIES = ["sync", "async", "exit"]
@@ -43,7 +45,7 @@ def test_forty_inputs_of_two_savers(savers: Savers, durability: str) -> None:
         graph = answering(savers.open())
         taken = []
         for number in range(ROUNDS):
-            together.wait(PATIENCE)
+            together.wait(DEADLINE)
             if ask(graph, f"{name}-{number}", durability):
                 taken.append(f"{name}-{number}")
         return taken
@@ -79,6 +81,7 @@ def test_forty_inputs_of_two_tasks_on_one_saver(savers: Savers, kind_of_clone: s
     assert taken
 
 
+@every_store("two writers meet in the store")
 @pytest.mark.parametrize("durability", DURABILITIES)
 def test_forty_inputs_of_two_processes(lasting: Savers, durability: str) -> None:
     context = processes()
@@ -92,9 +95,9 @@ def test_forty_inputs_of_two_processes(lasting: Savers, durability: str) -> None
     ]
     for process in work:
         process.start()
-    taken = told.get(timeout=PATIENCE) + told.get(timeout=PATIENCE)
+    taken = told.get(timeout=DEADLINE) + told.get(timeout=DEADLINE)
     for process in work:
-        process.join(PATIENCE)
+        process.join(DEADLINE)
 
     assert [process.exitcode for process in work] == [0, 0]
     kept(taken, tip(lasting))

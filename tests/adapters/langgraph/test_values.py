@@ -40,6 +40,7 @@ from holdfast.adapters.langgraph.allowing import serde_for
 from holdfast.adapters.langgraph.values import from_plain, splits, to_plain
 from holdfast.codec.msgpack import decode, encode
 from tests.adapters.langgraph.sorts import Color, Counted, Holder, Inner, Level, Outer, Person, Plain, Point
+from tests.cases import for_each
 
 SERDE = serde_for()
 
@@ -128,7 +129,7 @@ VALUES: list[Any] = [
 ]
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@for_each("value", VALUES)
 def test_gives_back_what_the_serde_gives_back(value: Any) -> None:
     expected = SERDE.loads_typed(SERDE.dumps_typed(value))
     loaded = there_and_back(SERDE, value)
@@ -138,7 +139,7 @@ def test_gives_back_what_the_serde_gives_back(value: Any) -> None:
     assert loaded == expected
 
 
-@pytest.mark.parametrize("value", VALUES, ids=lambda value: type(value).__name__)
+@for_each("value", VALUES)
 def test_writes_the_bytes_that_the_serde_wrote(value: Any) -> None:
     class Listening(JsonPlusSerializer):
         got: tuple[str, bytes] = ("", b"")
@@ -168,7 +169,7 @@ def test_nan_stays_nan() -> None:
     assert math.isnan(loaded)
 
 
-@pytest.mark.parametrize(
+@for_each(
     "array",
     [
         np.arange(6).reshape(2, 3),
@@ -180,7 +181,6 @@ def test_nan_stays_nan() -> None:
         np.array([1 + 2j]),
         np.array([1], dtype=np.float16),
     ],
-    ids=lambda array: f"{array.dtype}{array.shape}",
 )
 def test_arrays_keep_their_dtype_shape_and_order(array: np.ndarray[Any, Any]) -> None:
     loaded = there_and_back(SERDE, {"a": [array]})["a"][0]
@@ -223,7 +223,7 @@ def test_what_is_loaded_shares_nothing_with_what_is_stored() -> None:
 # -- what the serde refuses, or would change --------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("value", "path", "problem"),
     [
         ({"a": [1, "x\ud800y?"]}, "$.a[1]", "not valid Unicode"),
@@ -398,7 +398,7 @@ def _deep(levels: int, wrap: Callable[[Any], Any]) -> Any:
     return plain
 
 
-@pytest.mark.parametrize(
+@for_each(
     "plain",
     [
         {"$ext": 5},

@@ -33,7 +33,7 @@ def test_threads_that_are_made_and_dropped_meanwhile_are_no_strangers(
             return found
 
         monkeypatch.setattr(Space, "everything", slowly)
-        assert list(hf._session.store.check()) == []
+        assert list(hf.context.store.check()) == []
         assert not waits
 
 
@@ -42,4 +42,4 @@ def test_a_copy_of_a_threads_folder_is_told(tmp_path: Path) -> None:
         hf.thread("a").save({"n": 1})
         threads = tmp_path / "store" / "default" / "threads"
         shutil.copytree(threads / "a", threads / "b")
-        assert ["a copy of the thread" in problem.what for problem in hf._session.store.check()] == [True]
+        assert ["a copy of thread number" in problem.what for problem in hf.context.store.check()] == [True]

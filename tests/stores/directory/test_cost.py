@@ -96,7 +96,7 @@ def test_a_folder_that_a_killed_process_made_is_entered_into_the_one_above_it(
     shared = value(b"a prompt")
     folder = path / "default" / "values" / shared.digest.hex()[:2]
     folder.mkdir(parents=True)
-    line.save("y", values=[shared])
+    line.save("y", blobs=[shared])
     assert [step for step in watched.seen if step.startswith("folder")][4:] == [
         "folder default",
         "folder values",

@@ -15,9 +15,11 @@ from holdfast.stores.contract import Live
 from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
 from tests.covers import covers
+from tests.crash.lab import spread
+from tests.selection import tries
 from tests.stores.directory.conftest import Open, damage_line, log_of
 
-WHERE = r"log\.jsonl: \d+ bytes from byte {} on are damaged"
+WHERE = r"log\.jsonl: \d+ bytes at offset {} are damaged"
 
 
 def state(n: int) -> dict[str, object]:
@@ -112,7 +114,7 @@ def test_a_flipped_byte_anywhere_is_never_a_wrong_state(hf: Holdfast, path: Path
     log = log_of(path, "t")
     whole = log.read_bytes()
     hf.close()
-    for at in range(0, len(whole), 13):
+    for at in spread(range(0, len(whole), 13), tries(len(whole), 100)):
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with holdfast.open(f"dir:{path}", durability="off") as opened:
             thread = opened.thread("t")
@@ -146,10 +148,10 @@ def test_a_damaged_journal_entry_is_missed(store: DirectoryStore, open_store: Op
         store.journal(line.number, row.fence, [effect()])
     damage_line(log_of(path, "a"), "effect", 1)
     other = open_store()
-    assert len(other.effects(line.number, after=2, limit=9)) == 1
+    assert len(other.entries(line.number, after=2, limit=9)) == 1
     with pytest.raises(Damaged, match="journal entry 2"):
-        other.effects(line.number, after=0, limit=9)
-    assert other.last_effect(line.number) == 3
+        other.entries(line.number, after=0, limit=9)
+    assert other.last_entry(line.number) == 3
 
 
 def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_store: Open, path: Path) -> None:
@@ -163,7 +165,7 @@ def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_sto
     assert broken in log.read_bytes()
     assert texts_of(open_store(), line.span(5)) == [[f"{n}" for n in range(5, 10)]]
     [problem] = open_store().check()
-    assert re.search(r"log\.jsonl: \d+ bytes from byte \d+ on are damaged", problem.what)
+    assert re.search(r"log\.jsonl: \d+ bytes at offset \d+ are damaged", problem.what)
 
 
 def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(
@@ -181,12 +183,12 @@ def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(
 def test_a_damaged_value_is_never_handed_out(store: DirectoryStore, path: Path) -> None:
     shared = value(b"a large prompt")
     line = saved(store, "a")
-    line.save("x", values=[shared])
+    line.save("x", blobs=[shared])
     [file] = (path / "default" / "values").rglob(shared.digest.hex())
     assert file.read_bytes() == b"a large prompt"
     file.write_bytes(b"a large prompT")
     with pytest.raises(Damaged, match=shared.digest.hex()):
-        store.value(shared.digest)
+        store.blob(shared.digest)
 
 
 def test_a_copied_folder_is_told_and_not_followed(store: DirectoryStore, open_store: Open, path: Path) -> None:

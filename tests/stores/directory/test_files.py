@@ -43,13 +43,13 @@ def test_a_journal_is_readable_while_an_agent_works(store: DirectoryStore, path:
     store.journal(line.number, row.fence, [effect(name="send_mail", result=b"\xa4sent", error="half \ud800")])
     [entry] = [record for record in records_of(log_of(path, "a")) if record["t"] == "effect"]
     assert (entry["entry"]["name"], entry["result"], entry["status"]) == ("send_mail", "sent", "done")
-    [back] = store.effects(line.number, after=0, limit=1)
+    [back] = store.entries(line.number, after=0, limit=1)
     assert (back.result, back.error) == (b"\xa4sent", "half \ud800")
 
 
 def test_nobody_else_may_read_it(open_store: Open, path: Path) -> None:
     store = open_store(durability="full")
-    saved(store, "a", "x").save("y", values=[value(b"one", b"two"), value(b"three")])
+    saved(store, "a", "x").save("y", blobs=[value(b"one", b"two"), value(b"three")])
     store.drop(saved(store, "b", "x").number)
     for found in [path, *path.rglob("*")]:
         assert stat.S_IMODE(found.stat().st_mode) == (0o700 if found.is_dir() else 0o600), found
@@ -57,7 +57,7 @@ def test_nobody_else_may_read_it(open_store: Open, path: Path) -> None:
 
 def test_a_value_is_a_file_of_its_own_bytes(store: DirectoryStore, path: Path) -> None:
     image = os.urandom(50_000)
-    saved(store, "a", "x").save("y", values=[value(image)])
+    saved(store, "a", "x").save("y", blobs=[value(image)])
     [file] = [found for found in (path / "default" / "values").rglob("*") if found.is_file()]
     assert file.read_bytes() == image
     assert file.name == value(image).digest.hex()
@@ -197,7 +197,7 @@ def test_a_store_that_cannot_be_made(tmp_path: Path) -> None:
     folder.mkdir(mode=0o555)
 
     def make() -> None:
-        with pytest.raises(ReadOnly, match="no such store"):
+        with pytest.raises(ReadOnly, match="does not exist"):
             opened(folder / "store")
 
     open_way_to(tmp_path)

@@ -67,5 +67,5 @@ def test_a_log_that_was_put_in_its_place_is_read_anew(open_store: Open, path: Pa
     before = line.at
     line.save("y")
     copy.replace(log)
-    open_store().commit(commit("a", before, runs=[run("z", start=1)]))
+    open_store().commit(commit("a", before, appends=[run("z", start=1)]))
     assert texts_of(line.store, line.span()) == [["x", "z"]]

@@ -41,10 +41,10 @@ def test_a_journal_entry_with_a_number_far_away_is_damage(
     other = open_store()
     with held_to(MEMORY):
         with pytest.raises(Damaged):
-            other.marked(line.number, "m")
+            other.find_entries(line.number, "m")
         with pytest.raises(Damaged):
-            other.effects(line.number, after=0, limit=9)
+            other.entries(line.number, after=0, limit=9)
         assert list(other.check()) != []
         other.compact(line.number, Live((), FAR))
         with pytest.raises(Damaged):
-            open_store().marked(line.number, "m")
+            open_store().find_entries(line.number, "m")

@@ -22,7 +22,7 @@ from tests.stores.directory.conftest import Open, damage_line, log_of
 def made(store: DirectoryStore) -> tuple[Line, RunRow]:
     """A run with two entries, the second of them begun and then done."""
     line, row = running(store)
-    store.journal(line.number, row.fence, [effect(mark="m")])
+    store.journal(line.number, row.fence, [effect(topic="m")])
     store.journal(line.number, row.fence, [effect("begun")])
     store.journal(line.number, row.fence, [effect("done", number=2)])
     return line, row
@@ -33,24 +33,24 @@ def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, p
     line.store.journal(line.number, row.fence, [effect("begun")])
     damage_line(log_of(path, "a"), "effect")
     store = open_store()
-    assert store.last_effect(line.number) == 3, "the group says so, and is sound"
-    assert len(store.effects(line.number, after=0, limit=2)) == 2
+    assert store.last_entry(line.number) == 3, "the group says so, and is sound"
+    assert len(store.entries(line.number, after=0, limit=2)) == 2
     with pytest.raises(Damaged, match="journal entry 3"):
-        store.effects(line.number, after=2, limit=9)
+        store.entries(line.number, after=2, limit=9)
     with pytest.raises(Damaged, match="journal entry 3"):
-        store.marked(line.number, "m")
+        store.find_entries(line.number, "m")
     [number] = store.journal(line.number, row.fence, [effect()])
     assert number == 4, "no number is given out again"
 
 
 VERBS: dict[str, Callable[[DirectoryStore, int, RunRow], object]] = {
-    "effects": lambda store, thread, row: store.effects(thread, after=0, limit=9),
-    "marked": lambda store, thread, row: store.marked(thread, "m"),
-    "last_effect": lambda store, thread, row: store.last_effect(thread),
+    "effects": lambda store, thread, row: store.entries(thread, after=0, limit=9),
+    "marked": lambda store, thread, row: store.find_entries(thread, "m"),
+    "last_effect": lambda store, thread, row: store.last_entry(thread),
     "journal": lambda store, thread, row: store.journal(thread, row.fence, [effect()]),
-    "tell": lambda store, thread, row: store.tell(thread, effect()),
+    "tell": lambda store, thread, row: store.post(thread, effect()),
     "settle": lambda store, thread, row: store.settle(thread, 1, "done", effect()),
-    "park": lambda store, thread, row: store.park(replace(row, status="waiting"), effect("asked"), 2),
+    "park": lambda store, thread, row: store.suspend(replace(row, status="waiting"), effect("asked"), 2),
 }
 
 
@@ -64,7 +64,7 @@ def test_which_entry_was_changed_cannot_be_known(
     damage_line(log, "effect")
     if rewritten:
         assert open_store().compact(line.number, Live((), FAR)).dropped == 1
-    with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes from byte \d+ on are damaged"):
+    with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes at offset \d+ are damaged"):
         VERBS[verb](open_store(), line.number, row)
 
 
@@ -77,7 +77,7 @@ def test_a_save_that_has_nothing_to_do_with_the_journal_goes_on(
     saved = inside(commit_of("a", line.at), fence=row.fence)
     line.position = store.commit(saved)
     with pytest.raises(Damaged):
-        store.commit(inside(commit_of("a", line.at), fence=row.fence, effects=(effect(),)))
+        store.commit(inside(commit_of("a", line.at), fence=row.fence, entries=(effect(),)))
 
 
 @pytest.mark.parametrize("kind", ["end", "effect"])
@@ -90,7 +90,7 @@ def test_an_entry_behind_which_nothing_is_whole(
     log.write_bytes(log.read_bytes().rstrip(b"\n") + b"\n")
     store = open_store()
     with pytest.raises(Damaged):
-        store.effects(line.number, after=0, limit=9)
+        store.entries(line.number, after=0, limit=9)
 
 
 def test_a_line_break_that_changed_joins_an_entry_with_its_end(
@@ -104,7 +104,7 @@ def test_a_line_break_that_changed_joins_an_entry_with_its_end(
     data = log.read_bytes()
     log.write_bytes(data[:at] + b" " + data[at + 1 :])
     with pytest.raises(Damaged):
-        open_store().effects(line.number, after=0, limit=9)
+        open_store().entries(line.number, after=0, limit=9)
 
 
 def test_an_irreversible_tool_is_not_called_again_when_the_record_of_its_call_is_damaged(path: Path) -> None:

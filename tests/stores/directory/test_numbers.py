@@ -85,9 +85,9 @@ def test_of_two_threads_with_one_number_neither_is_taken_for_the_other(twins: Di
 
 def test_values_are_not_swept_while_two_threads_have_one_number(twins: DirectoryStore) -> None:
     shared = value(b"a prompt")
-    saved(twins, "c", "x").save("y", values=[shared])
+    saved(twins, "c", "x").save("y", blobs=[shared])
     with pytest.raises(Damaged):
-        twins.sweep_values([], twins.mark_values())
+        twins.sweep_blobs([], twins.start_epoch())
     assert holds(twins, shared)
 
 
@@ -114,10 +114,10 @@ def test_a_damaged_log_of_a_namespace_is_made_again(
     origin, dropped = saved(store, "main", "x"), saved(store, "dropped", "x")
     fork = forked_from(origin, "child")
     store.drop(dropped.number)
-    epoch = store.mark_values()
+    epoch = store.start_epoch()
     shared = value(b"a prompt")
     last = saved(store, "last", "x")
-    last.save("y", values=[shared])
+    last.save("y", blobs=[shared])
     store.drop(last.number)
     store.close()
     damage_line(own, kind, at)
@@ -128,8 +128,8 @@ def test_a_damaged_log_of_a_namespace_is_made_again(
     other = open_store()
     assert saved(other, "new", "x").number > last.number
     assert other.forks(origin.number) == [fork.number]
-    assert other.sweep_values([], epoch) == 0, "a sweep that began before may not know of the values since"
-    assert other.mark_values() > epoch
+    assert other.sweep_blobs([], epoch) == 0, "a sweep that began before may not know of the values since"
+    assert other.start_epoch() > epoch
     assert list(other.check()) == []
     assert [aside.read_bytes() for aside in own.parent.glob("damaged-*")] == [damaged], "what was there is kept"
     records_of(own)
@@ -171,18 +171,18 @@ def test_a_log_of_a_namespace_does_not_grow_for_ever(
     other = open_store()
     origin = saved(store, "main", "x")
     fork = forked_from(origin, "child")
-    epoch = store.mark_values()
+    epoch = store.start_epoch()
     shared = value(b"a prompt")
     line = saved(store, "a", "x")
     for n in range(100):
-        line.save(f"{n}", values=[shared])
+        line.save(f"{n}", blobs=[shared])
         assert own.stat().st_size < 10_000
     for reader in (other, open_store()):
         assert reader.forks(origin.number) == [fork.number]
-        assert reader.sweep_values([], epoch) == 0
+        assert reader.sweep_blobs([], epoch) == 0
         assert list(reader.check()) == []
     assert saved(other, "b", "x").number == line.number + 1
-    assert store.mark_values() == epoch + 1
+    assert store.start_epoch() == epoch + 1
 
 
 def test_forks_and_values_that_are_gone_are_forgotten_by_a_reclaim(
@@ -191,11 +191,11 @@ def test_forks_and_values_that_are_gone_are_forgotten_by_a_reclaim(
     origin = saved(store, "main", "x")
     for n in range(50):
         fork = forked_from(origin, f"fork-{n}")
-        fork.save("y", values=[value(f"prompt {n}".encode())])
+        fork.save("y", blobs=[value(f"prompt {n}".encode())])
         store.drop(fork.number)
     kept = forked_from(origin, "kept")
-    kept.save("y", values=[value(b"kept")])
-    assert store.sweep_values([value(b"kept").digest], store.mark_values()) == 50
+    kept.save("y", blobs=[value(b"kept")])
+    assert store.sweep_blobs([value(b"kept").digest], store.start_epoch()) == 50
     store.reclaim()
     assert own.stat().st_size < 1_000
     other = open_store()

@@ -41,7 +41,7 @@ store.close()
 
 @covers("D1")
 def test_writers_of_several_processes_take_turns(store: DirectoryStore, path: Path) -> None:
-    store.commit(commit("shared", runs=[run("first")]))
+    store.commit(commit("shared", appends=[run("first")]))
     writers = [script(WRITE, path, name, stdin=subprocess.PIPE) for name in ("one", "two", "three")]
     for writer in writers:
         assert writer.stdout is not None
@@ -119,7 +119,7 @@ def test_a_forked_child_has_locks_of_its_own(store: DirectoryStore, open_store: 
 
 def test_thousands_of_threads_do_not_keep_thousands_of_files_open(store: DirectoryStore) -> None:
     for n in range(300):
-        store.commit(commit(f"t{n}", runs=[run("x")]))
+        store.commit(commit(f"t{n}", appends=[run("x")]))
     assert len(store.threads(prefix="", after=None, limit=1000)) == 300
     assert len(os.listdir("/proc/self/fd")) < 150
 
@@ -130,7 +130,7 @@ def test_thousands_of_threads_do_not_keep_thousands_of_files_open(store: Directo
 @covers("A11", "continuum/AtomicFileWriter leftovers")
 def test_leftovers_of_a_crash_are_ignored_and_swept(store: DirectoryStore, path: Path) -> None:
     line = saved(store, "a", "x")
-    line.save("y", values=[value(b"one")])
+    line.save("y", blobs=[value(b"one")])
     log = log_of(path, "a")
     [held] = [found for found in (path / "default" / "values").rglob("*") if found.is_file()]
     half_dropped = path / "default" / "dropped" / "77"

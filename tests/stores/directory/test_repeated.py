@@ -63,7 +63,7 @@ def test_a_group_that_was_taken_out(store: DirectoryStore, open_store: Open, pat
     log.write_bytes(b"".join([*parts[:-2], parts[-1]]))
     other = open_store()
     with pytest.raises(Damaged):
-        other.effects(line.number, after=0, limit=9)
+        other.entries(line.number, after=0, limit=9)
     assert list(other.check()) != []
 
 

@@ -80,7 +80,7 @@ def test_a_log_that_changed_under_the_copy_is_not_put_in_the_place_of_the_other(
     damage_line(log, "cell", 30)
     os.utime(log, ns=(stamp.st_atime_ns, stamp.st_mtime_ns))  # so that nobody has seen it yet
     before = log.read_bytes()
-    with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes from byte \d+ on are damaged"):
+    with pytest.raises(Damaged, match=r"log\.jsonl: \d+ bytes at offset \d+ are damaged"):
         line.store.compact(line.number, line.live(line.span(10)))
     assert log.read_bytes() == before
     assert list(log.parent.iterdir()) == [log]

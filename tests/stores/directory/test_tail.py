@@ -89,7 +89,7 @@ def test_a_whole_line_that_is_wrong_is_damage_and_not_a_tail(line: Line, open_st
     offset = damage_line(log, "end")
     damaged = log.read_bytes()
     store = open_store()
-    with pytest.raises(Damaged, match=rf"log\.jsonl: \d+ bytes from byte {offset} on are damaged"):
+    with pytest.raises(Damaged, match=rf"log\.jsonl: \d+ bytes at offset {offset} are damaged"):
         store.thread("a")
     line.store = store
     with pytest.raises(Damaged):

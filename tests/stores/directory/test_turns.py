@@ -16,6 +16,7 @@ from holdfast.errors import Busy, OutcomeUnknown, ReadOnly, StoreError
 from holdfast.stores.directory import DirectoryStore, files
 from holdfast.testing.contract.build import Line, saved, texts_of
 from tests.stores.directory.conftest import Open, log_of
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -44,12 +45,12 @@ def test_a_copy_in_the_place_of_an_open_store_has_one_writer_at_a_time(
     def hold() -> None:
         with after._turns.writing():
             inside.set()
-            leave.wait(20)
+            leave.wait(DEADLINE)
 
     holder = threading.Thread(target=hold)
     holder.start()
     try:
-        assert inside.wait(20)
+        assert inside.wait(DEADLINE)
         with pytest.raises(Busy):
             saved(before, "c", "x")
     finally:

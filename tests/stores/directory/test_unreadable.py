@@ -63,11 +63,11 @@ def test_others_are_there_and_new_ones_can_be_made(store: DirectoryStore) -> Non
 
 def test_no_value_is_swept_that_it_may_name(store: DirectoryStore) -> None:
     shared = value(b"a prompt")
-    saved(store, "c", "x").save("y", values=[shared])
+    saved(store, "c", "x").save("y", blobs=[shared])
     with pytest.raises(Damaged, match="threads/a"):
         store.thread_numbers()
     with pytest.raises(Damaged, match="threads/a"):
-        store.sweep_values([], store.mark_values())
+        store.sweep_blobs([], store.start_epoch())
     assert holds(store, shared)
 
 
@@ -106,7 +106,7 @@ def test_what_cannot_be_opened_hurts_nobody_else(open_store: Open, path: Path, h
     with pytest.raises(HoldfastError):
         store.thread_numbers()
     with pytest.raises(HoldfastError):
-        store.sweep_values([], store.mark_values())
+        store.sweep_blobs([], store.start_epoch())
 
 
 def test_a_log_that_becomes_unreadable_is_not_taken_for_an_empty_journal(open_store: Open, path: Path) -> None:
@@ -117,4 +117,4 @@ def test_a_log_that_becomes_unreadable_is_not_taken_for_an_empty_journal(open_st
     log.write_bytes(log.with_name("old").read_bytes())
     damage_line(log, "end")
     with pytest.raises(Damaged):
-        store.effects(line.number, after=0, limit=9)
+        store.entries(line.number, after=0, limit=9)

@@ -21,10 +21,10 @@ def test_a_damaged_value_is_written_again_by_who_brings_it(
     store: DirectoryStore, open_store: Open, path: Path, pieces: tuple[bytes, ...]
 ) -> None:
     shared = value(*pieces)
-    saved(store, "a", "x").save("y", values=[shared])
+    saved(store, "a", "x").save("y", blobs=[shared])
     file_of(path, shared.digest).write_bytes(b"a large prompT")
     other = open_store()
-    saved(other, "b", "x").save("y", values=[shared])
+    saved(other, "b", "x").save("y", blobs=[shared])
     assert holds(open_store(), shared)
 
 
@@ -33,7 +33,7 @@ def test_a_value_that_was_seen_sound_is_not_read_again(
 ) -> None:
     shared = value(b"a large prompt")
     line = saved(store, "a", "x")
-    line.save("y", values=[shared])
+    line.save("y", blobs=[shared])
     before = file_of(path, shared.digest).stat()
     opened: list[str] = []
     real = os.open
@@ -43,6 +43,6 @@ def test_a_value_that_was_seen_sound_is_not_read_again(
         return real(name, *args, **more)
 
     monkeypatch.setattr(os, "open", watched)
-    line.save("z", values=[shared])
+    line.save("z", blobs=[shared])
     assert not [name for name in opened if "values" in name]
     assert file_of(path, shared.digest).stat() == before

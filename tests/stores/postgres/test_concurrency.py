@@ -38,8 +38,8 @@ from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
 from tests.stores.postgres.server import database
 from tests.stores.sqlite.conftest import finished, forked
+from tests.waiting import DEADLINE
 
-PATIENCE = 60
 Server = psycopg.Connection[Any]
 
 
@@ -62,7 +62,7 @@ def test_a_fleet_claims_each_run_once(open_store: Open) -> None:
                 won.append(row.thread)
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        list(pool.map(work, range(len(stores)), timeout=PATIENCE))
+        list(pool.map(work, range(len(stores)), timeout=DEADLINE))
     assert sorted(won) == sorted(line.number for line in lines)
 
 
@@ -76,8 +76,8 @@ def test_what_one_process_knows_does_not_hide_what_another_did(open_store: Open)
     with pytest.raises(LeaseLost):
         first.commit(inside(commit("a", line.at), fence=1))
     with pytest.raises(LeaseLost):
-        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), effects=(effect(),)))
-    assert [entry.status for entry in second.effects(line.number, after=0, limit=9)] == ["begun"]
+        first.commit(inside(commit("a", line.at), fence=1, run=replace(row, turn="x"), entries=(effect(),)))
+    assert [entry.status for entry in second.entries(line.number, after=0, limit=9)] == ["begun"]
     second.commit(inside(commit("a", line.at), fence=2))
 
 
@@ -117,9 +117,9 @@ def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, se
         with holding(server, schema, "thread", stuck.number):
             waiting = pool.submit(stuck.save, "y")
             saving = pool.submit(lambda: [free.save(f"{n}") for n in range(20)])
-            assert len(saving.result(8)) == 20
+            assert len(saving.result(DEADLINE)) == 20
             assert not waiting.done()
-        assert waiting.result(PATIENCE).last == 2
+        assert waiting.result(DEADLINE).last == 2
 
 
 def test_a_row_that_is_held_for_too_long_is_busy(
@@ -134,7 +134,7 @@ def test_a_row_that_is_held_for_too_long_is_busy(
 
 def test_saves_that_come_together_share_a_transaction(store: PostgresStore, server: Server, schema: str) -> None:
     lines = [saved(store, f"t{n}", "x") for n in range(16)]
-    start = threading.Barrier(len(lines), timeout=PATIENCE)
+    start = threading.Barrier(len(lines), timeout=DEADLINE)
 
     def write(line: Line) -> None:
         start.wait()
@@ -142,7 +142,7 @@ def test_saves_that_come_together_share_a_transaction(store: PostgresStore, serv
             line.save(f"{n}")
 
     with ThreadPoolExecutor(len(lines)) as pool:
-        list(pool.map(write, lines, timeout=PATIENCE))
+        list(pool.map(write, lines, timeout=DEADLINE))
     # The transaction that wrote a row is in the row.
     name = sql.Identifier(schema, "checkpoint")
     found = server.execute(sql.SQL("SELECT count(DISTINCT xmin::text), count(*) FROM {}").format(name)).fetchone()
@@ -163,12 +163,12 @@ def halfway(
     def slow(*args: Any) -> None:
         keep(*args)
         reached.set()
-        assert go_on.wait(PATIENCE)
+        assert go_on.wait(DEADLINE)
 
     monkeypatch.setattr(values_of, "keep", slow)
     try:
         saving = pool.submit(save)
-        assert reached.wait(PATIENCE)
+        assert reached.wait(DEADLINE)
         monkeypatch.setattr(values_of, "keep", keep)
         yield saving
     finally:
@@ -177,7 +177,7 @@ def halfway(
 
 def wait_for_a_lock(waiting: Future[Any], statement: str) -> None:
     """Until a statement waits for a lock; fails if what it is part of ends without."""
-    deadline = time.monotonic() + PATIENCE
+    deadline = time.monotonic() + DEADLINE
     with psycopg.connect(database(), autocommit=True) as connection:
         while True:
             found = connection.execute(
@@ -198,15 +198,15 @@ def test_a_new_epoch_waits_for_commits_that_saw_the_old_one(
     first, second = open_store(), open_store()
     prompt = value(b'"a long system prompt"')
     line = saved(first, "a", "x")
-    line.save("y", values=[] if is_first else [prompt])
+    line.save("y", blobs=[] if is_first else [prompt])
     with ThreadPoolExecutor(2) as pool:
-        with halfway(monkeypatch, pool, lambda: line.save("z", values=[prompt])) as saving:
-            marking = pool.submit(second.mark_values)
+        with halfway(monkeypatch, pool, lambda: line.save("z", blobs=[prompt])) as saving:
+            marking = pool.submit(second.start_epoch)
             wait_for_a_lock(marking, f'INSERT INTO "{schema}".epoch')
-        saving.result(PATIENCE)
-        epoch = marking.result(PATIENCE)
-    line.save("again", values=[prompt])
-    assert second.sweep_values([], epoch) == 0
+        saving.result(DEADLINE)
+        epoch = marking.result(DEADLINE)
+    line.save("again", blobs=[prompt])
+    assert second.sweep_blobs([], epoch) == 0
 
 
 def test_an_origin_is_not_dropped_under_its_fork(
@@ -214,13 +214,13 @@ def test_an_origin_is_not_dropped_under_its_fork(
 ) -> None:
     first, second = open_store(), open_store()
     origin = saved(first, "origin", "x y")
-    fork = commit("fork", runs=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
+    fork = commit("fork", appends=[run("z")], bases=[(origin.number, 1)], origins=[origin.number])
     with ThreadPoolExecutor(2) as pool:
         with halfway(monkeypatch, pool, lambda: first.commit(fork)) as forking:
             dropping = pool.submit(second.drop, origin.number)
             wait_for_a_lock(dropping, f'FROM "{schema}".thread')
-        forking.result(PATIENCE)
-        dropping.result(PATIENCE)
+        forking.result(DEADLINE)
+        dropping.result(DEADLINE)
     assert first.thread("origin") is None
     assert texts_of(first, origin.span()) == [["x", "y"]]
     assert list(first.check()) == []
@@ -228,18 +228,18 @@ def test_an_origin_is_not_dropped_under_its_fork(
 
 def test_two_commits_that_bring_the_same_value_store_it_once(open_store: Open) -> None:
     stores = [open_store() for _ in range(4)]
-    start = threading.Barrier(len(stores), timeout=PATIENCE)
+    start = threading.Barrier(len(stores), timeout=DEADLINE)
     brought = [value(b'"value %d"' % n) for n in range(10)]
 
     def write(index: int) -> None:
         start.wait()
         for n in range(10):
             one = brought[n:] + brought[:n]
-            stores[index].commit(commit(f"t{index}-{n}", values=one if index % 2 else one[::-1]))
+            stores[index].commit(commit(f"t{index}-{n}", blobs=one if index % 2 else one[::-1]))
 
     with ThreadPoolExecutor(len(stores)) as pool:
-        list(pool.map(write, range(len(stores)), timeout=PATIENCE))
-    assert [stores[0].value(one.digest) for one in brought] == [list(one.pieces) for one in brought]
+        list(pool.map(write, range(len(stores)), timeout=DEADLINE))
+    assert [stores[0].blob(one.digest) for one in brought] == [list(one.pieces) for one in brought]
     assert list(stores[0].check()) == []
 
 
@@ -276,16 +276,16 @@ def test_every_transaction_may_go_to_another_connection_of_the_server(open_store
     line, row = running(store)
     for n in range(5):
         line.position = store.commit(
-            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), effects=(effect(),))
+            inside(commit("a", line.at), fence=1, run=replace(row, updated_at=n), entries=(effect(),))
         )
         store.journal(line.number, 1, [effect("begun"), effect()])
     store.renew(line.number, 1, row.lease_until + 1)
-    store.tell(line.number, effect(kind="answer"))
+    store.post(line.number, effect(kind="answer"))
     store.update_run(replace(row, status="idle", owner=None, lease_until=0))
     at = store.rewind(line.at, to=2, summary=line.stored().summary)
     store.delete(line.number, [3])
-    store.commit(commit("a", at, values=[value(b'"v"')]))
-    store.sweep_values([], store.mark_values())
+    store.commit(commit("a", at, blobs=[value(b'"v"')]))
+    store.sweep_blobs([], store.start_epoch())
     assert list(store.check()) == []
     store.drop(line.number)
     with pytest.raises(NotFound):
@@ -337,7 +337,7 @@ def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql
 @covers("smooth/PostgresCheckpointStore.pool")
 def test_a_store_is_used_through_one_connection_by_many_threads(url: str, tmp_path: Path) -> None:
     with closing(PostgresStore(url, namespace="default", connections=1)) as store, ThreadPoolExecutor(8) as pool:
-        lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=PATIENCE))
+        lines = list(pool.map(lambda n: saved(store, f"t{n}", "x", "y"), range(8), timeout=DEADLINE))
         assert [line.at.last for line in lines] == [2] * 8
     assert os.path.exists(tmp_path)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -21,16 +20,9 @@ from holdfast.stores.postgres import PostgresStore, address, listening
 from holdfast.testing.contract.build import commit, effect, run_row, saved
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
+from tests.waiting import DEADLINE, until
 
-PATIENCE = 30.0
 NEVER = 3600.0  # between two looks of a worker
-
-
-def until(is_so: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not is_so():
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
 
 
 def listening_threads() -> list[threading.Thread]:
@@ -51,7 +43,7 @@ def hearing(store: PostgresStore, server: psycopg.Connection[Any]) -> Iterator[t
     """Counts what a listener of the store hears; it listens by now."""
     heard = threading.Semaphore(0)
     end = store.listen(heard.release)
-    assert heard.acquire(timeout=PATIENCE)
+    assert heard.acquire(timeout=DEADLINE)
     yield heard
     end()
 
@@ -101,7 +93,7 @@ def at_work(
         yield lambda state: until(lambda: state in seen and idle == concurrency)
     finally:
         worker.stop()
-        running.join(PATIENCE)
+        running.join(DEADLINE)
         assert not running.is_alive()
 
 
@@ -110,7 +102,7 @@ def at_work(
 
 def test_a_run_that_is_queued_is_announced(store: PostgresStore, hearing: threading.Semaphore) -> None:
     submitted(store)
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
 
 
 def test_a_run_that_is_answered_settled_or_given_back_is_announced(
@@ -120,20 +112,20 @@ def test_a_run_that_is_answered_settled_or_given_back_is_announced(
     running = run_row(line.number, fence=1)
     store.claim(None, running)
     asking = replace(running, status="waiting", question=1)
-    store.park(asking, effect(status="asked"), 0)
+    store.suspend(asking, effect(status="asked"), 0)
     queued = replace(asking, status="queued", fence=2, question=0)
     store.settle(line.number, 1, "asked", effect(status="done"), asking, queued)
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     again = replace(queued, status="running", fence=3)
     store.claim(queued, again)
     store.update_run(replace(again, status="queued"))
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     store.claim(replace(again, status="queued"), replace(again, status="waiting", fence=4))
     store.claim(replace(again, status="waiting", fence=4), replace(again, status="queued", fence=5))
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     store.claim(replace(again, status="queued", fence=5), replace(again, fence=6))
     store.commit(replace(commit("t", line.at), fence=6, run=replace(again, status="queued", fence=6)))
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
 
 
 def test_nothing_else_is_announced(store: PostgresStore, hearing: threading.Semaphore) -> None:
@@ -141,20 +133,20 @@ def test_nothing_else_is_announced(store: PostgresStore, hearing: threading.Sema
     row = run_row(line.number, fence=1, clock="c", lease_until=1)
     store.claim(None, row)
     store.journal(line.number, 1, [effect()])
-    store.tell(line.number, effect(key="told"))
+    store.post(line.number, effect(key="told"))
     store.renew(line.number, 1, 5)
-    store.commit(replace(commit("t", line.at), fence=1, effects=(effect(key="third"),), run=row))
-    store.park(replace(row, status="waiting", wake_at=5), None, 3)
+    store.commit(replace(commit("t", line.at), fence=1, entries=(effect(key="third"),), run=row))
+    store.suspend(replace(row, status="waiting", wake_at=5), None, 3)
     submitted(store, "later", clock="c", wake_at=1 << 40)
     submitted(store, "now")
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     assert not hearing.acquire(blocking=False)
 
 
 def test_another_namespace_hears_nothing(open_store: Open, hearing: threading.Semaphore, store: PostgresStore) -> None:
     submitted(open_store(namespace="other"))
     submitted(store)
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     assert not hearing.acquire(blocking=False)
 
 
@@ -164,7 +156,7 @@ def test_an_announcement_tells_nothing(open_store: Open, server: psycopg.Connect
     assert "secret" not in store._channel
     server.execute(f'LISTEN "{store._channel}"'.encode())
     submitted(store, "secret thread")
-    [told] = server.notifies(timeout=PATIENCE, stop_after=1)
+    [told] = server.notifies(timeout=DEADLINE, stop_after=1)
     assert told.payload == ""
 
 
@@ -174,7 +166,7 @@ def test_who_is_told_not_to_notify_does_not(
     quiet = open_store(f"{url}&notify=no")
     submitted(quiet, "a")
     submitted(store, "b")
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     assert not hearing.acquire(blocking=False)
     called: list[int] = []
     quiet.listen(lambda: called.append(1))()
@@ -199,7 +191,7 @@ def test_an_idle_worker_starts_at_once(
 def test_each_of_its_loops_takes_up_one(
     open_store: Open, store: PostgresStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    together = threading.Barrier(3, timeout=PATIENCE)
+    together = threading.Barrier(3, timeout=DEADLINE)
     hf = Holdfast(open_store())
     with at_work(store, monkeypatch, concurrency=3, handler=lambda run: together.wait()) as ran:
         for n in range(3):
@@ -294,5 +286,5 @@ def test_a_forked_child_leaves_the_listening_to_its_parent(
             os._exit(1)
     assert os.waitpid(child, 0)[1] == 0
     submitted(store)
-    assert hearing.acquire(timeout=PATIENCE)
+    assert hearing.acquire(timeout=DEADLINE)
     assert listeners(server, store) == before != []

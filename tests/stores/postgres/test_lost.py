@@ -35,8 +35,8 @@ from holdfast.testing.contract.build import (
 from tests.covers import covers
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
+from tests.waiting import DEADLINE
 
-PATIENCE = 60
 PROMPT = value(b'"a long system prompt"')
 
 Act = Callable[[], Any]
@@ -57,12 +57,12 @@ def a_save(store: Store) -> Act:
 
 def a_new_thread(store: Store) -> Act:
     saved(store, "a", "x")
-    return lambda: store.commit(commit("new", runs=[run("z")])).last
+    return lambda: store.commit(commit("new", appends=[run("z")])).last
 
 
 def a_save_with_values(store: Store) -> Act:
     line = saved(store, "a", "x")
-    return lambda: line.save("z", values=[PROMPT])
+    return lambda: line.save("z", blobs=[PROMPT])
 
 
 def a_save_of_a_run(store: Store) -> Act:
@@ -70,7 +70,7 @@ def a_save_of_a_run(store: Store) -> Act:
     store.journal(line.number, 1, [effect("begun", key="k")])
     after = replace(row, updated_at=9, turn="t")
     effects = (effect(key="k", number=1), effect("begun", key="l"))
-    made = inside(commit("a", line.at, runs=[run("z", start=1)]), fence=1, run=after, effects=effects)
+    made = inside(commit("a", line.at, appends=[run("z", start=1)]), fence=1, run=after, entries=effects)
     return lambda: store.commit(made)
 
 
@@ -88,7 +88,7 @@ def a_journal_entry(store: Store) -> Act:
 
 def an_answer(store: Store) -> Act:
     line, _ = running(store)
-    return lambda: store.tell(line.number, effect(key="answer", kind="answer", fence=0), last=0)
+    return lambda: store.post(line.number, effect(key="answer", kind="answer", fence=0), last=0)
 
 
 def a_claim(store: Store) -> Act:
@@ -109,7 +109,7 @@ def an_update(store: Store) -> Act:
 def a_parking(store: Store) -> Act:
     _, row = running(store)
     waiting = replace(row, status="waiting", owner=None, lease_until=0, updated_at=9)
-    return lambda: store.park(waiting, effect("asked", key="q", kind="wait"), 0)
+    return lambda: store.suspend(waiting, effect("asked", key="q", kind="wait"), 0)
 
 
 def a_settling(store: Store) -> Act:
@@ -184,7 +184,7 @@ def seen(store: Store) -> list[object]:
                 [(row.seq, row.move, row.parent) for row in rows],
                 cells,
                 None if one is None else replace(one, thread=0),
-                store.effects(number, after=0, limit=FAR),
+                store.entries(number, after=0, limit=FAR),
             )
         )
     return found
@@ -221,12 +221,12 @@ def test_a_write_that_arrives_late_is_not_done_twice(
     relay.arm(marker, "late", passing=PASSING.get(scene, 0))
     with ThreadPoolExecutor(1) as executor:
         acting = executor.submit(act)
-        assert relay.struck.wait(PATIENCE)
+        assert relay.struck.wait(DEADLINE)
         if marker is QUICK:
             # Nothing holds the row: the write is looked for, not found, and done again before the first one arrives.
-            acting.result(PATIENCE)
+            acting.result(DEADLINE)
         relay.release()
-        assert acting.result(PATIENCE) == answer
+        assert acting.result(DEADLINE) == answer
     assert seen(store) == held_
     assert list(store.check()) == []
 
@@ -238,11 +238,11 @@ def test_a_save_that_was_done_and_followed_by_another_is_found(open_store: Open,
     with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
             acting = executor.submit(line.save, "y")
-            assert relay.struck.wait(PATIENCE)
+            assert relay.struck.wait(DEADLINE)
             relay.release()
             followed = saved_on(other, "a", "z")
             go_on.set()
-        assert acting.result(PATIENCE).last == 2
+        assert acting.result(DEADLINE).last == 2
     assert followed.last == 3
     assert [row.seq for row in store.checkpoints(line.number, before=None, limit=9)] == [3, 2, 1]
 
@@ -254,12 +254,12 @@ def test_a_save_that_lost_to_another_conflicts(open_store: Open, relay: Relay, u
     with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
             acting = executor.submit(line.save, "y")
-            assert relay.struck.wait(PATIENCE)
+            assert relay.struck.wait(DEADLINE)
             saved_on(other, "a", "z")
             relay.release()
             go_on.set()
         with pytest.raises(Conflict):
-            acting.result(PATIENCE)
+            acting.result(DEADLINE)
     assert len(store.checkpoints(line.number, before=None, limit=9)) == 2
 
 
@@ -271,11 +271,11 @@ def test_a_claim_that_lost_to_one_of_the_same_process_conflicts(open_store: Open
     relay.refuses = True
     with ThreadPoolExecutor(1) as executor:
         acting = executor.submit(store.claim, row, mine)
-        assert relay.struck.wait(PATIENCE)
+        assert relay.struck.wait(DEADLINE)
         other.claim(row, theirs)
         relay.refuses = False
         with pytest.raises(Conflict):
-            acting.result(PATIENCE)
+            acting.result(DEADLINE)
     assert store.run(row.thread) == theirs
 
 
@@ -298,11 +298,11 @@ def test_what_can_no_longer_be_told_is_said_to_be_unknown(open_store: Open, rela
     with ThreadPoolExecutor(1) as executor:
         with pause_before_looking(store) as go_on:
             acting = executor.submit(line.save, "y")
-            assert relay.struck.wait(PATIENCE)
+            assert relay.struck.wait(DEADLINE)
             other.drop(line.number)
             go_on.set()
         with pytest.raises(OutcomeUnknown):
-            acting.result(PATIENCE)
+            acting.result(DEADLINE)
 
 
 @covers("A18")
@@ -335,7 +335,7 @@ def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: 
     store = open_store(relay.url, clock=clock)
     lines = [saved(store, f"t{n}", "x") for n in range(8)]
     held(store, lines[0].number)
-    start = threading.Barrier(len(lines), timeout=PATIENCE)
+    start = threading.Barrier(len(lines), timeout=DEADLINE)
     relay.arm(QUICK, how)
 
     def write(index: int) -> int:
@@ -345,7 +345,7 @@ def test_everybody_in_a_lost_group_is_answered_rightly(open_store: Open, relay: 
         return lines[index].at.last
 
     with ThreadPoolExecutor(len(lines)) as executor:
-        assert list(executor.map(write, range(len(lines)), timeout=PATIENCE)) == [6] * len(lines)
+        assert list(executor.map(write, range(len(lines)), timeout=DEADLINE)) == [6] * len(lines)
     for line in lines:
         assert texts_of(store, line.span()) == [["x", "0", "1", "2", "3", "4"]]
     assert list(store.check()) == []
@@ -362,9 +362,9 @@ def test_an_answer_that_never_comes_is_not_waited_for(
     values = [PROMPT] if marker is COMMIT else []
     with ThreadPoolExecutor(2) as executor:
         first = executor.submit(lines[0].save, "y", values=values)
-        assert relay.struck.wait(PATIENCE)
+        assert relay.struck.wait(DEADLINE)
         second = executor.submit(lines[1].save, "y")
-        assert [first.result(PATIENCE).last, second.result(PATIENCE).last] == [2, 2]
+        assert [first.result(DEADLINE).last, second.result(DEADLINE).last] == [2, 2]
     assert list(store.check()) == []
 
 
@@ -379,7 +379,7 @@ def test_a_server_that_has_vanished_is_noticed_by_the_system(store: PostgresStor
 def saved_on(store: Store, name: str, text: str) -> Any:
     thread = store.thread(name)
     assert thread is not None
-    return store.commit(commit(name, thread.position, runs=[run(text, start=thread.position.last)]))
+    return store.commit(commit(name, thread.position, appends=[run(text, start=thread.position.last)]))
 
 
 class pause_before_looking:  # noqa: N801 - reads as the statement it is
@@ -394,7 +394,7 @@ class pause_before_looking:  # noqa: N801 - reads as the statement it is
 
         def wait_and_write(work: Any, *, lost: bool) -> Any:
             if lost:
-                assert self._go_on.wait(PATIENCE)
+                assert self._go_on.wait(DEADLINE)
             return write(work, lost=lost)
 
         self._writer._write = wait_and_write  # type: ignore[method-assign]  # put back by __exit__

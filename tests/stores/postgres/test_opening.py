@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -25,23 +24,38 @@ from tests.stores.sqlite.conftest import output, script
 Server = psycopg.Connection[Any]
 
 OPEN = """
-import sys
+import os, sys, traceback
 import holdfast
-sys.stdin.readline()
-with holdfast.open(sys.argv[1]) as hf:
-    hf.thread(sys.argv[2]).save({"n": 1})
+import holdfast.stores.postgres  # once, for all children
+
+def opened(name):
+    with holdfast.open(sys.argv[1]) as hf:
+        hf.thread(name).save({"n": 1})
+
+reading, writing = os.pipe()
+children = []
+for name in sys.argv[2:]:
+    pid = os.fork()
+    if not pid:
+        status = 1
+        try:
+            os.close(writing)
+            os.read(reading, 1)  # until all are there
+            opened(name)
+            status = 0
+        except BaseException:
+            traceback.print_exc()
+        finally:
+            os._exit(status)
+    children.append(pid)
+os.close(writing)
+sys.exit(any([os.waitpid(pid, 0)[1] for pid in children]))
 """
 
 
 @covers("smooth/PostgresCheckpointStore.connect")
 def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
-    children = [script(OPEN, url, f"t{n:02}", stdin=subprocess.PIPE) for n in range(20)]
-    for child in children:
-        assert child.stdin is not None
-        child.stdin.write("go\n")
-        child.stdin.flush()
-    for child in children:
-        output(child)
+    output(script(OPEN, url, *(f"t{n:02}" for n in range(20))))
     with holdfast.open(url) as hf:
         assert [thread.name for thread in hf.threads()] == [f"t{n:02}" for n in range(20)]
         assert hf.verify() is not None
@@ -171,7 +185,9 @@ def test_a_name_that_is_taken_costs_no_thread_number(store: PostgresStore) -> No
 @pytest.mark.parametrize(("part", "other"), [("postgres@", "nobody-of-that-name@"), ("/postgres?", "/no-such-one?")])
 def test_who_is_not_let_in_is_told_so_at_once(url: str, part: str, other: str) -> None:
     assert part in url
-    with pytest.raises(StoreError, match=r"not let in .*user, the password and the name of the database") as refused:
+    with pytest.raises(
+        StoreError, match=r"refused the connection.*user, the password and the name of the database"
+    ) as refused:
         PostgresStore(url.replace(part, other), namespace="default", patience=10)
     assert refused.value.__cause__ is None
 

@@ -18,8 +18,7 @@ from holdfast.errors import OutcomeUnknown, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import Line, effect, held, saved, texts_of, value
 from tests.stores.postgres.server import Server
-
-PATIENCE = 60
+from tests.waiting import DEADLINE
 
 
 @pytest.fixture
@@ -66,18 +65,18 @@ def test_a_server_that_restarts_loses_and_repeats_nothing(own_server: Server, ho
                 for _ in range(3):
                     for one in begun:
                         one.clear()
-                        assert one.wait(PATIENCE)
+                        assert one.wait(DEADLINE)
                     own_server.stop(how)
                     own_server.start()
                 for one in begun:
                     one.clear()
-                    assert one.wait(PATIENCE)
+                    assert one.wait(DEADLINE)
             finally:
                 done.set()
-            counts = [one.result(PATIENCE) for one in working]
+            counts = [one.result(DEADLINE) for one in working]
         for index, (line, count) in enumerate(zip(lines, counts, strict=True)):
             if index < 3:
-                keys = [entry.key for entry in store.effects(line.number, after=0, limit=1 << 20)]
+                keys = [entry.key for entry in store.entries(line.number, after=0, limit=1 << 20)]
                 assert keys == [f"{n}" for n in range(count)]
             else:
                 assert texts_of(store, line.span()) == [["start", *(f"{n}" for n in range(count))]]
@@ -92,7 +91,7 @@ LAZY = ("synchronous_commit=off", "wal_writer_delay=10s", "wal_writer_flush_afte
 def test_what_is_acknowledged_survives_a_crash_also_where_commits_are_not_flushed(own_server: Server) -> None:
     with closing(PostgresStore(own_server.url, namespace="default", patience=30)) as store:
         line = saved(store, "a", "x")
-        saved(store, "b", "x").save("y", values=[value(b'"a prompt"')])
+        saved(store, "b", "x").save("y", blobs=[value(b'"a prompt"')])
         for save in (lambda: line.save("quick"), lambda: store.claim(None, held(store, line.number))):
             save()
             own_server.stop(signal.SIGQUIT)
@@ -121,8 +120,8 @@ def test_a_call_waits_for_a_server_that_comes_up(own_server: Server) -> None:
         with ThreadPoolExecutor(2) as pool:
             saving, reading = pool.submit(line.save, "y"), pool.submit(store.last, line.number)
             own_server.start()
-            assert saving.result(PATIENCE).last == 2
-            assert reading.result(PATIENCE) in (1, 2)
+            assert saving.result(DEADLINE).last == 2
+            assert reading.result(DEADLINE) in (1, 2)
 
 
 def test_a_server_that_stays_down_is_told_of_in_time(own_server: Server) -> None:
@@ -136,5 +135,5 @@ def test_a_server_that_stays_down_is_told_of_in_time(own_server: Server) -> None
     # The connection was there when the save was sent; that nobody took it cannot be known.
     with pytest.raises((StoreError, OutcomeUnknown)):
         line.save("y")
-    assert time.monotonic() - began < 30
+    assert time.monotonic() - began < DEADLINE
     store.close()

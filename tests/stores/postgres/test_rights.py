@@ -60,12 +60,12 @@ def test_a_worker_needs_no_right_to_create_anything(
     carry_out(server, "Roles", schema, holdfast_worker=worker, holdfast_reader=reader)
     own = open_store(as_role(url, worker))
     line = saved(own, "a", "x", "y")
-    line.save("z", values=[value(b'"a prompt"')])
+    line.save("z", blobs=[value(b'"a prompt"')])
     own.claim(None, held(own, line.number))
     own.journal(line.number, 1, [effect()])
     own.update_run(held(own, line.number, status="completed", owner=None, lease_until=0))
     own.delete(line.number, [1])
-    own.sweep_values([], own.mark_values())
+    own.sweep_blobs([], own.start_epoch())
     own.compact(line.number, line.live(line.span()))
     own.drop(line.number)
     assert list(own.check()) == []
@@ -105,7 +105,7 @@ def tenants(store: PostgresStore, server: Server, schema: str, roles: list[str])
 def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, schema: str, tenants: list[str]) -> None:
     own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
     line = saved(own, "a", "x", "y")
-    line.save("z", values=[value(b'"a prompt"')])
+    line.save("z", blobs=[value(b'"a prompt"')])
     own.claim(None, held(own, line.number))
     own.journal(line.number, 1, [effect()])
     fork = saved(own, "fork", "w")
@@ -162,7 +162,7 @@ def test_a_tenant_learns_of_no_name_elsewhere_and_takes_none(
 
 def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, schema: str, tenants: list[str]) -> None:
     own, other = (open_store(as_role(url, tenant), namespace=tenant) for tenant in tenants)
-    assert [own.mark_values(), own.mark_values(), other.mark_values()] == [2, 3, 2]
+    assert [own.start_epoch(), own.start_epoch(), other.start_epoch()] == [2, 3, 2]
     with (
         pytest.raises(psycopg.errors.InsufficientPrivilege),
         psycopg.connect(as_role(url.partition("?")[0], tenants[0])) as connection,

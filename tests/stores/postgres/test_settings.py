@@ -69,14 +69,14 @@ def test_nothing_of_the_search_path_is_run(open_store: Open, url: str, trapped: 
     store = open_store(url + setting(f"search_path={trapped}"))
     line, _ = running(store)
     other = saved(store, "b", "x")
-    other.save("y", values=[value(b'"a"'), value(b'"b"')])
+    other.save("y", blobs=[value(b'"a"'), value(b'"b"')])
     store.journal(line.number, 1, [effect("begun", key="k")])
     store.journal(line.number, 1, [effect(key="k", number=1), effect("begun", key="l")])
-    store.sweep_values([], store.mark_values())
+    store.sweep_blobs([], store.start_epoch())
     store.delete(other.number, [1])
     store.compact(other.number, other.live(other.span()))
     assert store.clock().now > 0
-    assert store.woken(limit=9) == []
+    assert store.due(limit=9) == []
     assert list(store.check()) == []
 
 
@@ -97,7 +97,7 @@ def test_a_schema_may_have_any_printable_name(
     name = f"{schema}{name}"
     store = open_store(address(quote(name)) + option)
     line = saved(store, "a", "x")
-    line.save("y", values=[value(b'"a prompt"')])
+    line.save("y", blobs=[value(b'"a prompt"')])
     assert names_of(open_store(address(quote(name)))) == ["a"]
     found = server.execute("SELECT count(*) FROM pg_namespace WHERE nspname = %s", (name,)).fetchone()
     assert found == (1,)

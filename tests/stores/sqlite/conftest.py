@@ -15,9 +15,9 @@ import pytest
 
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability
+from tests.waiting import DEADLINE
 
 NOBODY = 65534
-PATIENCE = 60
 
 
 class Open(Protocol):
@@ -96,7 +96,7 @@ def script(source: str, *arguments: str | Path, stdin: int | None = None) -> sub
 
 def output(child: subprocess.Popen[str]) -> str:
     """What a program printed; it must have ended well."""
-    out, err = child.communicate(timeout=PATIENCE)
+    out, err = child.communicate(timeout=DEADLINE)
     assert child.returncode == 0, err
     return out
 

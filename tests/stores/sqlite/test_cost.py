@@ -10,7 +10,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from holdfast.stores.contract import CheckpointRow, Commit, Live, Position, Refs, Run, Span, Summary
+from holdfast.stores.contract import Append, CheckpointRow, Commit, Live, Position, Refs, Span, Summary
 from holdfast.stores.sqlite import SQLiteStore
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open
@@ -67,8 +67,8 @@ def save(store: SQLiteStore, position: Position | None, n: int, cells: tuple[byt
                 refs=Refs(spans=(Span(0, 1, 0, seq * 2, 1, seq),)),
                 skeleton=msgspec.msgpack.encode(skeleton),
             ),
-            runs=(Run(1, n * 2, cells),),
-            values=(),
+            appends=(Append(1, n * 2, cells),),
+            blobs=(),
             summary=Summary(step=seq, status="running", agent="agent", size=n, updated_at=1_700_000_000_000_000 + n),
             bases=((position.thread, position.head),) if position else (),
         )

@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged, StoreError
-from holdfast.stores.contract import Live, Refs, Run, Span
+from holdfast.stores.contract import Append, Live, Refs, Span
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, effect, noise, run_row, saved, summary, value
 from tests.covers import covers
+from tests.selection import tries
 from tests.stores.sqlite.conftest import Open, alter, damage
 
 SAVES = 40
@@ -28,7 +29,7 @@ def fill(store: SQLiteStore) -> None:
     """A bit of everything: merged and single segments, labels, tombstones, a rewind, a dropped origin, a value."""
     line = Line(store, "thread")
     for n in range(SAVES):
-        line.save(f"words of save {n} " * 20, label="even" if n % 2 == 0 else None, values=[IMAGE] if n == 3 else ())
+        line.save(f"words of save {n} " * 20, label="even" if n % 2 == 0 else None, blobs=[IMAGE] if n == 3 else ())
         if n == SAVES // 2:
             store.compact(line.number, Live((line.span(),), n))
     origin = saved(store, "origin", "a b", "c")
@@ -37,7 +38,9 @@ def fill(store: SQLiteStore) -> None:
     store.drop(origin.number)
     store.delete(line.number, [7, 8])
     line.rewind(SAVES - 5)
-    line.position = store.commit(commit("thread", line.at, runs=[Run(2, 0, (noise(store, 9000),))], shows=summary(1)))
+    line.position = store.commit(
+        commit("thread", line.at, appends=[Append(2, 0, (noise(store, 9000),))], shows=summary(1))
+    )
 
     store.claim(None, run_row(line.number, reason="why", result=b"r" * 300, updated_at=5))
     store.journal(line.number, 1, [effect(key=f"call_{n}", result=b"%d " % n * 40) for n in range(ENTRIES)])
@@ -67,13 +70,13 @@ VERBS: dict[str, Callable[[SQLiteStore], object]] = {
     "whole": lambda store: [store.checkpoint(1, seq) for seq in range(1, SAVES + 3)],
     "refs": lambda store: store.refs(1, after=0, limit=100),
     "cells": lambda store: store.cells(spans(store)),
-    "value": lambda store: store.value(IMAGE.digest),
+    "value": lambda store: store.blob(IMAGE.digest),
     "forks": lambda store: store.forks(2),
     "last": lambda store: store.last(1),
     "run": lambda store: store.run(1),
-    "effects": lambda store: store.effects(1, after=0, limit=100),
-    "last effect": lambda store: store.last_effect(1),
-    "woken": lambda store: store.woken(limit=100),
+    "effects": lambda store: store.entries(1, after=0, limit=100),
+    "last effect": lambda store: store.last_entry(1),
+    "woken": lambda store: store.due(limit=100),
     "open": lambda store: store.runs(statuses=["running"], after=(0, 0), limit=100),
     "waiting": lambda store: store.runs(statuses=["waiting"], after=(0, 0), limit=100),
     "ended": lambda store: store.runs(statuses=["completed"], after=(0, 0), limit=100),
@@ -129,19 +132,20 @@ def test_any_flipped_bit_is_noticed_or_harmless(path: Path, written: tuple[bytes
     stored, expected = written
     source = random.Random(7)
     hurt = 0
-    for _ in range(400):
+    flips = tries(400, 120)
+    for _ in range(flips):
         damaged = bytearray(stored)
         bit = source.randrange(len(stored) * 8)
         damaged[bit // 8] ^= 1 << bit % 8
         hurt += bool(assert_honest(path, bytes(damaged), expected))
-    assert hurt > 50, "a good part of the file matters"
+    assert hurt > flips / 8, "a good part of the file matters"
 
 
 def test_structural_bytes_are_no_exception(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     """Page headers, cell pointers and the file's header, where a flipped bit sends SQLite elsewhere."""
     stored, expected = written
     source = random.Random(8)
-    for _ in range(400):
+    for _ in range(tries(400, 120)):
         damaged = bytearray(stored)
         page = source.randrange(len(stored) // PAGE_SIZE)
         at = page * PAGE_SIZE + (100 if page == 0 else 0) + source.randrange(40)
@@ -168,7 +172,9 @@ def test_any_lost_page_is_noticed_or_harmless(
 
 def test_a_file_that_was_cut_is_noticed(path: Path, written: tuple[bytes, dict[str, object]]) -> None:
     stored, expected = written
-    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, len(stored) - 1):
+    # SQLite reads zeros for what is missing of the last page: the last byte that is not zero is the last that counts.
+    last = len(stored.rstrip(b"\0")) - 1
+    for size in (*range(PAGE_SIZE, len(stored), PAGE_SIZE), 100, 5000, last):
         assert assert_honest(path, stored[:size], expected)
 
 
@@ -222,7 +228,7 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
 )
 def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, sql: str) -> None:
     line = saved(store, "t", "a", "b")
-    line.save("c", values=[IMAGE])
+    line.save("c", blobs=[IMAGE])
     store.claim(None, run_row(1))
     store.journal(1, 1, [effect(key=key) for key in "abc"])
     store.commit(replace(commit("sleeps"), run=run_row(0, status="waiting", clock="boot", wake_at=7, wake_wall=7)))
@@ -305,7 +311,7 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
     store = open_store()
     line = Line(store, "t")
     for n in range(9):
-        line.position = store.commit(commit("t", line.position, runs=[Run(1, n, (noise(store, 3000, str(n)),))]))
+        line.position = store.commit(commit("t", line.position, appends=[Append(1, n, (noise(store, 3000, str(n)),))]))
     store.reclaim()
     store.close()
     stored = bytearray(path.read_bytes())
@@ -327,10 +333,10 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
 
 def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
-    store.commit(commit("u", values=[IMAGE]))
+    store.commit(commit("u", blobs=[IMAGE]))
     alter(path, "UPDATE value_piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
     with pytest.raises(Damaged):
-        store.value(IMAGE.digest)
+        store.blob(IMAGE.digest)
 
 
 # A record's header: its length, and integers of a byte each (9 stands for the integer 1, which then takes none).
@@ -353,9 +359,9 @@ def test_nothing_a_fork_uses_goes_on_the_word_of_one_page(
     damage(path, tree, old, new)
     store = open_store()
     for verb in (store.forks, store.drop):
-        with pytest.raises(Damaged, match="look-ups of the forks"):
+        with pytest.raises(Damaged, match="lookups of the forks"):
             verb(origin.number)
-    with pytest.raises(Damaged, match="look-ups of the forks"):
+    with pytest.raises(Damaged, match="lookups of the forks"):
         store.sweep(origin.number, Live((), 0))
     assert store.cells([origin.span()]) == before
 

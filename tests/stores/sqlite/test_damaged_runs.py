@@ -34,15 +34,15 @@ def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str)
     alter(path, lost)
     calls: list[Callable[[], object]] = [
         lambda: store.run(1),
-        lambda: store.effects(1, after=0, limit=1),
+        lambda: store.entries(1, after=0, limit=1),
         lambda: store.claim(row, replace(row, fence=2)),
         lambda: store.claim(None, row),
         lambda: store.renew(1, 1, 5),
         lambda: store.update_run(row),
         lambda: store.journal(1, 1, [effect()]),
-        lambda: store.park(row, effect("asked"), 0),
-        lambda: store.tell(1, effect()),
-        lambda: store.last_effect(1),
+        lambda: store.suspend(row, effect("asked"), 0),
+        lambda: store.post(1, effect()),
+        lambda: store.last_entry(1),
         lambda: line.save("b"),
         lambda: store.commit(replace(commit("t", line.at), fence=1)),
         lambda: store.rewind(line.at, to=1, summary=summary()),
@@ -58,7 +58,7 @@ def test_a_run_that_vanished_is_not_believed_to_have_never_been(path: Path, stor
     store.claim(None, run_row(1))
     store.journal(1, 1, [effect()])
     alter(path, "DELETE FROM run")
-    for call in (lambda: store.run(1), lambda: store.effects(1, after=0, limit=1), lambda: store.last_effect(1)):
+    for call in (lambda: store.run(1), lambda: store.entries(1, after=0, limit=1), lambda: store.last_entry(1)):
         with pytest.raises(Damaged):
             call()
 
@@ -69,19 +69,19 @@ def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, stor
     store.journal(1, 1, [effect(), effect(), effect("begun")])
     alter(path, "DELETE FROM effect WHERE row_key = 1 << 32 | 3")
     calls: list[Callable[[], object]] = [
-        lambda: store.effects(1, after=0, limit=10),
-        lambda: store.effects(1, after=2, limit=10),
+        lambda: store.entries(1, after=0, limit=10),
+        lambda: store.entries(1, after=2, limit=10),
         lambda: store.journal(1, 1, [effect()]),
         lambda: store.journal(1, 1, [effect("done", number=3)]),
         lambda: store.settle(1, 3, "begun", effect()),
-        lambda: store.last_effect(1),
-        lambda: store.tell(1, effect(), last=2),
-        lambda: store.park(run_row(1, status="waiting"), effect("asked"), 2),
+        lambda: store.last_entry(1),
+        lambda: store.post(1, effect(), last=2),
+        lambda: store.suspend(run_row(1, status="waiting"), effect("asked"), 2),
     ]
     for call in calls:
         with pytest.raises(Damaged):
             call()
-    assert len(store.effects(1, after=0, limit=2)) == 2, "what is whole can be read"
+    assert len(store.entries(1, after=0, limit=2)) == 2, "what is whole can be read"
 
 
 def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> None:
@@ -90,10 +90,10 @@ def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> No
     store.journal(1, 1, [effect("begun", key=key) for key in "abc"])
     alter(path, "UPDATE effect SET record = (SELECT record FROM effect LIMIT 1) WHERE row_key = 1 << 32 | 2")
     with pytest.raises(Damaged, match="journal entry 2"):
-        store.effects(1, after=0, limit=10)
+        store.entries(1, after=0, limit=10)
     with pytest.raises(Damaged, match="journal entry 2"):
         store.settle(1, 2, "begun", effect())
-    assert [row.key for row in store.effects(1, after=2, limit=10)] == ["c"]
+    assert [row.key for row in store.entries(1, after=2, limit=10)] == ["c"]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_a_check_finds_columns_that_do_not_repeat_their_record(
     checksum = records._run_checksum(1, b"default", b"waiting", row.updated_at, b"boot", 7, 7, 0, record)
     assert list(store.check()) == []
     alter(path, "UPDATE run SET record = ?, checksum = ?", record, checksum)
-    assert "not where the indexes have it" in next(problem.what for problem in store.check())
+    assert "does not match its index columns" in next(problem.what for problem in store.check())
 
 
 @pytest.mark.parametrize(
@@ -132,9 +132,9 @@ def test_a_check_finds_columns_that_do_not_repeat_their_record(
 def test_a_run_whose_wake_time_was_changed_is_damaged(path: Path, store: SQLiteStore, sql: str) -> None:
     asleep = run_row(0, status="waiting", clock="boot", wake_at=7, wake_wall=7)
     store.commit(replace(commit("t"), run=asleep))
-    assert [run.wake_at for _, run in store.woken(limit=1)] == [7]
+    assert [run.wake_at for _, run in store.due(limit=1)] == [7]
     alter(path, sql)
-    for call in (lambda: store.run(1), lambda: store.woken(limit=1)):
+    for call in (lambda: store.run(1), lambda: store.due(limit=1)):
         with pytest.raises(Damaged):
             call()
 
@@ -143,11 +143,11 @@ def test_a_run_that_an_index_has_at_another_time_is_not_woken(path: Path, open_s
     store = open_store()
     asleep = run_row(0, status="waiting", clock=store.clock().id, wake_at=(1 << 60) + 0x5A5A, wake_wall=1 << 60)
     store.commit(replace(commit("t"), run=asleep))
-    assert store.woken(limit=10) == []
+    assert store.due(limit=10) == []
     store.reclaim()
     store.close()
     damage(path, "run_waking", ((1 << 60) + 0x5A5A).to_bytes(8, "big"), (7).to_bytes(8, "big"))
     store = open_store()
     with pytest.raises(Damaged):
-        store.woken(limit=10)
+        store.due(limit=10)
     assert list(store.check())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sqlite3
 import threading
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -13,13 +12,14 @@ from typing import Any, cast
 import pytest
 
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
-from holdfast.stores.contract import Live, Position, Run
+from holdfast.stores.contract import Append, Live, Position
 from holdfast.stores.group import Entry
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.writer import Work
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
 from tests.covers import covers
-from tests.stores.sqlite.conftest import PATIENCE, Open, output, script
+from tests.stores.sqlite.conftest import Open, output, script
+from tests.waiting import DEADLINE, until
 
 
 def limit_pages(store: SQLiteStore, more: int | None) -> None:
@@ -34,15 +34,15 @@ def test_a_full_disk_changes_nothing_and_the_store_stays_usable(store: SQLiteSto
     line = saved(store, "t", "x")
     before = everything(store)
     limit_pages(store, 3)
-    big = Run(1, 1, (noise(store, 100_000),))
+    big = Append(1, 1, (noise(store, 100_000),))
     for _ in range(2):
         with pytest.raises(StoreFull) as raised:
-            store.commit(commit("t", line.at, runs=[big]))
+            store.commit(commit("t", line.at, appends=[big]))
         assert isinstance(raised.value.__cause__, sqlite3.Error)
         assert everything(store) == before
     line.save("small")
     limit_pages(store, None)
-    store.commit(commit("t", line.at, runs=[Run(1, 2, (noise(store, 100_000),))]))
+    store.commit(commit("t", line.at, appends=[Append(1, 2, (noise(store, 100_000),))]))
     assert list(store.check()) == []
 
 
@@ -51,7 +51,7 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
     line = saved(store, "t", "x")
 
     def clear(*args: object) -> int:
-        raise StoreFull("no room for the write; nothing was changed")
+        raise StoreFull("no space left for the write; nothing was changed")
 
     with monkeypatch.context() as patched:
         patched.setattr(maintenance, "clear", clear)
@@ -64,15 +64,13 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
 
 def hold(store: SQLiteStore) -> threading.Lock:
     """Keep the store's writers waiting, so that those who come are written together."""
-    assert store._writer.lock.acquire(timeout=PATIENCE)
+    assert store._writer.lock.acquire(timeout=DEADLINE)
     return store._writer.lock
 
 
 def waiting(store: SQLiteStore, count: int, *, led: bool = False) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while len(store._writer.group._line) < count or (led and store._writer.group._leader is None):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    group = store._writer.group
+    until(lambda: len(group._line) >= count and (not led or group._leader is not None), f"{count} wait")
 
 
 def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
@@ -80,15 +78,15 @@ def test_a_member_that_does_not_fit_hurts_no_other_of_its_batch(store: SQLiteSto
     limit_pages(store, 20)
     with ThreadPoolExecutor(8) as pool:
         held = hold(store)
-        first = pool.submit(store.commit, commit("first", runs=[run("a")]))
-        small = [pool.submit(store.commit, commit(f"small-{n}", runs=[run("b")])) for n in range(3)]
+        first = pool.submit(store.commit, commit("first", appends=[run("a")]))
+        small = [pool.submit(store.commit, commit(f"small-{n}", appends=[run("b")])) for n in range(3)]
         waiting(store, 3)
-        big = pool.submit(store.commit, commit("big", runs=[Run(1, 0, (noise(store, 200_000),))]))
+        big = pool.submit(store.commit, commit("big", appends=[Append(1, 0, (noise(store, 200_000),))]))
         waiting(store, 4)
         held.release()
-        assert [future.result(PATIENCE).head for future in (first, *small)] == [1, 1, 1, 1]
+        assert [future.result(DEADLINE).head for future in (first, *small)] == [1, 1, 1, 1]
         with pytest.raises(StoreFull):
-            big.result(PATIENCE)
+            big.result(DEADLINE)
     assert names_of(store) == ["first", "small-0", "small-1", "small-2", "t"]
     assert list(store.check()) == []
 
@@ -103,17 +101,17 @@ def test_a_conflict_hurts_no_other_of_its_batch(store: SQLiteStore) -> None:
         first = pool.submit(store.commit, commit("first"))
         stale = pool.submit(store.commit, commit("t", Position(line.number, 9, 9, 9)))
         waiting(store, 1)
-        again = [pool.submit(store.commit, commit("new", runs=[run("b")])) for _ in range(2)]
+        again = [pool.submit(store.commit, commit("new", appends=[run("b")])) for _ in range(2)]
         waiting(store, 3)
         good = pool.submit(line.save, "y")
         waiting(store, 4)
         store._writer.connection.set_trace_callback(statements.append)
         held.release()
-        assert first.result(PATIENCE).head == 1
-        assert good.result(PATIENCE).head == 2
+        assert first.result(DEADLINE).head == 1
+        assert good.result(DEADLINE).head == 2
         with pytest.raises(Conflict):
-            stale.result(PATIENCE)
-        answers = [future.exception(PATIENCE) for future in again]
+            stale.result(DEADLINE)
+        answers = [future.exception(DEADLINE) for future in again]
     assert [type(answer) for answer in answers if answer] == [AlreadyExists]
     assert names_of(store) == ["first", "new", "t"]
     assert statements.count("COMMIT") == 2, "the leader alone, then all who waited"
@@ -132,10 +130,10 @@ def test_a_member_refused_after_it_wrote_is_undone_and_hurts_no_other(store: SQL
         good = pool.submit(line.save, "y")
         waiting(store, 2)
         held.release()
-        assert first.result(PATIENCE).head == 1
-        assert good.result(PATIENCE).head == 2
+        assert first.result(DEADLINE).head == 1
+        assert good.result(DEADLINE).head == 2
         with pytest.raises(Conflict):
-            torn.result(PATIENCE)
+            torn.result(DEADLINE)
     assert names_of(store) == ["first", "t"]
     assert store.forks(line.number) == []
     assert list(store.check()) == []
@@ -181,9 +179,9 @@ def test_an_interrupt_after_the_commit_does_not_undo_it(store: SQLiteStore, monk
         third = pool.submit(line.save, "y")
         waiting(store, 2)
         held.release()
-        assert first.result(PATIENCE).head == 1
-        assert isinstance(second.exception(PATIENCE), KeyboardInterrupt)
-        assert third.result(PATIENCE).head == 2
+        assert first.result(DEADLINE).head == 1
+        assert isinstance(second.exception(DEADLINE), KeyboardInterrupt)
+        assert third.result(DEADLINE).head == 2
     assert names_of(store) == ["first", "second", "t"]
     assert saved(store, "after", "z").at.head == 1
 
@@ -225,9 +223,9 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
             waiting(store, n + 1)
         monkeypatch.setattr(Entry, "settle", struck)
         held.release()
-        assert first.result(PATIENCE).head == 1
-        assert isinstance(futures[0].exception(PATIENCE), KeyboardInterrupt)
-        assert [future.result(PATIENCE) for future in futures[1:]] == [1, 2]
+        assert first.result(DEADLINE).head == 1
+        assert isinstance(futures[0].exception(DEADLINE), KeyboardInterrupt)
+        assert [future.result(DEADLINE) for future in futures[1:]] == [1, 2]
     assert runs == [0, 1, 2]
 
 
@@ -323,8 +321,8 @@ def test_an_error_of_the_operating_system_at_commit_is_unknown_for_the_whole_bat
         rest = [pool.submit(store.commit, commit(f"{n}")) for n in range(2)]
         waiting(store, 2)
         held.release()
-        assert first.result(PATIENCE).head == 1
-        errors = [future.exception(PATIENCE) for future in rest]
+        assert first.result(DEADLINE).head == 1
+        errors = [future.exception(DEADLINE) for future in rest]
     assert [type(error) for error in errors] == [OutcomeUnknown] * 2
     assert errors[0] is not errors[1]
     with pytest.raises(OutcomeUnknown):
@@ -353,7 +351,7 @@ def test_what_was_acknowledged_survives_a_kill(path: Path, open_store: Open) -> 
         child.kill()
         # From the same buffer: communicate() would read past what readline() has taken and not returned yet.
         last = int((acknowledged[-1] + child.stdout.read()).split("\n")[-2])
-        _, errors = child.communicate(timeout=PATIENCE)
+        _, errors = child.communicate(timeout=DEADLINE)
         store = open_store()
         found = store.thread(f"t{round_}")
         assert found is not None, errors
@@ -384,7 +382,7 @@ def test_the_wal_is_emptied_as_it_grows(path: Path, open_store: Open) -> None:
     largest = 0
     for n in range(60):
         line.position = store.commit(
-            commit("t", line.position, runs=[Run(1, n, (noise(store, 200_000, seed=str(n)),))])
+            commit("t", line.position, appends=[Append(1, n, (noise(store, 200_000, seed=str(n)),))])
         )
         largest = max(largest, wal.stat().st_size)
     assert largest < 6 << 20
@@ -403,7 +401,9 @@ def test_a_reader_that_stays_keeps_its_snapshot_and_harms_nobody(path: Path, ope
     reader.execute("BEGIN")
     assert reader.execute("SELECT count(*) FROM checkpoint").fetchone() == (1,)
     for n in range(40):
-        line.position = store.commit(commit("t", line.at, runs=[Run(2, n, (noise(store, 200_000, seed=str(n)),))]))
+        line.position = store.commit(
+            commit("t", line.at, appends=[Append(2, n, (noise(store, 200_000, seed=str(n)),))])
+        )
     assert reader.execute("SELECT count(*) FROM checkpoint").fetchone() == (1,)
     reader.execute("COMMIT")
     store._readers.give(reader)
@@ -417,7 +417,7 @@ def test_a_file_that_lost_its_name_takes_no_more_saves(path: Path, open_store: O
     path.rename(path.with_name("moved"))
     if replaced:
         path.write_bytes(b"")
-    with pytest.raises(StoreError, match=r"not there any more|replaced"):
+    with pytest.raises(StoreError, match=r"deleted or moved|replaced"):
         line.save("lost")
     path.with_name("moved").rename(path)
     line.save("y")

@@ -105,9 +105,9 @@ def test_forking_in_the_middle_of_a_call_leaves_the_child_an_error_and_the_paren
     reader = store._readers.take()
 
     def work() -> None:
-        with pytest.raises(StoreError, match="forked in the middle"):
+        with pytest.raises(StoreError, match="forked during a call"):
             store.thread("t")
-        with pytest.raises(StoreError, match="forked in the middle"):
+        with pytest.raises(StoreError, match="forked during a call"):
             saved(store, "u", "x")
 
     finished(forked(work))

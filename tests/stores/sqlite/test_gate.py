@@ -18,7 +18,7 @@ from holdfast.testing.contract.build import saved
 from tests.stores.sqlite.conftest import Open, output, script
 
 WRITE = """
-import sys, time
+import sys
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line
 store = SQLiteStore(sys.argv[1], namespace="default", durability="full")
@@ -26,20 +26,19 @@ line = Line(store, sys.argv[2])
 line.save("ready")
 print("ready", flush=True)
 sys.stdin.readline()
-end = time.monotonic() + 1.2
-count = 0
-longest = 0.0
-while (before := time.monotonic()) < end:
+for _ in range(int(sys.argv[4])):
+    before = store.thread(sys.argv[3]).position.last
     line.save("x")
-    longest = max(longest, time.monotonic() - before)
-    count += 1
-print(count, longest, flush=True)
+    if before <= int(sys.argv[4]):  # else the other has done all of its own
+        print(store.thread(sys.argv[3]).position.last - before)
 store.close()
 """
+SAVES = 150
 
 
 def test_two_processes_share_the_store_fairly(path: Path, open_store: Open) -> None:
-    children = [script(WRITE, path, name, stdin=subprocess.PIPE) for name in ("a", "b")]
+    """While one of them saves, the other gets to save once or twice: neither saves again and again meanwhile."""
+    children = [script(WRITE, path, *names, f"{SAVES}", stdin=subprocess.PIPE) for names in ("ab", "ba")]
     for child in children:
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n", child.stderr and child.stderr.read()
@@ -47,15 +46,15 @@ def test_two_processes_share_the_store_fairly(path: Path, open_store: Open) -> N
         assert child.stdin is not None
         child.stdin.write("go\n")
         child.stdin.flush()
-    results = [output(child).split() for child in children]
-    counts = [int(count) for count, _ in results]
-    assert min(counts) >= 0.4 * sum(counts), counts
-    assert max(float(longest) for _, longest in results) < 1.0
+    for child in children:
+        between = [int(line) for line in output(child).split()]
+        in_turn = sum(1 <= saves <= 2 for saves in between)
+        assert in_turn > len(between) / 4, between  # nearly all of them; without the gate, nearly none
     store = open_store()
-    for name, count in zip("ab", counts, strict=True):
+    for name in "ab":
         found = store.thread(name)
         assert found is not None
-        assert found.position.last == count + 1
+        assert found.position.last == SAVES + 1
 
 
 def test_a_gate_that_is_held_makes_it_busy(path: Path, open_store: Open) -> None:
@@ -63,10 +62,8 @@ def test_a_gate_that_is_held_makes_it_busy(path: Path, open_store: Open) -> None
     other = open_store(busy_timeout=0.1)
     gate = Gate(str(path), 1.0)
     gate.enter()
-    began = time.monotonic()
-    with pytest.raises(Busy, match=r"store\.db-gate.*try again"):
+    with pytest.raises(Busy, match=r"store\.db-gate.*Try again"):
         saved(other, "u", "x")
-    assert time.monotonic() - began < 5
     assert other.thread("t") is not None, "reading takes no gate"
     gate.leave()
     saved(other, "u", "x")
@@ -113,7 +110,7 @@ def test_the_lock_files_are_private_and_never_the_database(path: Path) -> None:
 
 def test_a_lock_file_that_cannot_be_opened(path: Path) -> None:
     path.with_name("store.db-turn").mkdir()
-    with pytest.raises(StoreError, match="cannot be opened"):
+    with pytest.raises(StoreError, match="cannot open the lock file"):
         Gate(str(path), 1.0).enter()
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.stores import merging, segment
-from holdfast.stores.contract import Compacted, Live, Run, Span
+from holdfast.stores.contract import Append, Compacted, Live, Span
 from holdfast.stores.sqlite import SQLiteStore, maintenance
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, names_of, noise, saved, texts_of, value
@@ -184,10 +184,10 @@ def test_a_dropped_thread_frees_its_space(path: Path, store: SQLiteStore) -> Non
     store.reclaim()
     before = path.stat().st_size
     line = long(store, "t", 600)
-    store.commit(commit("u", values=[value(noise(store, 300_000))]))
+    store.commit(commit("u", blobs=[value(noise(store, 300_000))]))
     store.drop(line.number)
     store.drop(line.number + 1)
-    assert store.sweep_values([], store.mark_values()) == 1
+    assert store.sweep_blobs([], store.start_epoch()) == 1
     store.reclaim()
     assert path.stat().st_size <= before + 3 * PAGE_SIZE
     assert names_of(store) == ["stays"]
@@ -249,8 +249,8 @@ def test_spans_over_the_same_rows_unpack_each_segment_once(store: SQLiteStore, m
 def test_several_logs_in_one_commit_survive_merging(store: SQLiteStore) -> None:
     position = None
     for n in range(20):
-        runs = [Run(log, n, (b"%d-%d" % (log, n),)) for log in (3, 1, 2)]
-        position = store.commit(commit("t", position, runs=runs))
+        runs = [Append(log, n, (b"%d-%d" % (log, n),)) for log in (3, 1, 2)]
+        position = store.commit(commit("t", position, appends=runs))
     spans = [Span(1, log, 0, 20, 1, 20) for log in (1, 2, 3)]
     before = [read.cells for read in store.cells(spans)]
     assert store.compact(1, Live(tuple(spans), 20)).merged == 20

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Damaged, Repaired
+from holdfast import Damaged, RepairResult
 from tests.threads.wholes import CIPHER, execute, fill
 
 
@@ -39,7 +39,7 @@ def forget(path: Path, name: str, *, in_indexes: bool = True) -> int:
     return int(number)
 
 
-def repaired(path: Path, namespace: str = "default") -> tuple[Repaired, dict[str, Any]]:
+def repaired(path: Path, namespace: str = "default") -> tuple[RepairResult, dict[str, Any]]:
     target = path.with_name("new.db")
     with holdfast.open(path, namespace=namespace, durability="off") as hf:
         done = hf.repair(target)
@@ -76,7 +76,7 @@ def test_a_run_says_whose_thread_it_was(tmp_path: Path) -> None:
     forget(path, "run of other")
     done, states = repaired(path, "one")
     assert states == {f"recovered thread {number}": "one"}
-    assert [(lost.thread, "whose name is lost" in lost.what) for lost in done.lost] == [(*states, True)]
+    assert [(lost.thread, "its name is lost" in lost.what) for lost in done.lost] == [(*states, True)]
 
 
 def test_nobody_is_put_in_the_place_of_a_thread_that_is_whole(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_a_journal_entry_takes_few_statements(store: SQLiteStore) -> None:
         store.journal(1, 1, [effect("done", number=number)])
     assert words == ["BEGIN", "SELECT", "UPDATE", "COMMIT"]
     with statements(store) as words:
-        store.tell(1, effect("late"), last=number)
+        store.post(1, effect("late"), last=number)
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "COMMIT"]
 
 
@@ -47,7 +47,7 @@ def test_parking_and_answering_take_few_statements(store: SQLiteStore) -> None:
     store.claim(None, row)
     asking = replace(row, status="waiting", question=1)
     with statements(store) as words:
-        store.park(asking, effect("asked"), 0)
+        store.suspend(asking, effect("asked"), 0)
     assert words == ["BEGIN", "SELECT", "INSERT", "INSERT", "SELECT", "UPDATE", "COMMIT"]
     with statements(store) as words:
         store.settle(1, 1, "asked", effect("done"), asking, replace(asking, status="queued", fence=2))
@@ -59,7 +59,7 @@ def test_a_commit_inside_a_run_takes_few_statements(store: SQLiteStore) -> None:
     row = run_row(1)
     store.claim(None, row)
     with statements(store) as words:
-        store.commit(inside(commit("a", line.at), fence=1, run=row, effects=(effect(),)))
+        store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),)))
     assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "SELECT", "INSERT", "INSERT", "COMMIT"]
 
 
@@ -124,7 +124,7 @@ def test_runs_that_are_not_due_cost_nothing(path: Path, open_store: Open) -> Non
 
         reader.set_progress_handler(count, 1)
         with_clock._readers.give(reader)
-        assert [name for name, _ in with_clock.woken(limit=10)] == ["1", "2"]
+        assert [name for name, _ in with_clock.due(limit=10)] == ["1", "2"]
         assert seen, "another reader was taken"
         reader.set_progress_handler(None, 1)
         return seen
@@ -149,5 +149,5 @@ def test_a_number_that_no_column_holds_is_refused(store: SQLiteStore, field: str
     row = run_row(1)
     store.claim(None, row)
     with pytest.raises(InvalidArgument, match="64 bits"):
-        store.park(replace(row, **({"status": "waiting", "wake_at": 1} | {field: 1 << 63})), effect("asked"), 0)
-    assert (store.run(1), store.last_effect(1)) == (row, 0)
+        store.suspend(replace(row, **({"status": "waiting", "wake_at": 1} | {field: 1 << 63})), effect("asked"), 0)
+    assert (store.run(1), store.last_entry(1)) == (row, 0)

@@ -101,14 +101,14 @@ def test_answers_from_the_command_line(folder: Folder) -> None:
     [
         (("app:nothing",), 2, "module 'app' has no attribute 'nothing'"),
         (("nowhere:drill",), 2, "no module 'nowhere'"),
-        (("wrong:drill",), 2, "wrong:drill: a drill needs a handler: a function of a run (in "),
+        (("wrong:drill",), 2, "wrong:drill: a drill needs a handler: a function that takes a run (in "),
         (("app:number",), 2, "app:number is of type int; it must be a holdfast.testing.Drill or a handler"),
         (("app:two",), 2, "app:two has the handlers clerk, broken; name one of them, as module:function"),
         (("app:clerk",), 2, "app:clerk is a handler, so the start state is missing; pass --start"),
         (("app:clerk", "--start", "{"), 2, "--start: '{' is not JSON"),
         (("app:clark",), 2, "module 'app' has no attribute 'clark'; did you mean 'clerk'?"),
-        (("app:no_run", "--start", "{}"), 2, "no_run takes (); a handler is called with one argument, the run"),
-        (("app:polite", "--start", "{}"), 2, "the run waits for an answer to 'may I?'; give one: answers="),
+        (("app:no_run", "--start", "{}"), 2, "no_run takes (), but a handler is called with one argument, the run"),
+        (("app:polite", "--start", "{}"), 2, "the run waits for an answer to 'may I?'; pass one: answers="),
         (("app:polite", "--start", "{}", "--answers", "[]"), 2, "--answers: '[]' is not a JSON object"),
         (("app:drill", "--points", "0"), 2, "--points: '0' is not a whole number, 1 or more"),
         (("app:drill", "--timeout", "soon"), 2, "--timeout: 'soon' is not a number of seconds"),
@@ -139,7 +139,7 @@ def test_what_cannot_be_done(
 def test_a_handler_that_fails_undisturbed(folder: Folder) -> None:
     code, out, err = folder.run("drill", "app:broken", "--start", "{}")
     assert (code, out) == (1, "")
-    assert err.startswith("holdfast drill: broken failed in a run that nobody disturbed:\nTraceback")
+    assert err.startswith("holdfast drill: broken failed in an undisturbed run:\nTraceback")
     assert err.endswith("KeyError: 'nothing'\n")
 
 

@@ -14,6 +14,7 @@ import pytest
 import holdfast
 from holdfast import InvalidArgument, Run
 from holdfast.testing import Drill, DrillReport, Finding, crash_everywhere, drill_passes
+from tests.cases import for_each
 from tests.testing.drill.agents import (
     EVERY_CLASS,
     START,
@@ -93,7 +94,7 @@ def test_an_async_agent() -> None:
 
 
 def test_a_tool_that_said_that_nothing_was_done_may_be_called_again() -> None:
-    refusals: list[type[Exception]] = [ConnectionRefusedError, holdfast.NotDone]  # of each process
+    refusals: list[type[Exception]] = [ConnectionRefusedError, holdfast.ToolNotDone]  # of each process
 
     @holdfast.tool(probe=was_paid, retry=2, not_done=(ConnectionRefusedError,))
     def pay(to: str) -> dict[str, Any]:
@@ -124,8 +125,8 @@ def test_an_agent_that_waits_is_given_its_answers() -> None:
 
     report = crash_everywhere(work, START, fakes=[post], answers={"may I?": True}, watch=["ledger"])
     assert report.passed, findings(report)
-    assert at(report, "after the run is parked").final_state == "equal"
-    with pytest.raises(InvalidArgument, match=r"waits for an answer to 'may I\?'; give one: answers="):
+    assert at(report, "after the run is suspended").final_state == "equal"
+    with pytest.raises(InvalidArgument, match=r"waits for an answer to 'may I\?'; pass one: answers="):
         crash_everywhere(work, START, fakes=[post])
 
 
@@ -136,8 +137,8 @@ def test_an_agent_that_sleeps_is_waited_for() -> None:
 
     report = crash_everywhere(work, {"seconds": 0.05})
     assert report.passed, findings(report)
-    assert at(report, "before the run is parked").final_state == "equal"
-    with pytest.raises(InvalidArgument, match="sleeps for longer than the drill waits"):
+    assert at(report, "before the run is suspended").final_state == "equal"
+    with pytest.raises(InvalidArgument, match="sleeps longer than the drill waits"):
         crash_everywhere(work, {"seconds": 3600})
 
 
@@ -270,10 +271,10 @@ def test_an_agent_that_hangs_when_it_is_resumed_is_found() -> None:
             threading.Event().wait()
         return "done"
 
-    report = crash_everywhere(work, START, timeout=2.0, points=1)
+    report = crash_everywhere(work, START, timeout=5.0, points=1)
     assert [kill.place for kill in report.kills] == ["after the first checkpoint"]
     assert findings(report)[0].text == (
-        "the resumed run did not end: it did not end in 2 seconds; if it needs longer, give timeout="
+        "the resumed run did not end: it did not end within 5 seconds; if it needs longer, give timeout="
     )
 
 
@@ -345,7 +346,7 @@ def test_what_is_watched_must_begin_as_it_began(tmp_path: Path) -> None:
 
     work = one_call("order", {"item": "ink"})
     for watch in (ledger, seen):
-        with pytest.raises(InvalidArgument, match="what the first run did is still there"):
+        with pytest.raises(InvalidArgument, match="it still has changes of the first run"):
             crash_everywhere(work, START, fakes=[order], watch=[watch])
         ledger.unlink()
 
@@ -391,21 +392,21 @@ def numbered(number: int, run: Run) -> int:
     return number
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("wrong", "says"),
     [
-        ({"handler": 7}, "a function of a run"),
-        ({"handler": lambda: None}, r"<lambda> takes \(\); a handler is called with one argument, the run"),
-        ({"handler": generator}, "generator yields, and a handler must not"),
-        ({"start": None}, "needs a start"),
+        ({"handler": 7}, "a function that takes a run"),
+        ({"handler": lambda: None}, r"<lambda> takes \(\), but a handler is called with one argument, the run"),
+        ({"handler": generator}, "generator yields, but a handler must not"),
+        ({"start": None}, "needs start="),
         ({"tools": "buy"}, "tools must be a list"),
         ({"fakes": [7]}, "fakes must be functions"),
         ({"fakes": {"buy": 7}}, "fakes must be functions"),
-        ({"watch": [7]}, "watch takes paths, and functions"),
+        ({"watch": [7]}, "watch must be paths, or functions"),
         ({"setup": 7}, "setup must be a function"),
         ({"answers": [7]}, "answers must be a dict"),
         ({"points": 0}, "points must be a whole number"),
-        ({"timeout": 0}, "timeout must be seconds"),
+        ({"timeout": 0}, "timeout must be a number of seconds"),
     ],
 )
 def test_a_drill_that_cannot_be_done(wrong: dict[str, Any], says: str) -> None:

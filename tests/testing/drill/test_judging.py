@@ -26,7 +26,7 @@ def court(tmp_path: Path) -> Court:
 def test_a_call_begun_again_although_nobody_was_asked(court: Court) -> None:
     begun = call(1, "irreversible", "pay")[:1]
     kill = court.judge(call(1, "irreversible", "pay"), [*begun, *KILL, *call(1, "irreversible", "pay")])
-    assert kill.findings == (Finding("duplicate", "pay was begun twice, and nobody was asked"),)
+    assert kill.findings == (Finding("duplicate", "pay was started twice, without a question in between"),)
 
 
 @pytest.mark.parametrize("asked", [call(1, "probe", "pay"), [Settled("pay", "a", happened=False)]])
@@ -48,7 +48,7 @@ def test_a_call_that_said_that_nothing_was_done_may_be_made_again(court: Court) 
     assert court.judge(made, [*refused(1, "irreversible", "pay"), *KILL, *made]).passed
     assert court.judge([*refused(1, "irreversible", "pay"), *made], made).passed
     kill = court.judge(made, [*refused(1, "irreversible", "pay"), *made[:1], *KILL, *made])
-    assert kill.findings == (Finding("duplicate", "pay was begun twice, and nobody was asked"),)
+    assert kill.findings == (Finding("duplicate", "pay was started twice, without a question in between"),)
 
 
 def test_what_the_undisturbed_run_does_twice_may_be_done_twice(court: Court) -> None:
@@ -60,7 +60,7 @@ def test_an_effect_that_the_undisturbed_run_does_not_have(court: Court) -> None:
     other = call(1, "irreversible", "pay", arguments="b")
     kill = court.judge(call(1, "irreversible", "pay"), other)
     assert [finding.kind for finding in kill.findings] == ["duplicate", "lost"]
-    assert kill.findings[0].text == "pay happened, and never with these arguments in the undisturbed run"
+    assert kill.findings[0].text == "pay happened, but never with these arguments in the undisturbed run"
     kill = court.judge([], call(1, "idempotent", "reserve", "key"))
     assert [finding.kind for finding in kill.findings] == ["duplicate"]
 

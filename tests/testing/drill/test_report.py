@@ -41,7 +41,7 @@ def test_the_table() -> None:
 def test_the_table_says_how_many_points_were_tried_and_what_differs() -> None:
     lines = report(GOOD, points=60, unsteady=("final state: another result",)).table().splitlines()
     assert lines[-4:] == [
-        "Two runs that nobody disturbed differ:",
+        "Two undisturbed runs differ:",
         "  final state: another result",
         "",
         "clerk was killed at 1 of 60 points and resumed: nothing lost, nothing silently repeated (1.2 s)",
@@ -52,12 +52,13 @@ def test_what_could_not_be_judged_is_no_pass() -> None:
     made = report(GOOD, unjudged=("the tool pay: called 1, then 2 times; mend it",))
     assert (made.passed, made.failures) == (False, ())
     assert made.table().splitlines()[-4:-1] == [
-        "Two runs that nobody disturbed differ too much, so this could not be judged:",
+        "Two undisturbed runs differ too much, so this could not be judged:",
         "  the tool pay: called 1, then 2 times; mend it",
         "",
     ]
     assert made.table().endswith(
-        "resumed: NOT PASSED: nothing was found, but a repeated call could hide in what could not be judged (1.2 s)"
+        "resumed: NOT PASSED: no problem was found, but a repeated call could go unnoticed in what was not judged "
+        "(1.2 s)"
     )
     assert report(GOOD, unsteady=("final state: another result; not compared",)).passed
 
@@ -65,7 +66,7 @@ def test_what_could_not_be_judged_is_no_pass() -> None:
 def test_an_agent_that_makes_no_calls_has_nothing_to_repeat() -> None:
     made = report(GOOD, calls=0)
     assert made.passed
-    assert "nothing lost; it made no calls, so there was nothing to repeat" in made.table()
+    assert "nothing lost; the agent made no calls, so there was nothing to repeat" in made.table()
 
 
 @pytest.mark.parametrize("kills", [(GOOD,), (GOOD, BAD)])

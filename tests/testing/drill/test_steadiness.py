@@ -38,7 +38,7 @@ def test_a_steady_agent_has_nothing_to_tell(court: Court) -> None:
 
 def test_other_arguments_are_judged_by_how_often_a_name_is_called(court: Court) -> None:
     judge = court.of_calls(calls("model", "ask", "ab"), calls("model", "ask", "cd"))
-    assert judge.unsteady == ["the model function ask: called with other arguments each time; judged by how often"]
+    assert judge.unsteady == ["the model function ask: called with other arguments each time; judged by counts"]
     assert judge.unjudged == []
 
     def repeated(killed: str) -> int:
@@ -92,8 +92,8 @@ def test_what_differs_in_number_cannot_be_judged_and_is_named(court: Court) -> N
     assert judge.unsteady == []
     [text] = judge.unjudged
     assert text == (
-        "the tool pay: called 2, then 0 times; let the agent make the same calls in each run: script its model, fix "
-        "its seed, or play the first run back with recorded=True"
+        "the tool pay: called 2, then 0 times; make the agent call the same things in each run: script its model or "
+        "fix its seed, or play the first run back with recorded=True"
     )
     made = call(9, "model", "ask")
     kill = judge.judge(1, "here", court.trial([*calls("irreversible", "post", "a"), *made]), 0.1)
@@ -124,8 +124,8 @@ def test_reads_may_differ(court: Court) -> None:
         ([1, 2], [3, 4], [5, 6], [5], "1 entry, 2 in the undisturbed run"),
         ({"n": [1]}, {"n": [2]}, {"n": [3]}, {"n": [3, 3]}, "changed $.n"),
         ({"a": b"1"}, {"b": b"2"}, {"c": b"3"}, {"c": b"3", "d": b"3"}, "2 entries, 1 in the undisturbed run"),
-        ({"a": b"1"}, {"b": b"2"}, {"c": b"3"}, {"c": b"3\n4"}, "entries of another size than in the undisturbed run"),
-        (b"1", b"2", b"3", None, "not there"),
+        ({"a": b"1"}, {"b": b"2"}, {"c": b"3"}, {"c": b"3\n4"}, "entries with other sizes than in the undisturbed run"),
+        (b"1", b"2", b"3", None, "missing"),
     ],
 )
 def test_watched_contents_that_differ_are_counted(
@@ -140,9 +140,9 @@ def test_watched_contents_that_differ_are_counted(
 
 def test_each_watched_thing_is_judged_by_itself(court: Court) -> None:
     judge = court.of_watched([b"1", b"same"], [b"2", b"same"])
-    assert judge.unsteady == ["0: line 1 is another one than in the undisturbed run; judged by counts"]
+    assert judge.unsteady == ["0: line 1 differs from the undisturbed run; judged by counts"]
     kill = court.seen(judge, b"3", b"another")
-    assert kill.findings == (Finding("watch", "1: line 1 is another one than in the undisturbed run"),)
+    assert kill.findings == (Finding("watch", "1: line 1 differs from the undisturbed run"),)
 
 
 @pytest.mark.parametrize(("first", "second"), [(b"1", b"1\n2"), (1.5, 2.5), ({"at": 1}, {"at": 2}), ("a", "b")])
@@ -150,6 +150,6 @@ def test_what_cannot_even_be_counted_is_named(court: Court, first: Any, second: 
     judge = court.of_watched([b"same", first], [b"same", second])
     [text] = judge.unjudged
     assert text.startswith("1: ")
-    assert text.endswith("; watch a function that leaves out what differs by itself, or returns a count")
+    assert text.endswith("; watch a function that leaves out what differs, or returns a count")
     assert court.seen(judge, b"same", first).passed
     assert [finding.kind for finding in court.seen(judge, b"other", first).findings] == ["watch"]

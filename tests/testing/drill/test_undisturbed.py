@@ -17,6 +17,7 @@ import holdfast
 from holdfast import AsyncRun, HoldfastError, InvalidArgument, Run
 from holdfast.testing import DrillReport, crash_everywhere
 from tests.testing.drill.agents import START, lines, note, one_call, post
+from tests.waiting import DEADLINE
 
 
 def texts(report: DrillReport) -> list[str]:
@@ -44,7 +45,7 @@ def punctual(run: Run) -> Any:
 def test_the_time_in_a_prompt_is_no_hindrance() -> None:
     report = crash_everywhere(punctual, START, fakes=[post], watch=["ledger"])
     assert report.passed, texts(report)
-    assert report.unsteady == ("the model function ask: called with other arguments each time; judged by how often",)
+    assert report.unsteady == ("the model function ask: called with other arguments each time; judged by counts",)
     assert at(report, "after the model call ask").model_calls_repeated == 1
     assert {kill.final_state for kill in report.kills} == {"equal"}
 
@@ -123,7 +124,7 @@ def test_an_agent_that_makes_another_number_of_calls_each_time_does_not_pass(tmp
     assert report.failures == (), texts(report)
     assert not report.passed
     [text] = report.unjudged
-    assert text.startswith("the tool post: called 1, then 2 times; let the agent make the same calls in each run")
+    assert text.startswith("the tool post: called 1, then 2 times; make the agent call the same things in each run")
 
 
 # -- agents that come to no end ----------------------------------------------------------------------------------------
@@ -139,21 +140,21 @@ def test_an_agent_that_fails_undisturbed_is_not_drilled() -> None:
     for handler in (work, work_async):
         with pytest.raises(HoldfastError) as raised:
             crash_everywhere(handler, START)
-        assert f"{handler.__qualname__} failed in a run that nobody disturbed:\nTraceback" in str(raised.value)
+        assert f"{handler.__qualname__} failed in an undisturbed run:\nTraceback" in str(raised.value)
         assert str(raised.value).endswith("ZeroDivisionError: it never worked")
         frames = [line for line in str(raised.value).splitlines() if line.startswith("  File ")]
         assert all(__file__ in frame for frame in frames), "its own code, and not the drill's"
 
 
 def test_an_error_of_ours_says_where_it_was_made() -> None:
-    with pytest.raises(HoldfastError, match=r"work failed in a run that nobody disturbed: NotFound: there is no tool"):
+    with pytest.raises(HoldfastError, match=r"work failed in an undisturbed run: NotFound: there is no tool"):
         crash_everywhere(one_call("nothing", {}), START)
     with pytest.raises(InvalidArgument, match=r"post does not take these .* \(in .*agents\.py, line \d+\)$"):
         crash_everywhere(one_call("post", {"to": "mill"}), START, fakes=[post])
 
 
 def test_a_result_that_cannot_be_stored() -> None:
-    with pytest.raises(InvalidArgument, match=r"what object returns cannot be the result of a run: \$: type"):
+    with pytest.raises(InvalidArgument, match=r"the value that object returns cannot be the result of a run: \$: type"):
         crash_everywhere(returning(object()), START)
 
 
@@ -180,7 +181,7 @@ def crash(run: Run) -> None:
 @pytest.mark.parametrize(
     ("handler", "says"),
     [
-        (hang, "it did not end in 0.5 seconds; if it needs longer, give timeout="),
+        (hang, "it did not end within 0.5 seconds; if it needs longer, give timeout="),
         (leave, "its process ended by itself, with status 3"),
         (crash, "its process ended by itself, by signal 9"),
     ],
@@ -188,7 +189,7 @@ def crash(run: Run) -> None:
 def test_a_process_that_leaves_no_word(handler: Callable[[Run], None], says: str) -> None:
     with pytest.raises(HoldfastError) as raised:
         crash_everywhere(handler, START, timeout=0.5 if handler is hang else 60.0)
-    assert str(raised.value) == f"{handler.__name__} failed in a run that nobody disturbed: {says}"
+    assert str(raised.value) == f"{handler.__name__} failed in an undisturbed run: {says}"
 
 
 def test_what_an_agent_forks_does_not_keep_the_drill_waiting() -> None:
@@ -197,8 +198,8 @@ def test_what_an_agent_forks_does_not_keep_the_drill_waiting() -> None:
             signal.pause()
 
     began = time.monotonic()
-    assert crash_everywhere(work, START, points=1, timeout=60.0).passed
-    assert time.monotonic() - began < 60, "it waited for processes that nobody ends"
+    assert crash_everywhere(work, START, points=1, timeout=DEADLINE).passed
+    assert time.monotonic() - began < DEADLINE, "it waited for processes that nobody ends"
 
 
 def test_a_tool_that_leaves_its_call_in_doubt_each_time() -> None:
@@ -210,7 +211,7 @@ def test_a_tool_that_leaves_its_call_in_doubt_each_time() -> None:
         crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
     assert str(raised.value).startswith(
         "the call of order in step 1 is in doubt, and was made 4 times: each time it raised ConnectionResetError, "
-        "which does not say whether it happened. Let what is called in the drill return, or raise holdfast.NotDone"
+        "which leaves open whether it happened; make the function return, or raise holdfast.ToolNotDone"
     )
     assert "secret" not in str(raised.value)
 
@@ -232,7 +233,7 @@ def test_an_agent_that_waits_without_end() -> None:
         for _ in run.steps():
             run.wait("again?")
 
-    with pytest.raises(InvalidArgument, match=r"the run waited 100 times and came to no end, the last time 'again\?'"):
+    with pytest.raises(InvalidArgument, match=r"the run waited 100 times and did not end, the last time 'again\?'"):
         crash_everywhere(work, START, answers={"again?": True})
 
 

@@ -18,7 +18,7 @@ from holdfast.adapters.langgraph.notes import note_of
 from holdfast.adapters.langgraph.ordering import Arrivals
 from holdfast.adapters.langgraph.track import Track
 from holdfast.handle import Holdfast
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 
 _TRACKS_MAX: Final = 512
 _RUNS_MAX: Final = 50_000
@@ -99,8 +99,8 @@ class Core:
         forksafe.renew_in_child(self)
 
     @property
-    def session(self) -> Session:
-        return self.hf._session
+    def session(self) -> Context:
+        return self.hf.context
 
     def track(self, thread_id: str, namespace: str) -> Track:
         name = track_name(thread_id, namespace)

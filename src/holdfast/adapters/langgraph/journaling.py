@@ -14,11 +14,11 @@ from holdfast.adapters.shared_run import Asked, Making, SharedRun
 from holdfast.aio.executor import to_the_end
 from holdfast.aio.run import drive as drive_async
 from holdfast.errors import LeaseHeld
+from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import drive
-from holdfast.runs.tool_calls import Parked
 from holdfast.runs.tools import Tool
-from holdfast.threads.context import Session
+from holdfast.threads.context import Context
 
 _POLL_SECONDS: Final = 0.01
 
@@ -38,7 +38,7 @@ class Desk:
     other, and another process is rejected before it acts.
     """
 
-    def __init__(self, session: Session, thread_id: str, lease: float) -> None:
+    def __init__(self, session: Context, thread_id: str, lease: float) -> None:
         self._run = SharedRun(session, journal_name(thread_id), {"thread": thread_id}, lease)
 
     @property
@@ -59,8 +59,8 @@ class Desk:
             making = Making(self._entered(wait), tool, given, key)
             try:
                 return drive(making.call())
-            except Parked as parked:
-                making.park(parked)
+            except Suspended as suspended:
+                making.suspend(suspended)
             except Exception as error:
                 making.failed(error)
                 raise
@@ -81,8 +81,8 @@ class Desk:
             making = Making(await self._aentered(wait), tool, given, key)
             try:
                 return await drive_async(making.call())
-            except Parked as parked:
-                making.park(parked)
+            except Suspended as suspended:
+                making.suspend(suspended)
             except Exception as error:
                 await _failed(making, error)
                 raise
@@ -156,7 +156,7 @@ class Desks:
         self._lock = threading.Lock()
         self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
 
-    def of(self, session: Session, thread_id: str, lease: float) -> Desk:
+    def of(self, session: Context, thread_id: str, lease: float) -> Desk:
         """The desk of a thread. It exists as long as a call uses it."""
         with self._lock:
             place = (id(session), thread_id)

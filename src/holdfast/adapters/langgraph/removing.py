@@ -25,7 +25,7 @@ from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, N
 from holdfast.stores.contract import CheckpointRow, Position
 from holdfast.text import quoted
 from holdfast.threads.context import MAX_RETRIES
-from holdfast.types import Erased
+from holdfast.types import EraseResult
 
 T = TypeVar("T")
 
@@ -44,7 +44,7 @@ def delete_thread(core: Core, thread_id: object) -> None:
             track.drop()
 
 
-def erase(core: Core, thread_id: object, *, forks: bool) -> list[Erased]:
+def erase(core: Core, thread_id: object, *, forks: bool) -> list[EraseResult]:
     """Erase a thread from the store and its files: every namespace, and the journal of its tools."""
     name = checked_thread_id(thread_id)
     names = [track.name for track in core.tracks_of(name)]

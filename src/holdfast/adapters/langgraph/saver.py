@@ -29,7 +29,7 @@ from holdfast.aio.executor import to_the_end
 from holdfast.errors import InvalidArgument
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.types import Erased
+from holdfast.types import EraseResult
 
 T = TypeVar("T")
 
@@ -145,7 +145,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
         removing.prune(self._core, thread_ids, strategy)
 
-    def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[Erased]:
+    def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[EraseResult]:
         """Erase a thread from the store and its files: every namespace, and the journal of its tools.
 
         Calls `hf.erase` for each of them and returns the results.

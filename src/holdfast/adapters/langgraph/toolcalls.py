@@ -31,8 +31,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Conflict, HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import Uncalled, is_async
-from holdfast.runs.outcome import GiveUp, Happened, NotDone, Outcome
-from holdfast.runs.tools import Tool
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tool
 
 _POLL_SECONDS: Final = 0.005
 _PATIENCE: Final = 10.0  # seconds to wait for a checkpoint that is being stored
@@ -107,7 +106,7 @@ class Journaled:
         self._kwargs = kwargs
         self._wait = wait
         self._bubbling: GraphBubbleUp | None = None
-        self._desk = desks.of(hf._session, thread_id_of(noted.config), lease)
+        self._desk = desks.of(hf.context, thread_id_of(noted.config), lease)
         self._given = _given_by_model(noted.given, injected)
         self._key = _key(noted.config, noted.id)
 

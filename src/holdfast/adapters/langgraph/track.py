@@ -24,7 +24,7 @@ from holdfast.errors import AlreadyExists, Conflict, Damaged, HoldfastError, Inv
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
 from holdfast.threads.branches import Placer
-from holdfast.threads.context import MAX_RETRIES, Session
+from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.save import Details
 
 T = TypeVar("T")
@@ -54,7 +54,7 @@ class View(msgspec.Struct, frozen=True):
 class Track:
     """One namespace of a thread. Call its methods with the thread lock (`line`) held."""
 
-    def __init__(self, session: Session, thread_id: str, namespace: str) -> None:
+    def __init__(self, session: Context, thread_id: str, namespace: str) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
         self.placer: Final = Placer(session, track_name(thread_id, namespace))

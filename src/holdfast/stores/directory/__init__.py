@@ -1,4 +1,4 @@
-"""The store that is a folder of text files."""
+"""The directory store: a folder of text files."""
 
 from holdfast.stores.directory.store import DirectoryStore
 

@@ -1,7 +1,7 @@
-"""Copying a store's folder while others write to it.
+"""Copy a store's folder while other processes write to it.
 
-Twice: once beside the writers, and then, while nobody writes, only what is not any more as it was copied. Files are
-appended to, or replaced by others; a file that is as long and as old as it was is the same.
+The files are copied twice: once while writers continue, then, with writers locked out, only those that changed since.
+Files are only appended to or replaced, so a file with the same size and time is unchanged.
 """
 
 from __future__ import annotations
@@ -22,10 +22,10 @@ _Seen = tuple[int, int, int, int]
 def copy(
     root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Told | None = None
 ) -> int:
-    """Copy a store to a folder that is not there; how many bytes. `turn` keeps writers out of a namespace's folder."""
+    """Copy a store to a new folder; return the size. `turn` locks writers out of a namespace's folder."""
     path = os.path.realpath(path)
     if os.path.lexists(path):
-        raise AlreadyExists(f"{path}: there is something already; nothing was copied. Name a new folder")
+        raise AlreadyExists(f"{path}: the path already exists; nothing was copied. Choose a new path.")
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         try:
@@ -37,7 +37,7 @@ def copy(
             for space in spaces:
                 with turn(os.path.join(root, space)):
                     copying.folder(space)
-            # Last: a folder without it is no store.
+            # Last: without it, the folder is not a store.
             copying.file(MARKER)
             copying.sync()
             with files.renaming_in(os.path.dirname(path), sync=True):
@@ -64,7 +64,7 @@ class _Copying:
         return sum(seen[1] for seen in self._seen.values())
 
     def folder(self, space: str) -> None:
-        """Copy the files of a namespace that are not copied as they are, and forget those that are gone."""
+        """Copy the changed files of a namespace, and remove copies of files that no longer exist."""
         found = dict.fromkeys(self._files(space))
         for done, name in enumerate(found):
             self.file(name)
@@ -79,7 +79,7 @@ class _Copying:
         try:
             source = os.open(os.path.join(self._root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         except FileNotFoundError:
-            return  # removed meanwhile: the second time it is not listed
+            return  # removed in the meantime: the second pass does not list it
         try:
             stat = os.fstat(source)
             seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)

@@ -1,4 +1,4 @@
-"""Files and folders: made so that they are there after a power cut, and the system's errors in Holdfast's terms."""
+"""Create files and folders that survive a power cut, and translate errors of the system."""
 
 from __future__ import annotations
 
@@ -16,49 +16,49 @@ from holdfast.stores.files import opened_folder
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 _FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
 _AT_ONCE: Final = 16 << 20
-NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW  # a store is copied and unpacked: a link in it may lead anywhere
+NO_LINK: Final = os.O_CLOEXEC | os.O_NOFOLLOW  # stores are copied and unpacked: a link inside one may lead anywhere
 
 
 class SyncFailed(Exception):
-    """The system could not say that bytes are on the disk: they may be, and they may not."""
+    """A sync failed: it is not known whether the bytes are on the disk."""
 
 
 def translate(error: OSError, path: str) -> HoldfastError:
-    """The error to raise from an error of the system's."""
+    """The error to raise from an error of the operating system."""
     if error.errno in _FULL:
-        return StoreFull(f"{path}: no room for the write; nothing was changed. Free space, then try again")
+        return StoreFull(f"{path}: no space left for the write; nothing was changed. Free space and try again.")
     if error.errno in _FORBIDDEN:
-        return ReadOnly(f"{path}: this process may not write the store, or not read it; nothing was changed")
+        return ReadOnly(f"{path}: this process has no permission to read or write the store; nothing was changed")
     if error.errno == errno.ELOOP:
         return StoreError(
-            f"{error.filename or path}: nothing is written through a link in a store; put what it leads to there"
+            f"{error.filename or path}: a link inside the store; nothing was changed. Replace it by what it links to."
         )
     return StoreError(f"{path}: the operating system could not read or write the store ({error.strerror})")
 
 
 def unknown(path: str) -> OutcomeUnknown:
-    """The error of a store whose last write has an unknown outcome."""
+    """The error for a store whose last write has an unknown outcome."""
     return OutcomeUnknown(
-        f"{path}: the store failed while writing, so the last write may or may not have happened; "
-        "close this handle and open the store again to find out"
+        f"{path}: the store failed while writing, so the last write may or may not have happened. "
+        "Close this handle and open the store again to find out."
     )
 
 
 def make_folder(path: str, *, sync: bool) -> None:
-    """A folder and those above it that are missing, each entered durably into the one above."""
+    """Create a folder and its missing parents, each synced to its parent."""
     missing: list[str] = []
     at = path
     while not _is_folder(at):
         missing.append(at)
         at = os.path.dirname(at)
     for folder in reversed(missing):
-        # Somebody else may be faster.
+        # Another process may be faster.
         with suppress(FileExistsError), renaming_in(os.path.dirname(folder), sync=sync):
             os.mkdir(folder, 0o700)
 
 
 def is_there(path: str) -> bool:
-    """As `os.path.exists`, but OSError where the system could not look: that a file is gone does not follow from it."""
+    """`os.path.exists`, but with OSError if the system cannot tell: that does not mean that the file is missing."""
     try:
         os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
@@ -67,14 +67,14 @@ def is_there(path: str) -> bool:
 
 
 def _is_folder(path: str) -> bool:
-    """As `os.path.isdir`, but for the same."""
+    """`os.path.isdir`, with OSError as in `is_there`."""
     return is_there(path) and stat.S_ISDIR(os.stat(path).st_mode)
 
 
 def enter(path: str, entered: set[str], *, sync: bool) -> None:
-    """Make a folder, or see to it that one which is there is entered durably into the one above.
+    """Create a folder, or make sure that an existing one is synced to its parent.
 
-    Who made it may have been killed before that. `entered` are those for which this was done.
+    The process that created it may have been killed before the sync. `entered` are the folders that are done.
     """
     require_no_link(path)
     if sync and path not in entered and _is_folder(path):
@@ -84,22 +84,23 @@ def enter(path: str, entered: set[str], *, sync: bool) -> None:
 
 
 def require_no_link(path: str) -> None:
-    """OSError if a folder of the store is a link to another."""
+    """OSError if a folder of the store is a link."""
     if os.path.islink(path):
         raise OSError(errno.ELOOP, os.strerror(errno.ELOOP), path)
 
 
 def sync_folder(path: str) -> None:
-    """Make durable which names a folder has."""
+    """Make the names in a folder durable."""
     with renaming_in(path, sync=True):
         pass
 
 
 @contextmanager
 def renaming_in(folder: str, *, sync: bool) -> Generator[None]:
-    """Make durable which names a folder has after the block, if `sync`.
+    """Make the names in a folder durable after the block, if `sync`.
 
-    It is opened before: where that fails, as on a full disk, nothing has changed, and the error may say so.
+    The folder is opened first. If that fails, as on a full disk, nothing has changed yet, and the error may report
+    that.
     """
     if not sync:
         yield
@@ -122,7 +123,7 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 def stretches(descriptor: int, start: int, end: int) -> Iterator[bytes]:
-    """The bytes of a file between two offsets, in pieces: one read gives 2 GiB at most, however much is asked for."""
+    """The bytes of a file between two offsets, in pieces: a single read returns at most 2 GiB."""
     while start < end:
         piece = os.pread(descriptor, min(end - start, _AT_ONCE), start)
         if not piece:
@@ -139,9 +140,9 @@ def sync_data(descriptor: int) -> None:
 
 
 def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, is_alone: bool = True) -> None:
-    """Put a new file in the place of a name, whole or not at all. A `.new` that a crash leaves behind is nobody's.
+    """Replace a file, completely or not at all. A `.new` file left by a crash is ignored.
 
-    Not `is_alone` is where others may do so at once, and no lock keeps them apart.
+    `is_alone` is False if other processes may do the same at once without a lock.
     """
     new = f"{path}.new" if is_alone else new_name(path)
     with _opened(new, os.O_WRONLY | os.O_CREAT | (os.O_TRUNC if is_alone else os.O_EXCL)) as descriptor:
@@ -154,7 +155,7 @@ def replace_file(path: str, pieces: Iterable[bytes], *, sync: bool, is_alone: bo
 
 
 def new_name(path: str) -> str:
-    """A name, beside that of a file, that nobody else writes to."""
+    """A unique name next to a file."""
     return f"{path}.{secrets.token_hex(8)}.new"
 
 

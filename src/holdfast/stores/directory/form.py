@@ -1,4 +1,4 @@
-"""How bytes that the layers above hand down become text: a store does not know, it is given."""
+"""The interface that converts bytes of the layers above to text and back."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from typing import Protocol
 
 
 class Form(Protocol):
-    """Bytes to one line of JSON and back, for any bytes: what comes back is what was given."""
+    """Converts any bytes to one line of JSON and back."""
 
     def to_text(self, packed: bytes) -> bytes:
         """One JSON value without a line break."""
         ...
 
     def from_text(self, text: bytes) -> bytes:
-        """The bytes. `Damaged` if the text was not made by `to_text`."""
+        """The original bytes. `Damaged` if the text was not made by `to_text`."""
         ...
 
     def from_texts(self, texts: Sequence[bytes | memoryview]) -> list[bytes]:
-        """The bytes of each: thousands at once cost less than one by one."""
+        """The original bytes of each text. Faster than `from_text` for thousands of texts."""
         ...

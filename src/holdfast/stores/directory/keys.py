@@ -23,7 +23,7 @@ class _KeyFile(msgspec.Struct, frozen=True):
 
 
 class Keys:
-    """The keys of one namespace's folder. Writing is for whoever has the turn to write."""
+    """The keys in one namespace's folder. Writers hold the gate."""
 
     def __init__(self, space: str) -> None:
         self._folder = os.path.join(space, "keys")
@@ -40,7 +40,7 @@ class Keys:
         except (ValueError, *UNREADABLE) as error:
             raise Damaged(f"{path}: the record of a data key cannot be read") from error
         if row.id != id:
-            raise Damaged(f"{path}: the record of a data key is of another one")
+            raise Damaged(f"{path}: the record belongs to another data key")
         return row
 
     def keys(self, after: bytes, limit: int) -> list[KeyRow]:
@@ -53,7 +53,7 @@ class Keys:
         return found
 
     def _listed(self, id: bytes) -> KeyRow | None:
-        """One that cannot be read does not hide the others."""
+        """A key for a listing. An unreadable key must not hide the others."""
         try:
             return self.key(id)
         except Damaged:

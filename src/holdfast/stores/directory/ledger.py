@@ -1,6 +1,6 @@
-"""What a namespace's own log says: the numbers given out, who uses whose cells, epochs and stamps of values.
+"""The content of a namespace's log: numbers assigned, which threads use whose cells, epochs and stamps of blobs.
 
-It can be made again from the threads. What cannot be known then, is told so that nothing is removed for want of it.
+It can be rebuilt from the threads. What is not known then is recorded as unknown, so that nothing needed is removed.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.lines import Damage, Line
 from holdfast.stores.directory.replay import Thread
 
-_UNKNOWN: Final = 0  # for a thread's number: there may be forks that the log does not name
+_UNKNOWN: Final = 0  # a thread number: there may be forks that the log does not name
 _VALUES_PER_LINE: Final = 1000
 
 
 class Ledger:
-    """What was read of the log so far (`log.Sink`)."""
+    """The content of the log as far as it was read (a `log.Sink`)."""
 
     def __init__(self) -> None:
         self.reset()
@@ -43,7 +43,7 @@ class Ledger:
         where: Damage | None = None,
     ) -> None:
         self.damages += bad
-        # Lines may be damaged, ends are not: each says which was the last number.
+        # End lines are undamaged here, and each has the last number.
         self.last_number = max(self.last_number, end.number)
         for _, record in group:
             match record:
@@ -67,7 +67,7 @@ class Ledger:
     def stop(self, damage: Damage | None, group: Sequence[tuple[Line, r.Replayed]]) -> None:
         self.tail_damage = damage
 
-    # -- what it says -----------------------------------------------------------------------------------------------
+    # -- content ----------------------------------------------------------------------------------------------------
 
     @property
     def lost(self) -> int:
@@ -76,7 +76,7 @@ class Ledger:
 
     @property
     def size(self) -> int:
-        """About how many bytes it needs to say what it says."""
+        """Roughly how many bytes a new log with this content takes."""
         return 300 + 70 * len(self.stamps) + 100 * self._fork_count
 
     def add_fork(self, number: int, origins: Iterable[int]) -> None:
@@ -86,7 +86,7 @@ class Ledger:
             numbers.add(number)
 
     def records(self, namespace: str) -> list[msgspec.Struct]:
-        """All that it says, as records of a new log."""
+        """The content as records of a new log."""
         made: list[msgspec.Struct] = [r.SpaceLine(format=r.FORMAT, made=time.time_ns(), **r.shown_name(namespace))]
         if self.epoch:
             made.append(r.EpochLine(epoch=self.epoch))
@@ -101,15 +101,15 @@ class Ledger:
                 made.append(r.StampLine(epoch=epoch, values=tuple(digests[at : at + _VALUES_PER_LINE])))
         return made
 
-    # -- what another one in its place says -------------------------------------------------------------------------
+    # -- replacements -----------------------------------------------------------------------------------------------
 
     def made_again(
         self, threads: Sequence[Thread], values: Iterable[str], *, is_lost: bool, is_partial: bool
     ) -> Ledger:
-        """What it still says and what the threads say.
+        """A new ledger from the remaining content and from the threads.
 
-        If something `is_lost`, it may have been an epoch and stamps of it: a sweep of values that is under way may not
-        take any away.
+        If content `is_lost`, it may have included an epoch and its stamps. Then all blobs are stamped, so that a sweep
+        in progress removes none of them.
         """
         made = Ledger()
         made.last_number = max([self.last_number + self.lost, *(thread.number for thread in threads)])
@@ -125,7 +125,7 @@ class Ledger:
         return made
 
     def tidied(self, threads: Sequence[Thread], values: Collection[str]) -> Ledger:
-        """What it says of threads and values that are there. Only where every thread could be read."""
+        """A new ledger for the existing threads and blobs. Only valid if every thread could be read."""
         made = Ledger()
         made.last_number, made.epoch = self.last_number, self.epoch
         made.stamps = {digest: epoch for digest, epoch in self.stamps.items() if digest in values}
@@ -137,7 +137,7 @@ class Ledger:
         return made
 
     def _origins(self) -> dict[int, set[int]]:
-        """The origins by the number of who uses their cells."""
+        """The origins by the number of the thread that uses their cells."""
         origins: dict[int, set[int]] = {}
         for origin, numbers in self.forks.items():
             for number in numbers:
@@ -146,7 +146,7 @@ class Ledger:
 
 
 def may_be_a_fork(thread: Thread) -> bool:
-    """Whether lines are damaged that may have said whose cells the thread uses."""
+    """Whether damaged lines may have recorded that the thread uses cells of others."""
     if thread.is_gone or not thread.damages:
         return False
     is_whole = thread.stand is not None and len(thread.rows) == thread.stand.last

@@ -1,8 +1,8 @@
-"""Lines and groups: how a log is written, so that what is whole can be told from what is not.
+"""The format of log lines and groups, which shows whether they are complete and undamaged.
 
-A line is a JSON object whose first member is `crc`: the CRC-32 of all bytes of the line behind that member's comma, as
-8 hex digits. A write appends a group of lines at once; the last line of a group is its `end`, and says how many lines
-of which kind the group has. Lines that no end follows were never acknowledged.
+A line is a JSON object whose first member is `crc`: the CRC-32, in 8 hex digits, of all bytes of the line after that
+member's comma. A write appends a group of lines at once. The last line of a group is its `end`; it records how many
+lines of which kind the group has. Lines without a following end were never acknowledged.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ import msgspec
 
 _PREFIX: Final = len('{"crc":"00000000",')
 _ZEROS: Final = re.compile(rb"\0+")
-_SECTOR: Final = 512  # no disk writes less at once
+_SECTOR: Final = 512  # the smallest unit that a disk writes
 _END_TAG: Final = b'"t":"end",'
-# A cell without references, up to the cell itself: what most of a log is made of.
+# A cell without references, up to the cell itself. Most lines of a log are such cells.
 _CELL: Final = re.compile(rb'\{"crc":"[0-9a-f]{8}","t":"cell","seq":(\d+),"log":(\d+),"at":(\d+),"cell":')
 
 _encode = msgspec.json.Encoder().encode
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """A line as it lies in its file, without its line break; `body` is None if it is damaged."""
+    """A line in its file, without its line break. `body` is None if the line is damaged."""
 
     offset: int
     length: int
@@ -36,51 +36,51 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class Damage(NamedTuple):
-    """A stretch of a file that is not what was written."""
+    """A range of bytes in a file that are not what was written."""
 
     path: str
     offset: int
     length: int
 
     def __str__(self) -> str:
-        return f"{self.path}: {self.length} bytes from byte {self.offset} on are damaged"
+        return f"{self.path}: {self.length} bytes at offset {self.offset} are damaged"
 
 
 def seal(record: msgspec.Struct) -> bytes:
-    """A record as a line, line break included."""
+    """A record as a line, including the line break."""
     return reseal(_encode(record))
 
 
 def reseal(body: bytes) -> bytes:
-    """A line of a record that is JSON already."""
+    """A line from a record that is already JSON."""
     rest = body[1:]
     return b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
 
 
 def is_whole(line: bytes | memoryview) -> bool:
-    """Whether a line (without its line break) is what its checksum says."""
+    """Whether a line (without its line break) matches its checksum."""
     return line[:_PREFIX] == b'{"crc":"%08x",' % crc32(memoryview(line)[_PREFIX:])
 
 
 def cell_head(line: bytes | memoryview) -> tuple[bytes, ...] | None:
-    """seq, log and position of a cell without references, in digits; None if the line is anything else."""
+    """seq, log and position of a cell without references, as digits; None for any other line."""
     found = _CELL.match(line)
     return None if found is None else found.groups()
 
 
 def cell_text(line: memoryview) -> memoryview | None:
-    """The cell of a cell without references; None if the line is anything else."""
+    """The cell in a line of a cell without references; None for any other line."""
     found = _CELL.match(line)
     return None if found is None else line[found.end() : -1]
 
 
 def split(data: bytes, offset: int) -> tuple[list[Line], bytes]:
-    """The complete lines of bytes that lie at `offset`, and what follows the last line break."""
+    """The complete lines of bytes at `offset`, and the bytes after the last line break."""
     lines: list[Line] = []
     view = memoryview(data)
     start = 0
     while (end := data.find(b"\n", start)) >= 0:
-        # As `is_whole`, with less ado: the logs of long threads are long.
+        # The same check as `is_whole`, inlined because logs of long threads are long.
         if data.startswith(b'{"crc":"%08x",' % crc32(view[start + _PREFIX : end]), start):
             is_end = data.startswith(_END_TAG, start + _PREFIX)
             lines.append(Line(offset + start, end - start, view[start:end], is_end))
@@ -91,10 +91,10 @@ def split(data: bytes, offset: int) -> tuple[list[Line], bytes]:
 
 
 def has_holes(data: bytes, offset: int, start: int, end: int) -> bool:
-    """Whether bytes that lie at `offset` hold zeros, and all of them where sectors did not reach the disk.
+    """Whether the bytes at `offset` contain zeros, all of them where sectors did not reach the disk.
 
-    No line of ours holds a zero byte. What a power cut leaves begins at `start`, where the write began, or with a
-    sector, and ends with a sector or at the file's `end`; a zero anywhere else is a byte that has changed.
+    Lines never contain a zero byte. Zeros left by a power cut start at `start`, where the write started, or at a
+    sector, and end at a sector or at the file's `end`. A zero byte anywhere else means that a byte has changed.
     """
     holes = [(offset + found.start(), offset + found.end()) for found in _ZEROS.finditer(data)]
     return bool(holes) and all(
@@ -103,17 +103,17 @@ def has_holes(data: bytes, offset: int, start: int, end: int) -> bool:
 
 
 def is_only_end(line: bytes) -> bool:
-    """Whether a damaged line was an end, and not that and another, joined by a line break that has changed."""
+    """Whether a damaged line was a single end line, and not two lines joined by a changed line break."""
     return line.find(_END_TAG) == _PREFIX and line.count(b'{"crc":"') <= 1
 
 
-# -- what a group holds: a letter per kind, with a count where there are several in a row ---------------------------
+# -- the composition of a group: a letter per kind, with a count if several follow each other -----------------------
 
 _COUNTS: Final = re.compile(r"([a-z])([0-9]{0,18})")
 
 
 def composition(kinds: Iterable[str]) -> str:
-    """The letters of a group's lines in short: `c2k` is two cells and a checkpoint."""
+    """The letters of a group's lines in short form: `c2k` means two cells and a checkpoint."""
     counted = [(kind, len(list(run))) for kind, run in groupby(kinds)]
     return "".join(kind if count == 1 else f"{kind}{count}" for kind, count in counted)
 
@@ -124,5 +124,5 @@ def counts(composed: str) -> list[tuple[str, int]]:
 
 @lru_cache(maxsize=256)
 def size(composed: str) -> int:
-    """How many lines a group has, its end not counted."""
+    """The number of lines in a group, without its end line."""
     return sum(count for _, count in counts(composed))

@@ -1,7 +1,7 @@
-"""One log file, followed by one handle: what was appended is read once, and handed on group by group.
+"""One log file, followed by one handle: appended groups are read once and passed to a sink.
 
-Readers take no lock. They read whole groups only, so what a writer is in the middle of is not seen; and a file that
-was put in the place of the one they know is noticed by its inode, its size or its first bytes.
+Readers take no lock. They read complete groups only, so they do not see a write in progress. A replaced file is noticed
+by its inode, its size or its first bytes.
 """
 
 from __future__ import annotations
@@ -16,33 +16,33 @@ from holdfast.stores.directory import files, tail
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.lines import Damage, Line, is_only_end, is_whole, size, split
 
-# Of a file's first line: the checksum covers the rest of it, and it says when the file was made.
+# The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
 _HEAD: Final = 64
 _AT_ONCE: Final = 16 << 20
 
 
 class Sink(Protocol):
-    """What a log is replayed into."""
+    """The receiver of a replay."""
 
     def reset(self) -> None:
-        """Begin anew: the file is another one."""
+        """Start again: the file was replaced."""
         ...
 
     def take(self, group: Sequence[tuple[Line, r.Replayed]], end: r.End, bad: Sequence[Damage], where: Damage) -> None:
-        """A group: the lines that are as they were written, its end, the lines that are not, and where it lies."""
+        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
         ...
 
     def lose(self, group: Sequence[tuple[Line, r.Replayed]], bad: Sequence[Damage], *, is_end: bool) -> None:
-        """Lines that were a group, or several, whose end is damaged. `is_end` if nothing else is."""
+        """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
         ...
 
     def stop(self, damage: Damage | None, group: Sequence[tuple[Line, r.Replayed]]) -> None:
-        """The damage behind the last whole group, where there is any, and what is sound there."""
+        """The damage after the last complete group, if any, and the undamaged lines there."""
         ...
 
 
 class Moved(Exception):
-    """Another file was put in the place of a log between looking at it and reading from it: look again."""
+    """A log was replaced between looking it up and reading from it. The caller tries again."""
 
 
 class _Seen(NamedTuple):
@@ -52,25 +52,27 @@ class _Seen(NamedTuple):
 
 
 class Log:
-    """A log file as far as it was read. Not thread-safe: the store's lock comes first."""
+    """A log file, up to where it was read. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, path: str, sink: Sink, opened: Callable[[Log], None] | None = None) -> None:
-        """`opened` is told of each descriptor, so that there are not too many."""
+        """`opened` is called for each opened descriptor, to limit their number."""
         self.path = path
         self._opened = opened
-        self.end = 0  # where the last whole group ends
+        self.end = 0  # offset after the last complete group
         self.has_tail = False
         self._tail_damage: Damage | None = None
-        self.is_pinned = False  # somebody is writing: the descriptor stays open, and what he writes is not read yet
+        self.is_pinned = (
+            False  # a write is in progress: the descriptor stays open, and what is appended is not read yet
+        )
         self._sink = sink
         self._descriptor = -1
         self._is_writable = True
         self._seen: _Seen | None = None
         self._head = b""
-        self._appended = b""  # what was written behind `end`, and is still to be replayed
+        self._appended = b""  # appended after `end`, not replayed yet
 
     def catch_up(self) -> bool:
-        """Read what is new. False if there is no such file (any more)."""
+        """Read what is new. False if the file does not exist."""
         if self.is_pinned:
             return True
         appended, self._appended = self._appended, b""
@@ -78,7 +80,7 @@ class Log:
             found = _seen(os.stat(self.path))
             if found == self._seen:
                 return True
-            # While a file is open, no other can have its number.
+            # While a file is open, no other file can get its inode number.
             if self._descriptor < 0 or self._seen is None or found.inode != self._seen.inode:
                 self.close()
                 self._open()
@@ -97,7 +99,7 @@ class Log:
         return True
 
     def _is_all(self, found: _Seen, appended: bytes) -> bool:
-        """Whether what this handle has appended is all that is new: then it need not be read back."""
+        """Whether this handle's own append is all that is new, so that it need not be read back."""
         return (
             self._seen is not None
             and found.inode == self._seen.inode
@@ -106,7 +108,7 @@ class Log:
         )
 
     def descriptor(self) -> int:
-        """Of the file whose offsets were handed out; `catch_up` comes before. `Moved` if that is gone."""
+        """The descriptor of the file that known offsets refer to. Call `catch_up` first. `Moved` if it was replaced."""
         if self._descriptor < 0:
             try:
                 self._open()
@@ -126,13 +128,13 @@ class Log:
         return body
 
     def pin(self) -> None:
-        """Be ready for `append`: stay open, and show nothing of what is appended before it is safe."""
+        """Prepare for `append`: keep the file open, and hide what is appended until it is durable."""
         self.descriptor()
         self._require_writable()
         self.is_pinned = True
 
     def unpin(self) -> None:
-        """What was appended is safe, or it failed: read it. Should that fail it is read later, and says nothing now."""
+        """After the append is durable or has failed: read it. Errors are ignored; the next read tries again."""
         self.is_pinned = False
         try:
             self.catch_up()
@@ -142,24 +144,25 @@ class Log:
 
     def _require_writable(self) -> None:
         if not self._is_writable:
-            raise ReadOnly(f"{self.path}: this process may read the log, but not write it; nothing was changed")
+            raise ReadOnly(f"{self.path}: this process has no permission to write the log; nothing was changed")
 
     def append(self, data: bytes, *, sync: bool) -> None:
-        """Add a group, durably. Only under the gate, after `catch_up`. What a crash left at the end is set aside.
+        """Append a group durably. The caller holds the gate and has called `catch_up`. A torn tail is set aside first.
 
-        `Damaged`, with nothing written, if what is there is no tail: it may be the newest record.
+        `Damaged`, with nothing written, if the end of the file is damaged rather than torn: it may hold the newest
+        record.
         """
         self._require_writable()
         descriptor = self._descriptor
         if self._tail_damage is not None:
-            raise Damaged(f"{self._tail_damage}; nothing can be written behind that")
+            raise Damaged(f"{self._tail_damage}; they may hold the newest record, so nothing was written")
         if self.has_tail:
             tail.set_aside(self.path, descriptor, self.end, sync=sync)
             self.has_tail = False
         try:
             files.write_all(descriptor, data)
         except OSError:
-            # Half a group is no group, but the next one may not follow it.
+            # Half a group is ignored by readers, but the next group must not follow it.
             try:
                 os.ftruncate(descriptor, self.end)
             except OSError as error:
@@ -238,11 +241,11 @@ class Log:
         self._sink.stop(self._tail_damage, [] if wrong is None else self._sifted(pending)[0])
 
     def _is_torn(self, data: bytes, start: int, group: Sequence[Line], later: Sequence[Line]) -> bool:
-        """Whether a group whose end is there was never acknowledged: the last one, with holes where sectors are."""
+        """Whether the last group, although it has an end line, was never acknowledged: whole sectors are missing."""
         return tail.is_torn(data, group, start, self.end) and not any(line.is_end for line in later)
 
     def _sifted(self, lines: Sequence[Line]) -> tuple[list[tuple[Line, r.Replayed]], list[Damage]]:
-        """What the lines say that are sound, and where the others are."""
+        """The records of the undamaged lines, and the places of the damaged ones."""
         try:
             good = [(line, r.replayed(line.body)) for line in lines if line.body is not None]
         except Damaged as error:

@@ -1,6 +1,6 @@
-"""Removing what is dead: a sweep says so in the log, and a rewrite leaves it out.
+"""Remove dead cells: a sweep records them in the log, and a rewrite leaves them out.
 
-A rewrite puts a new file in the place of the old one, at once; readers that have the old one open read on in it.
+A rewrite replaces the file in one step. Readers that have the old file open continue to read from it.
 """
 
 from __future__ import annotations
@@ -24,20 +24,22 @@ from holdfast.stores.directory.settling import settle_log, settle_users
 from holdfast.stores.directory.space import Followed, Space, sealed
 from holdfast.stores.directory.writing import Plan
 
-# A log is rewritten by a sweep when more than half of it is dead, so that all rewrites together cost what was appended.
+# A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
 _WORTH_REWRITING: Final = 64 << 10
 
 
 class Alive:
-    """What `Live` keeps of a thread, as sorted ranges of each log that do not overlap."""
+    """The cells that `Live` keeps, as sorted and disjoint ranges per log."""
 
     def __init__(self, thread: int, live: c.Live) -> None:
         self._horizon = live.horizon
         self._ranges: dict[int, list[tuple[int, int]]] = {}
         for span in sorted(live.spans, key=lambda span: span.start):
             if span.thread != thread:
-                # Ignoring it would sweep what the caller meant to keep.
-                raise InvalidArgument(f"A live span names thread {span.thread}, not {thread}; nothing was swept.")
+                # Ignoring it would sweep cells that the caller wants to keep.
+                raise InvalidArgument(
+                    f"a live span names thread number {span.thread}, not {thread}; nothing was changed"
+                )
             ranges = self._ranges.setdefault(span.log, [])
             start, end = span.start, span.start + span.count
             if ranges and start <= ranges[-1][1]:
@@ -55,7 +57,7 @@ def _within(ranges: Sequence[tuple[int, int]], at: int) -> bool:
 
 
 def plan_sweep(space: Space, number: int, live: c.Live) -> Plan[int]:
-    """Plan to drop the cells of those commits that have none left that is live."""
+    """Plan to drop the cells of commits that have no live cells."""
     alive = Alive(number, live)
     found = space.numbered(number)
     if found is None:
@@ -88,7 +90,7 @@ def _joined(ranges: Sequence[tuple[int, int, int]]) -> Iterator[tuple[int, int, 
 
 
 def plan_compaction(space: Space, number: int, live: c.Live) -> tuple[c.Compacted, Rewriting | None]:
-    """What a compaction would do, and how. Only under the gate."""
+    """The result of a compaction, and the rewrite that does it. The caller holds the gate."""
     alive = Alive(number, live)
     found = space.numbered(number)
     if found is None:
@@ -105,7 +107,7 @@ def plan_compaction(space: Space, number: int, live: c.Live) -> tuple[c.Compacte
 
 
 def plan_rewriting(space: Space, number: int) -> Rewriting | None:
-    """How to get rid of what a sweep has left, if it is much. Only under the gate."""
+    """The rewrite that removes what sweeps dropped, if that is worth it. The caller holds the gate."""
     found = space.numbered(number)
     if found is None or found.thread.is_gone or not is_worth_rewriting(found):
         return None
@@ -113,12 +115,12 @@ def plan_rewriting(space: Space, number: int) -> Rewriting | None:
 
 
 def can_be_rewritten(thread: Thread) -> bool:
-    """Whether it is known where the thread stands, which a new log would have to say."""
+    """Whether the thread's position is known, which a new log needs."""
     return thread.tail_damage is None and thread.stand_damage is None
 
 
 def is_worth_rewriting(found: Followed, *, part: int = 2) -> bool:
-    """Whether more than one part in so many of a log is dead, and that is much."""
+    """Whether more than one `part`-th of a log is dead, and enough to matter."""
     thread = found.thread
     if not can_be_rewritten(thread):
         return False
@@ -133,9 +135,9 @@ def is_worth_rewriting(found: Followed, *, part: int = 2) -> bool:
 
 
 def bury(space: Space, number: int) -> None:
-    """A dropped thread leaves its folder to whoever takes its name; where nothing needs its cells it goes for good.
+    """Move a dropped thread out of the folder for its name; remove it if its cells are not needed.
 
-    `Damaged`, with its cells left, if it cannot be known whether they are needed.
+    `Damaged`, with the cells kept, if it is not known whether they are needed.
     """
     found = space.numbered(number)
     if found is None or not found.thread.is_gone:
@@ -146,13 +148,13 @@ def bury(space: Space, number: int) -> None:
         return
     grave = space.dropped_folder(number)
     space.forget(grave)
-    # First: a folder without a log is no thread, whatever else is left in it.
+    # First: a folder without a log is not a thread, whatever else is left in it.
     _unlink(os.path.join(grave, LOG))
     shutil.rmtree(grave, ignore_errors=True)
 
 
 def lay_aside(space: Space, found: Followed) -> None:
-    """Move a dropped thread out of the folder that has its name."""
+    """Move a dropped thread out of the folder for its name."""
     grave = space.dropped_folder(found.thread.number)
     if found.folder == grave:
         return
@@ -165,7 +167,7 @@ def lay_aside(space: Space, found: Followed) -> None:
 
 
 def sweep_leftovers(space: Space) -> None:
-    """Remove what a crash left of rewrites and drops. Only under the gate: nobody is writing, but to new logs."""
+    """Remove what a crash left of rewrites and drops. The caller holds the gate; only new logs may be being written."""
     for folder in list(space.folders()):
         for name in _listed(folder):
             if name.startswith(LOG) and name.endswith(".new"):
@@ -188,7 +190,7 @@ def _listed(folder: str) -> list[str]:
 
 
 def unlink_unless_locked(path: str) -> None:
-    """Remove a file unless somebody is writing it, who has a lock on it."""
+    """Remove a file, unless another process is writing it and has locked it."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)

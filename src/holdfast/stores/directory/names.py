@@ -1,9 +1,9 @@
-"""Names of threads and namespaces as names of folders.
+"""Map the names of threads and namespaces to names of folders.
 
-The mapping is injective, also where a file system takes upper and lower case for the same, or one form of an accented
-letter for another: only lower case letters, digits, `-`, `_` and `.` stand for themselves, every other byte of the
-name's UTF-8 is `%` and two lower case hex digits. So `urllib.parse.unquote` reads it. A name that would get too long
-is cut, and told by its sha256 behind a `~`, which is in no other. The name itself is stored inside.
+The mapping is injective, even on file systems that ignore case or normalise accented letters. Lower case letters,
+digits, `-`, `_` and `.` are kept. Every other byte of the name's UTF-8 becomes `%` and two lower case hex digits, as
+`urllib.parse.unquote` reads them. A name that would be too long is shortened and followed by `~` and its sha256; no
+other folder name contains `~`. The complete name is stored in the log.
 """
 
 from __future__ import annotations
@@ -15,19 +15,19 @@ from typing import Final
 from urllib.parse import unquote
 
 LOG: Final = "log.jsonl"
-"""The file in a thread's folder that has all of it."""
+"""The file in a thread's folder that holds the whole thread."""
 _LONGEST: Final = 120
 _KEPT: Final = 48
 _PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
-# Devices on Windows, whatever follows a dot: a folder that is copied there must arrive. And the file that says what a
-# store is, beside which the folders of namespaces lie.
+# Device names on Windows, with any extension: a store must survive being copied there. Also the file that identifies a
+# store, which is next to the folders of namespaces.
 _TAKEN: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|holdfast\.json(?:\..*new)?$")
 _HALF_CODE: Final = re.compile(r"%.?$")
 
 
 @lru_cache(maxsize=1024)
 def folder_name(name: str) -> str:
-    """The folder of a name."""
+    """The folder for a name."""
     data = name.encode("utf-8", "surrogatepass")
     codes = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in data]
     if codes:
@@ -43,7 +43,7 @@ def folder_name(name: str) -> str:
 
 
 def name_of(folder: str) -> str | None:
-    """The name that has this folder; None if the folder does not tell, or is of no name."""
+    """The name of a folder; None if the folder's name was shortened or is not valid."""
     if "~" in folder:
         return None
     try:

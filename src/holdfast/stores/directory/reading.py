@@ -1,4 +1,4 @@
-"""The reading verbs: from what was replayed, and from the lines themselves where there is more to read."""
+"""Read verbs: from the replayed threads, and from the log files where more is needed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.lines import Damage, cell_text, is_whole
 from holdfast.stores.directory.replay import NO_SUMMARY, Cell, Row, Thread
 from holdfast.stores.directory.space import Followed, Space
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 
-# Cells that lie this close to each other are read at once, and so much of a file at a time: small enough to be still in
-# the processor's cache when it is decoded.
+# Cells this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
+# the processor's cache while it is decoded.
 _GAP: Final = 16 << 10
 _STRETCH: Final = 256 << 10
 
@@ -36,7 +36,7 @@ def thread(space: Space, name: str) -> c.ThreadRow | None:
 
 
 def threads(space: Space, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
-    """A thread that cannot be told is passed over, so that the others are; who comes to the end hears of it."""
+    """A page of threads. An unreadable thread is skipped and reported at the end of the listing."""
     page = list(islice(_each_listed(space, prefix, after), limit))
     if not page and limit:
         space.require_told(prefix)
@@ -52,7 +52,7 @@ def _each_listed(space: Space, prefix: str, after: str | None) -> Iterator[c.Thr
 
 
 def _known(found: Thread, name: str) -> c.ThreadRow:
-    """A thread as it stood before what is lost. It has no head if that may be one of another branch."""
+    """The thread as it was before the damage. It has no head if the damage may have hidden a rewind."""
     at = found.stand
     head, move, last, count = (at.head, at.move, at.last, at.count) if at is not None else (0, 0, 0, 0)
     position = c.Position(found.number, 0 if found.may_be_rewound else head, move, last)
@@ -100,9 +100,9 @@ def _whole(space: Space, found: Followed, row: Row) -> c.CheckpointRow:
 def checkpoints(
     space: Space, number: int, before: int | None, limit: int, label: str | None, step: int | None
 ) -> list[c.CheckpointRow]:
-    """`Damaged` if the newest that matches may be one that is lost.
+    """A page of checkpoints. With a label or step, `Damaged` if the newest match may be a lost checkpoint.
 
-    A page of all passes those over; the empty page at the end says so instead: what is there can be listed.
+    Otherwise lost checkpoints are skipped, and the empty page at the end raises `Damaged` instead.
     """
     found = space.numbered(number)
     if found is None or found.thread.name is None:
@@ -136,7 +136,7 @@ def _matching(thread: Thread, before: int | None, label: str | None, step: int |
 
 
 def refs(space: Space, number: int, after: int, limit: int) -> list[c.CheckpointRow]:
-    """Sweeping trusts this page: a checkpoint missing from it would lose its cells, so a gap is `Damaged`."""
+    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
     found = space.numbered(number)
     if found is None or found.thread.name is None:
         return []
@@ -182,7 +182,7 @@ def cells(space: Space, spans: Sequence[c.Span]) -> list[c.Cells]:
 def _cells(space: Space, span: c.Span) -> c.Cells:
     found = space.numbered(span.thread)
     if found is None:
-        raise Damaged(f"thread number {span.thread}, whose cells are asked for, is not in the store")
+        raise Damaged(f"cells of thread number {span.thread} are missing: the thread does not exist")
     read: list[bytes] = []
     references: dict[int, c.Refs] = {}
     for bodies in _stretches(found, found.thread.find(span)):
@@ -200,7 +200,7 @@ def _cells(space: Space, span: c.Span) -> c.Cells:
 
 
 def _stretches(found: Followed, wanted: Sequence[Cell]) -> Iterator[list[memoryview]]:
-    """The records of lines that lie in the order of the file, verified; neighbours are read at once."""
+    """The verified lines, in the order of the file. Neighbouring lines are read together."""
     at = 0
     while at < len(wanted):
         start = wanted[at].offset
@@ -227,7 +227,7 @@ def run(space: Space, number: int) -> RunRow | None:
 
 
 def runs(space: Space, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-    """A run whose record is lost is passed over, so that the others are given; who asks for none hears of it."""
+    """A page of runs. A run with a lost record is skipped; a call with no statuses reports it."""
     wanted = sorted(
         (row.updated_at, number, name)
         for number, name, row in _all_runs(space)
@@ -256,7 +256,7 @@ def _all_runs(space: Space) -> Iterator[tuple[int, str, RunRow]]:
 
 
 def _require_runs(space: Space) -> None:
-    """`Damaged` if there is a run that cannot be told."""
+    """`Damaged` if there is an unreadable run."""
     for found in space.everything():
         if not found.thread.is_gone and found.thread.run is not None:
             _ = found.thread.at
@@ -269,7 +269,7 @@ def _with_names(space: Space, page: Sequence[tuple[int, str]]) -> list[tuple[str
     return [(name, row) for name, row in found if row is not None]
 
 
-def effects(space: Space, number: int, after: int, limit: int) -> list[EffectRow]:
+def effects(space: Space, number: int, after: int, limit: int) -> list[Entry]:
     found = space.numbered(number)
     if found is None:
         return []
@@ -277,16 +277,16 @@ def effects(space: Space, number: int, after: int, limit: int) -> list[EffectRow
     return [effect(space, found, at) for at in range(max(after, 0) + 1, min(max(after, 0) + limit, newest) + 1)]
 
 
-def marked(space: Space, number: int, mark: str) -> list[EffectRow]:
+def marked(space: Space, number: int, mark: str) -> list[Entry]:
     found = space.numbered(number)
     if found is None:
         return []
     if len(found.thread.entries) < found.thread.last_entry:
-        raise found.thread.missing(f"journal entry {found.thread.lost_entries[0]}, which may have the mark,")
+        raise found.thread.missing(f"journal entry {found.thread.lost_entries[0]}, which may have this topic,")
     return [effect(space, found, at) for at, entry in sorted(found.thread.entries.items()) if entry.mark == mark]
 
 
-def effect(space: Space, found: Followed, number: int) -> EffectRow:
+def effect(space: Space, found: Followed, number: int) -> Entry:
     entry = found.thread.entries.get(number)
     if entry is None:
         raise found.thread.missing(f"journal entry {number}")

@@ -1,7 +1,7 @@
-"""The records of a log, one per line, and how they stand for the records of the contract.
+"""The records of a log, one JSON line each, and their conversion from and to the records of the contract.
 
-Bytes that the layers above hand down (cells, skeletons, metadata, results) are shown as text by a `Form`; digests and
-ids are hex. Fields at their default are left out.
+Bytes of the layers above (cells, skeletons, metadata, results) are converted to text by a `Form`. Digests and ids are
+hex. Fields with their default value are omitted.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.errors import Damaged, NewerFormat
 from holdfast.stores import contract as c
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
@@ -38,7 +38,7 @@ class References(msgspec.Struct, frozen=True, omit_defaults=True):
 
 
 class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """Where a thread stands after a group: what a listing shows of it. `id` is that of the head."""
+    """The position of a thread after a group, and its summary for listings. `id` is that of the head."""
 
     head: int
     id: str
@@ -49,10 +49,10 @@ class Stand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class End(_Record, frozen=True, kw_only=True, tag="end"):
-    """The last line of a group: which lines it has. `at` is left out where the group did not change it.
+    """The last line of a group: the kinds of its lines, and the thread's position if the group changed it (`at`).
 
-    `group` counts the groups of a log, and goes on when it is rewritten; `entry` is the number of the last journal
-    entry: so what is missing is missed, and what is there twice is told.
+    `group` counts the groups of a log and continues when the log is rewritten. `entry` is the number of the newest
+    journal entry. They reveal missing and duplicated groups.
     """
 
     of: str
@@ -63,7 +63,7 @@ class End(_Record, frozen=True, kw_only=True, tag="end"):
 
 
 class ThreadLine(_Record, frozen=True, kw_only=True, tag="thread"):
-    """The first line of a log. `made` tells this file from any other that had its place."""
+    """The first line of a log. `made` distinguishes this file from others that had its place."""
 
     format: int
     number: int
@@ -71,11 +71,11 @@ class ThreadLine(_Record, frozen=True, kw_only=True, tag="thread"):
     is_escaped: bool = False
     made: int
     origins: tuple[int, ...] = ()
-    gone: bool = False  # the thread was dropped, and stays for the cells that forks use
+    gone: bool = False  # the thread was dropped and stays for the cells that forks use
 
 
 class CellHead(_Record, frozen=True, kw_only=True, tag="cell"):
-    """A cell, without the cell."""
+    """A cell line without the cell."""
 
     seq: int
     log: int
@@ -88,7 +88,7 @@ class CellLine(CellHead, frozen=True, kw_only=True, tag="cell"):
 
 
 class CheckpointHead(_Record, frozen=True, kw_only=True, tag="checkpoint"):
-    """A checkpoint, without what only its readers need."""
+    """A checkpoint line without the fields that only readers of the checkpoint need."""
 
     seq: int
     id: str
@@ -107,7 +107,7 @@ class CheckpointLine(CheckpointHead, frozen=True, kw_only=True, tag="checkpoint"
 
 
 class TombstoneLine(_Record, frozen=True, kw_only=True, tag="tombstone"):
-    """A checkpoint that was deleted, in a log that was rewritten since."""
+    """A deleted checkpoint, in a log that was rewritten since."""
 
     seq: int
     id: str
@@ -126,7 +126,7 @@ class DeleteLine(_Record, frozen=True, kw_only=True, tag="delete"):
 
 
 class SweepLine(_Record, frozen=True, kw_only=True, tag="sweep"):
-    """Cells that nothing names any more, as (log, start, count)."""
+    """Cells that are no longer used, as (log, start, count)."""
 
     cells: tuple[tuple[int, int, int], ...]
 
@@ -143,7 +143,7 @@ class EffectHead(_Record, frozen=True, kw_only=True, tag="effect"):
 
 
 class EffectLine(EffectHead, frozen=True, kw_only=True, tag="effect"):
-    """A journal entry. Its call and result are shown apart; what `entry` says of number, status and mark is above."""
+    """A journal entry. `entry` has its fields except number, status, topic, call and result, which are separate."""
 
     entry: dict[str, Any]
     call: msgspec.Raw | msgspec.UnsetType = msgspec.UNSET
@@ -157,7 +157,7 @@ class RunLine(_Record, frozen=True, kw_only=True, tag="run"):
 
 
 class SpaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
-    """The first line of a namespace's log. `made` tells this file from any other that had its place."""
+    """The first line of a namespace's log. `made` distinguishes this file from others that had its place."""
 
     format: int
     name: str
@@ -166,15 +166,16 @@ class SpaceLine(_Record, frozen=True, kw_only=True, tag="namespace"):
 
 
 class NumberLine(_Record, frozen=True, kw_only=True, tag="number"):
-    """A number was given to a thread."""
+    """A number was assigned to a thread."""
 
     number: int
 
 
 class ForkLine(_Record, frozen=True, kw_only=True, tag="fork"):
-    """A thread is about to use cells of others: who wants to know which forks a thread has looks here first.
+    """A thread is about to use cells of others. The forks of a thread are looked up here first.
 
-    Number 0 says that there may be forks of which this log does not know: some could not be read when it was made.
+    Number 0 means that there may be forks that this log does not name, because some threads were unreadable when it was
+    written.
     """
 
     number: int
@@ -186,13 +187,13 @@ class EpochLine(_Record, frozen=True, kw_only=True, tag="epoch"):
 
 
 class StampLine(_Record, frozen=True, kw_only=True, tag="stamp"):
-    """Values that a commit brought or found in an epoch."""
+    """Blobs that a commit contained or referred to in an epoch."""
 
     epoch: int
     values: tuple[str, ...]
 
 
-# What a replay reads of a line; the rest is passed over by the parser.
+# The part of a line that a replay reads; the parser skips the rest.
 Replayed = (
     End
     | ThreadLine
@@ -232,7 +233,7 @@ LETTERS: Final[dict[type[msgspec.Struct], str]] = {
     EpochLine: "m",
     StampLine: "v",
 }
-"""What stands for a line in the composition of its group."""
+"""The letter for a kind of line in the composition of a group."""
 
 _decode_replayed = msgspec.json.Decoder(Replayed).decode
 _decode_end = msgspec.json.Decoder(End).decode
@@ -242,7 +243,7 @@ _decode_effect = msgspec.json.Decoder(EffectLine).decode
 
 
 def replayed(body: bytes | memoryview) -> Replayed:
-    """What a replay needs of a line. `Damaged` if it is none of ours."""
+    """The part of a line that a replay needs. `Damaged` if it is not a known record."""
     cell = lines.cell_head(body)
     if cell is not None:
         seq, log, at = cell
@@ -267,11 +268,11 @@ def _checked(decode: Callable[[bytes | memoryview], S], body: bytes | memoryview
 
 
 def _not_ours() -> Damaged:
-    return Damaged("a line of a log is whole, but not a record that this Holdfast knows")
+    return Damaged("a line of a log has a valid checksum but is not a known record")
 
 
 def unhex(text: str) -> bytes:
-    """The bytes of an id or a digest. `Damaged` if it is none."""
+    """The bytes of an id or digest. `Damaged` if the text is not hex."""
     try:
         return bytes.fromhex(text)
     except ValueError as error:
@@ -281,12 +282,12 @@ def unhex(text: str) -> bytes:
 def require_known(format_: int) -> None:
     if format_ > FORMAT:
         raise NewerFormat(
-            f"the store has a log of format {format_}, this Holdfast reads up to {FORMAT}; upgrade to read it"
+            f"the store has a log of format {format_}, this Holdfast reads up to {FORMAT}. Upgrade Holdfast."
         )
 
 
 def shown_name(name: str) -> dict[str, Any]:
-    """The fields that say a name."""
+    """The fields for a name."""
     try:
         name.encode()
     except UnicodeEncodeError:
@@ -302,7 +303,7 @@ def read_name(line: ThreadLine) -> str:
 
 
 def show_refs(refs: c.Refs) -> References:
-    return References(refs.spans, tuple([value.hex() for value in refs.values]))
+    return References(refs.spans, tuple([value.hex() for value in refs.blobs]))
 
 
 def read_refs(shown: References | None) -> c.Refs:
@@ -344,15 +345,15 @@ def read_checkpoint(body: bytes, form: Form) -> c.CheckpointRow:
     )
 
 
-# -- runs and their journals: fields that are added to the records need nothing here -------------------------------
+# -- runs and their journals: new fields of the records need no change here -----------------------------------------
 
 
-def show_effect(row: EffectRow, form: Form) -> EffectLine:
-    entry, is_escaped = _sparse(row, {"number", "status", "mark", "call", "result"})
+def show_effect(row: Entry, form: Form) -> EffectLine:
+    entry, is_escaped = _sparse(row, {"number", "status", "topic", "call", "result"})
     return EffectLine(
         number=row.number,
         status=row.status,
-        mark=None if row.mark is None else escaped(row.mark) if is_escaped else row.mark,
+        mark=None if row.topic is None else escaped(row.topic) if is_escaped else row.topic,
         is_escaped=is_escaped,
         entry=entry,
         call=_show(row.call, form),
@@ -360,10 +361,10 @@ def show_effect(row: EffectRow, form: Form) -> EffectLine:
     )
 
 
-def read_effect(body: bytes, form: Form) -> EffectRow:
+def read_effect(body: bytes, form: Form) -> Entry:
     line = _checked(_decode_effect, body)
     told = {"number": line.number, "status": line.status, "mark": line.mark}
-    row = _converted(line.entry | told, EffectRow, line.is_escaped)
+    row = _converted(line.entry | told, Entry, line.is_escaped)
     return replace(row, call=_read(line.call, form), result=_read(line.result, form))
 
 
@@ -389,18 +390,19 @@ def _read(shown: msgspec.Raw | msgspec.UnsetType, form: Form) -> bytes | None:
 
 
 def _sparse(row: msgspec.Struct, apart: set[str]) -> tuple[dict[str, Any], bool]:
-    """The fields that are not at their default, but those shown apart; and whether texts in them are escaped.
+    """The fields that differ from their default, except those in `apart`; and whether strings in them are escaped.
 
-    Lone surrogates, as in the message of an error that names a file, are no UTF-8: rare, so only they pay for it.
+    Lone surrogates, for example from a file name in an error message, are not valid UTF-8. They are rare, so only they
+    cost extra time.
     """
     fields = {
-        field.name: value
+        field.encode_name: value
         for field in msgspec.structs.fields(row)
         if field.name not in apart and (value := getattr(row, field.name)) != field.default
     }
     try:
         msgspec.json.encode(fields)
-        row_mark = getattr(row, "mark", None)
+        row_mark = getattr(row, "topic", None)
         if isinstance(row_mark, str):
             row_mark.encode()
     except UnicodeEncodeError:

@@ -1,6 +1,6 @@
-"""What a log says: a thread as it stands after its groups, and where in the file its records lie.
+"""Replay a log: build the thread that its groups describe, with the file offsets of its records.
 
-Nothing large is kept: cells, skeletons, metadata and results are read from the file when somebody asks.
+Large parts (cells, skeletons, metadata, results) are not kept. They are read from the file when needed.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ Group = Sequence[tuple[Line, r.Replayed]]
 
 
 class Place(NamedTuple):
-    """Where a line lies in its file, without its line break."""
+    """The offset and length of a line in its file, without its line break."""
 
     offset: int
     length: int
 
 
 class Cell(NamedTuple):
-    """Sorted by `at`, the position in its log."""
+    """A cell's place in the file. Sorted by `at`, the position in its log."""
 
     at: int
     seq: int
@@ -44,7 +44,7 @@ class Cell(NamedTuple):
 
 
 class Row(NamedTuple):
-    """A checkpoint: what listings look for, and where the rest of it is. A tombstone has no place."""
+    """A checkpoint: the fields for listings, and the place of its line. A tombstone has no place."""
 
     head: r.CheckpointHead
     place: Place | None
@@ -58,7 +58,7 @@ class Entry(NamedTuple):
 
 @dataclass(slots=True)
 class Thread:
-    """A thread. One that was dropped has no name and no rows; it stays for the cells that its forks use."""
+    """A thread. A dropped thread has no name and no rows; it stays for the cells that its forks use."""
 
     number: int = 0
     name: str | None = None
@@ -67,17 +67,17 @@ class Thread:
     rows: dict[int, Row] = field(default_factory=dict[int, Row])
     logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
     entries: dict[int, Entry] = field(default_factory=dict[int, Entry])
-    newest_entry: int = 0  # as far as is known; `last_entry` tells if more cannot be
+    newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
     run_row: RunRow | None = None
     damages: list[Damage] = field(default_factory=list[Damage])
-    doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # seqs that may have been deleted
+    doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # checkpoints that may have been deleted
     run_damage: Damage | None = None
     stand_damage: Damage | None = None
     journal_damage: Damage | None = None
     tail_damage: Damage | None = None
-    may_be_rewound: bool = False  # by what is lost, if it was the last
+    may_be_rewound: bool = False  # by the lost record, if that was the newest
 
     @property
     def position(self) -> c.Position:
@@ -86,43 +86,45 @@ class Thread:
 
     @property
     def at(self) -> r.Stand:
-        """Where it stands. `Damaged` if the last record that says so is."""
+        """The thread's position. `Damaged` if the newest record of it may be damaged."""
         damage = self.tail_damage or self.stand_damage
         if damage is not None:
-            raise Damaged(f"{damage}, which may have been the newest record of its thread")
+            raise Damaged(f"{damage}; they may have held the newest record of the thread")
         if self.stand is None:
-            raise Damaged(f"thread number {self.number} does not say where it stands")
+            raise Damaged(f"the log of thread number {self.number} does not record the thread's position")
         return self.stand
 
     @property
     def run(self) -> RunRow | None:
         damage = self.tail_damage or self.run_damage
         if damage is not None:
-            raise Damaged(f"{damage}, which may have been the newest record of its run")
+            raise Damaged(f"{damage}; they may have held the newest record of the run")
         return self.run_row
 
     @property
     def last_entry(self) -> int:
-        """The number of the last journal entry. `Damaged` if entries may have changed of which nothing is known."""
+        """The number of the newest journal entry. `Damaged` if unknown entries may have been lost."""
         damage = self.tail_damage or self.journal_damage
         if damage is not None:
-            raise Damaged(f"{damage}, which may have been an entry of its thread's journal")
+            raise Damaged(f"{damage}; they may have held an entry of the thread's journal")
         return self.newest_entry
 
     @property
     def lost_entries(self) -> list[int]:
-        """The numbers of journal entries that were given out, and are not to be found."""
+        """The numbers of journal entries that were assigned but are missing."""
         return [number for number in range(1, self.newest_entry + 1) if number not in self.entries]
 
     def require(self, seq: int) -> None:
-        """`Damaged` if a checkpoint is lost, or it is lost whether it was deleted."""
+        """`Damaged` if a checkpoint is missing, or if it is not known whether it was deleted."""
         if seq in self.doubtful:
-            raise Damaged(f"{self.doubtful[seq]}, which may say that checkpoint {seq} was deleted; delete it again")
+            raise Damaged(
+                f"{self.doubtful[seq]}; they may have recorded that checkpoint {seq} was deleted. Delete it again."
+            )
         if seq not in self.rows:
             raise self.missing(f"checkpoint {seq}")
 
     def require_all(self) -> None:
-        """`Damaged` if there are checkpoints that cannot be told."""
+        """`Damaged` if any checkpoint is missing or in doubt."""
         for seq in self.doubtful:
             self.require(seq)
         if len(self.rows) < self.at.last:
@@ -133,16 +135,16 @@ class Thread:
         return row is not None and row.place is not None
 
     def missing(self, what: str) -> Damaged:
-        """The error for something that should be there: it names the damage, if there is any."""
+        """The error for a missing record. It names the damage, if there is any."""
         where = "; ".join(map(str, self.damages[:3])) or "no line of its log is damaged"
-        return Damaged(f"{what} of thread number {self.number} is missing from the store. {where}")
+        return Damaged(f"{what} of thread number {self.number} is missing ({where})")
 
     def find(self, span: c.Span) -> Sequence[Cell]:
         """The cells of a span. `Damaged` if one is missing."""
         cells = self.logs.get(span.log, [])
         start = bisect_left(cells, (span.start,))
         found = cells[start : start + max(span.count, 0)]
-        # What a span says is compared with what is there only once there is as much.
+        # The length is compared first: a damaged span may name billions of cells.
         if len(found) < span.count or [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
             at = next((i for i, cell in enumerate(found) if cell.at != span.start + i), len(found))
             raise self.missing(f"cell {span.start + at} of log {span.log}")
@@ -150,12 +152,12 @@ class Thread:
 
 
 class Replay:
-    """Follows the log of a thread (`log.Sink`)."""
+    """Replays the log of a thread (a `log.Sink`)."""
 
     def __init__(self, form: Form) -> None:
         self._form = form
         self.thread = Thread()
-        self._has_lost = False  # groups since the last one that has its end
+        self._has_lost = False  # groups were lost since the last one with an end line
 
     def reset(self) -> None:
         self.thread = Thread()
@@ -163,7 +165,7 @@ class Replay:
 
     def take(self, group: Group, end: r.End, bad: Sequence[Damage], where: Damage) -> None:
         thread = self.thread
-        # Copies of a log were joined, or two wrote at once: which of them is right, nobody can tell.
+        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined.
         is_repeated = bool(thread.groups) and end.group <= thread.groups
         highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
         if is_repeated or _is_beyond(highest, where):
@@ -192,7 +194,7 @@ class Replay:
         self.thread.damages += bad
 
     def _doubt(self, where: Damage) -> None:
-        """Nothing that the next groups do not say anew is known any more."""
+        """Treat everything as unknown that later groups do not record again."""
         thread = self.thread
         thread.damages.append(where)
         thread.stand_damage = thread.run_damage = thread.journal_damage = where
@@ -209,8 +211,11 @@ def _newest(group: Group) -> int:
 
 
 def _is_beyond(number: int, place: Damage | Line) -> bool:
-    """Whether there cannot be so many lines up to there: it is no number of ours, and would take long to count to."""
-    return number > place.offset + place.length  # no line takes less than a byte
+    """Whether a number exceeds the possible count of lines up to this place, so that it must be damaged.
+
+    Such a number must not be used: counting up to it would take too long.
+    """
+    return number > place.offset + place.length  # every line takes at least one byte
 
 
 def _rewinds(group: Group) -> bool:
@@ -218,7 +223,7 @@ def _rewinds(group: Group) -> bool:
 
 
 def apply(thread: Thread, group: Group, form: Form) -> None:
-    """Carry out what the lines of a group say, its end not among them."""
+    """Apply the lines of a group, without its end line."""
     for line, record in group:
         # Most lines are cells.
         if type(record) is r.CellHead:
@@ -238,7 +243,7 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
             case r.RunLine():
                 run = r.read_run(record, form)
                 if run.thread != thread.number:
-                    raise Damaged(f"the run of thread number {thread.number} says that it is of another")
+                    raise Damaged(f"the run of thread number {thread.number} belongs to another thread")
                 thread.run_row = run
                 thread.run_damage = None
             case r.DeleteLine():
@@ -273,9 +278,9 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
 
 
 def conclude(thread: Thread, end: r.End, group: Group, bad: Sequence[Damage], known: int) -> None:
-    """What the end of a group says: where the thread stands now, and what is lost where lines are damaged.
+    """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
 
-    `known` is the number of the last journal entry before the group.
+    `known` is the number of the newest journal entry before the group.
     """
     thread.number, thread.groups = end.number, end.group
     if not thread.is_gone:
@@ -288,7 +293,7 @@ def conclude(thread: Thread, end: r.End, group: Group, bad: Sequence[Damage], kn
         lost = _lost(group, end)
         if lost["r"]:
             thread.run_damage = bad[0]
-        # A new entry that is lost is missed by its number; which entry a lost change was for, nobody can tell.
+        # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
         if lost["e"] > sum(number > known for number in thread.lost_entries):
             thread.journal_damage = bad[0]
         if lost["d"]:
@@ -300,7 +305,7 @@ def conclude(thread: Thread, end: r.End, group: Group, bad: Sequence[Damage], kn
 
 
 def _lost(group: Group, end: r.End) -> Counter[str]:
-    """How many lines of each kind a group had and has not any more."""
+    """How many lines of each kind a group has lost."""
     written = Counter[str]()
     for kind, count in framing.counts(end.of):
         written[kind] += count
@@ -309,12 +314,12 @@ def _lost(group: Group, end: r.End) -> Counter[str]:
 
 
 def doubt_deleted(thread: Thread, damage: Damage) -> None:
-    """That checkpoints were deleted is lost: it may have been any of those that are there."""
+    """Mark all checkpoints as possibly deleted, because a record of deletions was lost."""
     thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
 
 
 def forget(thread: Thread) -> None:
-    """The thread was dropped: only its cells are left, and how far it got."""
+    """Reduce a dropped thread to its cells and its position."""
     thread.name, thread.is_gone = None, True
     thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}
     thread.run_row = thread.run_damage = thread.journal_damage = None

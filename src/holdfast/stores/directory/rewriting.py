@@ -1,8 +1,8 @@
-"""Rewriting a log: a new file without what is dead, made beside the writers and then put in the old one's place.
+"""Rewrite a log without dead lines while writers continue, then replace the old file.
 
-The new log is one group that says what the old one said when this began, and behind it, as they are, the groups that
-were appended since. Only those are copied while others wait to write. Lines are copied as they lie, the damaged ones
-too: nothing is left out because it could not be read.
+The new log starts with one group that has the content of the old log at the start of the rewrite. The groups that were
+appended since follow unchanged. Writers wait only while these are copied. Lines are copied as they are, even damaged
+ones: nothing is left out because it cannot be read.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from holdfast.stores.directory.lines import Damage
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, ending, sealed
 
-_UNKNOWN: Final = "z"  # stands for a damaged line in the composition of a group
+_UNKNOWN: Final = "z"  # the letter for a damaged line in the composition of a group
 
 
 class Rewriting:
-    """A log that is being rewritten. Begun under the gate; `close` comes last, however it ends."""
+    """A rewrite in progress. Create it under the gate, and always call `close` at the end."""
 
     def __init__(self, space: Space, found: Followed, dead: frozenset[int]) -> None:
-        """`dead` are offsets of lines of cells that are left out."""
+        """`dead` are the offsets of cell lines to leave out."""
         thread = found.thread
         self.followed = found
         self._path = found.log.path
@@ -51,25 +51,25 @@ class Rewriting:
         self._source = os.dup(found.log.descriptor())
         try:
             self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
-            # Who sweeps leftovers sees by this that it is none.
+            # Tells `sweep_leftovers` that the file is in use.
             fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError:
             self.close()
             raise
 
     def copy(self, *, sync: bool) -> None:
-        """Write the new log as far as the old one was read. Takes its time, and no lock."""
+        """Write the new log up to where the old one was read. May take long, and needs no lock."""
         try:
             self._copy()
             if sync:
                 files.sync_data(self._target)
         except files.SyncFailed as error:
-            raise StoreError(f"{self._path}: the system could not write a new log; the old one was left") from error
+            raise StoreError(f"{self._path}: cannot write a new log; the old one was left unchanged") from error
         except OSError as error:
             raise files.translate(error, self._path) from error
 
     def is_due(self) -> bool:
-        """Whether the old log is still in its place, caught up with, and can be added to. Only under the gate."""
+        """Whether the old log is still in place, up to date and undamaged at its end. The caller holds the gate."""
         log = self.followed.log
         if not log.catch_up() or self.followed.thread.tail_damage is not None:
             return False
@@ -78,11 +78,11 @@ class Rewriting:
         return (here.st_dev, here.st_ino) == (there.st_dev, there.st_ino) and self._until >= self._end
 
     def finish(self, *, sync: bool) -> None:
-        """Add what was appended since, and put the new log in the place of the old one. Only under the gate."""
+        """Copy what was appended since, and replace the old log by the new one. The caller holds the gate."""
         for piece in files.stretches(self._source, self._end, self._until):
             files.write_all(self._target, piece)
         if os.fstat(self._target).st_size != self._size + self._until - self._end:
-            raise StoreError(f"{self._path}: it is shorter than it was; the new log was not put in its place")
+            raise StoreError(f"{self._path}: the log became shorter while it was rewritten; it was left unchanged")
         if os.fstat(self._source).st_size > self._until:
             tail.set_aside(self._path, self._source, self._until, sync=sync)
         if sync:
@@ -92,10 +92,10 @@ class Rewriting:
             self._is_done = True
 
     def close(self) -> None:
-        """Let go of the files. A new log that was not put in place is removed."""
+        """Close the files. A new log that was not put in place is removed."""
         if not self._is_done:
-            # It is not there if its folder is that of a thread which was dropped meanwhile. What cannot be removed, on
-            # a disk that has gone bad, is left to `reclaim`.
+            # It does not exist if its thread was dropped and moved in the meantime. If it cannot be removed, `reclaim`
+            # does it later.
             with suppress(OSError):
                 os.unlink(self._new)
         for descriptor in (self._source, self._target):
@@ -110,13 +110,13 @@ class Rewriting:
             letters += [kind for kind, _ in kept]
             files.write_all(self._target, b"".join(line for _, line in kept))
         letters += [kind for kind, _ in self._last]
-        letters += self._lost  # what no damaged line was left to stand for
+        letters += self._lost  # lost lines for which no damaged line is left
         last = ending(letters, self._number, self._at, self._groups, self._entry)
         files.write_all(self._target, b"".join([*(line for _, line in self._last), last]))
         self._size = os.fstat(self._target).st_size
 
     def _copied(self) -> Iterator[list[Sealed]]:
-        """The lines that stay, some at a time. `Damaged` unless all of them are there, and sound."""
+        """The lines to keep, in batches. `Damaged` if one of them is missing or damaged."""
         left = len(self._kept)
         offset = 0
         rest = b""
@@ -137,7 +137,7 @@ class Rewriting:
             yield taken
             offset += len(data) - len(rest)
         if left or rest:
-            raise Damaged(f"{self._path}: {left} lines that were there are not; the log was left as it is")
+            raise Damaged(f"{self._path}: {left} lines vanished while the log was rewritten; it was left unchanged")
 
 
 def _first(thread: Thread) -> list[Sealed]:
@@ -154,21 +154,21 @@ def _first(thread: Thread) -> list[Sealed]:
 
 
 def _stand(thread: Thread) -> r.Stand:
-    """Where the thread stands; of one that was dropped, only how far it got."""
+    """The thread's position; for a dropped thread, without the agent."""
     at = thread.at
     return replace(at, summary=replace(at.summary, agent=None)) if thread.is_gone else at
 
 
 def _lost(thread: Thread) -> list[str]:
-    """The kinds of lines that were lost, and may not be forgotten: damaged lines stand for them in the new group."""
+    """The kinds of lost lines. Damaged lines represent them in the new group, so that the loss stays known."""
     lost = [] if thread.run_damage is None else ["r"]
     if thread.journal_damage is not None:
-        lost += ["e"] * (len(thread.lost_entries) + 1)  # one more than numbers account for
+        lost += ["e"] * (len(thread.lost_entries) + 1)  # one more than the numbers account for
     return [*lost, "d"] if thread.doubtful else lost
 
 
 def _kept(thread: Thread, dead: frozenset[int]) -> dict[int, str]:
-    """The offsets of the lines that stay, and the letters of their kinds."""
+    """The offsets of the lines to keep, with the letters for their kinds."""
     kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
     kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}
     return kept | {entry.place.offset: "e" for entry in thread.entries.values()}

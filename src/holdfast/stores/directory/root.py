@@ -1,4 +1,4 @@
-"""The folder a store is: recognised, or made."""
+"""Recognise or create the folder of a store."""
 
 from __future__ import annotations
 
@@ -16,23 +16,24 @@ MARKER: Final = "holdfast.json"
 
 
 class Marker(msgspec.Struct, frozen=True):
-    """What `holdfast.json` says."""
+    """The content of `holdfast.json`."""
 
     holdfast: str
     format: int
 
 
 def open_root(path: str, *, sync: bool) -> None:
-    """Make sure that the folder is a store, making one of a folder that is empty or not there.
+    """Make sure that the folder is a store; create one in a folder that is empty or missing.
 
-    `NotAStore` or `NewerFormat` if it is something else, which is left as it was; `ReadOnly` if it cannot be made.
+    `NotAStore` or `NewerFormat`, leaving the folder unchanged, if it is something else. `ReadOnly` if it cannot be
+    created.
     """
     try:
         with open(os.path.join(path, MARKER), "rb") as file:
             _recognise(path, file.read())
         return
     except NotADirectoryError as error:
-        raise NotAStore(f"{path}: a file, and not the folder of a store; it was left as it was") from error
+        raise NotAStore(f"{path}: a file, not the folder of a store; it was left unchanged") from error
     except FileNotFoundError:
         pass
     except OSError as error:
@@ -45,35 +46,35 @@ def _recognise(path: str, data: bytes) -> None:
         marker = msgspec.json.decode(data, type=Marker)
     except UNREADABLE as error:
         raise NotAStore(
-            f"{path}: its {MARKER} is not that of a store; it was left as it was. If it was damaged, put that of any "
-            "other directory store in its place: they are the same"
+            f"{path}: the file {MARKER} is not that of a store; it was left unchanged. If it was damaged, replace it "
+            "by that of any other directory store: they are all the same."
         ) from error
     if marker.holdfast != "directory" or marker.format < 1:
-        raise NotAStore(f"{path}: its {MARKER} is not that of a directory store; it was left as it was")
+        raise NotAStore(f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged")
     if marker.format > FORMAT:
         raise NewerFormat(
             f"{path}: written by a newer Holdfast (format {marker.format}, this one reads up to {FORMAT}); "
-            "it was left as it was. Upgrade to read it"
+            "it was left unchanged. Upgrade Holdfast."
         )
 
 
 def _make(path: str, *, sync: bool) -> None:
     try:
         files.make_folder(path, sync=sync)
-        # What a creation that was cut off has left is ours.
+        # Files that an interrupted creation left are allowed.
         if any(not (name.startswith(f"{MARKER}.") and name.endswith("new")) for name in os.listdir(path)):
             if os.path.exists(os.path.join(path, MARKER)):
-                return  # somebody else was faster
-            raise NotAStore(f"{path}: a folder that is not empty and not a Holdfast store; it was left as it was")
+                return  # another process was faster
+            raise NotAStore(f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged")
         marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
         whole = os.path.join(path, MARKER)
         files.replace_file(whole, [marker], sync=sync, is_alone=False)
     except files.SyncFailed as error:
         raise files.unknown(path) from error
     except (FileExistsError, NotADirectoryError) as error:
-        raise NotAStore(f"{path}: a file is where a folder should be; it was left as it was") from error
+        raise NotAStore(f"{path}: a file is in the place of a folder; it was left unchanged") from error
     except OSError as error:
         translated = files.translate(error, path)
         if isinstance(translated, ReadOnly):
-            raise ReadOnly(f"{path}: there is no such store, and this process may not make one") from error
+            raise ReadOnly(f"{path}: the store does not exist, and this process may not create it") from error
         raise translated from error

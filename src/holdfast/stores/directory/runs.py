@@ -1,4 +1,4 @@
-"""What the writing verbs of a run and its journal append. The rules are those of every store (`stores.leases`)."""
+"""Write verbs for a run and its journal. The rules are those of every store (`stores.leases`)."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
 from holdfast.stores.directory.writing import Plan, check_numbers, journaled, run_of
-from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Progress, RunRow
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ def claim(space: Space, expect: RunRow | None, row: RunRow) -> Plan[None]:
     found = space.numbered(row.thread)
     leases.require_expected(run_of(space, row.thread), expect)
     if found is None or found.thread.is_gone:
-        raise NotFound(f"There is no thread number {row.thread}; nothing was changed.")
+        raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
     return _put(space, found, row, [], None)
 
 
@@ -37,7 +37,7 @@ def update(space: Space, row: RunRow) -> Plan[None]:
     return _put(space, _there(space, row.thread), leases.keep_lease(before, row), [], None)
 
 
-def park(space: Space, row: RunRow, entry: EffectRow | None, last: int) -> Plan[int]:
+def park(space: Space, row: RunRow, entry: Entry | None, last: int) -> Plan[int]:
     before = leases.require_fence(run_of(space, row.thread), row.fence)
     found = _there(space, row.thread)
     leases.require_last(found.thread.last_entry, last)
@@ -49,7 +49,7 @@ def park(space: Space, row: RunRow, entry: EffectRow | None, last: int) -> Plan[
     return _put(space, found, kept, written, question)
 
 
-def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) -> Plan[list[int]]:
+def journal(space: Space, thread: int, fence: int, rows: Sequence[Entry]) -> Plan[list[int]]:
     leases.require_fence(run_of(space, thread), fence)
     found = _there(space, thread)
     check_numbers(found.thread, rows)
@@ -57,7 +57,7 @@ def journal(space: Space, thread: int, fence: int, rows: Sequence[EffectRow]) ->
     return Plan(numbers, _shown(space, written), followed=found, entry=max(numbers, default=0))
 
 
-def tell(space: Space, thread: int, row: EffectRow, last: int | None, run: RunRow | None) -> Plan[int]:
+def tell(space: Space, thread: int, row: Entry, last: int | None, run: RunRow | None) -> Plan[int]:
     current = run_of(space, thread)
     if current is None:
         raise leases.no_run(thread)
@@ -74,8 +74,8 @@ def settle(
     space: Space,
     thread: int,
     number: int,
-    expect: EffectStatus,
-    row: EffectRow,
+    expect: EntryStatus,
+    row: Entry,
     run: RunRow | None,
     then: RunRow | None,
 ) -> Plan[None]:
@@ -97,16 +97,16 @@ def settle(
 def _there(space: Space, number: int) -> Followed:
     found = space.numbered(number)
     if found is None:
-        raise NotFound(f"There is no thread number {number}; nothing was changed.")
+        raise NotFound(f"thread number {number} does not exist; nothing was changed")
     return found
 
 
-def _shown(space: Space, entries: Sequence[EffectRow]) -> list[Sealed]:
+def _shown(space: Space, entries: Sequence[Entry]) -> list[Sealed]:
     return [sealed(r.show_effect(entry, space.form)) for entry in entries]
 
 
-def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[EffectRow], answer: T) -> Plan[T]:
-    """Plan to replace the record of a run: listings show its status at once."""
+def _put(space: Space, found: Followed, row: RunRow, entries: Sequence[Entry], answer: T) -> Plan[T]:
+    """Plan to replace the record of a run, and its status in listings."""
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
     lines = [*_shown(space, entries), sealed(r.show_run(row, space.form))]

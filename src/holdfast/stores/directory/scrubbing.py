@@ -1,4 +1,4 @@
-"""Scrubbing: of threads that were dropped, nothing stays in the files but the cells that forks use."""
+"""Scrub the files of dropped threads: only the cells that forks use remain."""
 
 from __future__ import annotations
 
@@ -12,37 +12,38 @@ from holdfast.stores.directory.names import LOG
 from holdfast.stores.directory.rewriting import Rewriting
 from holdfast.stores.directory.space import Space
 
-BEYOND: Final = ("blocks that the file system has freed and not yet written over, its snapshots, and backups",)
+BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
 
 def clear(space: Space) -> tuple[list[int], list[str]]:
-    """Remove what nothing needs. The dropped threads that stay, and what is in the way. Only under the gate."""
+    """Remove unneeded data. Return the dropped threads that stay, and what could not be removed.
+
+    The caller holds the gate.
+    """
     left: list[str] = []
     try:
         sweep_leftovers(space)
     except (Damaged, NewerFormat):
-        left.append(
-            f"{space.path}: something there cannot be read, so nobody knows which cells of dropped threads it uses"
-        )
+        left.append(f"{space.path}: a log cannot be read, so cells of dropped threads that it may use were kept")
     gone = [found.thread.number for found in space.everything() if found.thread.is_gone]
-    left += [f"{other.folder}: what is in it cannot be read, and was left as it is" for other in space.unread]
+    left += [f"{other.folder}: the log cannot be read; it was left unchanged" for other in space.unread]
     return gone, left
 
 
 def plan(space: Space, number: int) -> tuple[Rewriting | None, list[str]]:
-    """How the log of a dropped thread becomes one of cells alone, and what is in the way. Only under the gate."""
+    """The rewrite of a dropped thread's log to cells alone, and what cannot be removed. The caller holds the gate."""
     found = space.numbered(number)
     if found is None or not found.thread.is_gone:
         return None, []
     path = found.log.path
     if not can_be_rewritten(found.thread):
-        return None, [f"{path}: it is damaged, and was left as it is"]
-    left = [f"{path}: its damaged lines were left as they are"] if found.thread.damages else []
+        return None, [f"{path}: the log is damaged; it was left unchanged"]
+    left = [f"{path}: damaged lines of the log were left unchanged"] if found.thread.damages else []
     return Rewriting(space, found, frozenset()), left
 
 
 def tidy(space: Space) -> list[str]:
-    """Remove what lies beside the logs of dropped threads, and make it durable. What is in the way."""
+    """Remove other files in the folders of dropped threads, durably; return what could not be removed."""
     left: list[str] = []
     for folder in list(space.folders()):
         if os.path.basename(os.path.dirname(folder)) != "dropped":
@@ -53,9 +54,9 @@ def tidy(space: Space) -> list[str]:
             if name != LOG:
                 unlink_unless_locked(path)
                 if files.is_there(path):
-                    left.append(f"{path}: somebody is writing it; erase again when that has ended")
+                    left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
         if LOG not in names:
-            left.append(f"{folder}: it could not be removed")
+            left.append(f"{folder}: the folder cannot be removed")
         if space.sync:
             files.sync_folder(folder)
     space.tidy_ledger(is_forced=True)

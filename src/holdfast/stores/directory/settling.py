@@ -1,7 +1,7 @@
-"""At "normal", appends are left to the system. Before something durable relies on one, it is made durable itself.
+"""At durability "normal", sync an append before anything durable depends on it.
 
-A fork that is there while the cells it uses are not, or cells that are gone while a checkpoint is back that uses them,
-would be no store as it was some moments earlier.
+Otherwise a power cut could leave a fork without the cells it uses, or restore a checkpoint whose cells were removed.
+Then the store would not be in any state it was in before.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from holdfast.stores.directory.space import Followed, Space
 
 
 def settle(space: Space, numbers: Iterable[int] | None = None) -> None:
-    """Make durable what was appended to these threads, or to all of them. Only under the gate."""
+    """Sync what was appended to these threads, or to all. The caller holds the gate."""
     if not space.is_lazy:
         return
     if numbers is None:
@@ -23,7 +23,7 @@ def settle(space: Space, numbers: Iterable[int] | None = None) -> None:
             settle_log(space, found)
         return
     for number in numbers:
-        # Of one that cannot be read, nothing that it says is relied on.
+        # No durable record depends on an unreadable log.
         with suppress(Damaged):
             found_one = space.numbered(number)
             if found_one is not None:
@@ -31,13 +31,13 @@ def settle(space: Space, numbers: Iterable[int] | None = None) -> None:
 
 
 def settle_users(space: Space, number: int) -> None:
-    """Make durable what was appended to a thread, and to all that use its cells, or did. Only under the gate."""
+    """Sync what was appended to a thread and to all that use, or used, its cells. The caller holds the gate."""
     ledger = space.ledger
     is_known = not ledger.is_partial and not ledger.lost
     settle(space, sorted({number, *ledger.forks.get(number, ())}) if is_known else None)
 
 
 def settle_log(space: Space, found: Followed) -> None:
-    """Make durable what was appended to one log."""
+    """Sync what was appended to one log."""
     if space.is_lazy:
         files.sync_data(found.log.descriptor())

@@ -1,8 +1,8 @@
-"""A namespace's folder: where its threads, values and locks lie, and what a handle knows of them.
+"""A namespace's folder: finds and follows the logs of its threads.
 
-<store>/holdfast.json                 what this folder is
-<store>/<namespace>/namespace.jsonl   numbers given out, epochs, stamps of values
-<store>/<namespace>/lock-gate, -turn  the lock of those who write
+<store>/holdfast.json                 identifies the folder as a store
+<store>/<namespace>/namespace.jsonl   numbers assigned, epochs, stamps of blobs
+<store>/<namespace>/lock-gate, -turn  the lock for writers
 <store>/<namespace>/threads/<name>/log.jsonl
 <store>/<namespace>/dropped/<number>/log.jsonl
 <store>/<namespace>/values/ab/abcd…
@@ -31,12 +31,12 @@ from holdfast.stores.directory.unread import Unread, first_number, lost, unread
 from holdfast.stores.directory.values import Values
 
 _OPEN_FILES: Final = 64
-_LARGE: Final = 256 << 10  # of a namespace's own log: below that it is not worth while to make it shorter
-_WIDE_BERTH: Final = 1_000_000  # left free for a thread whose number nobody knows
+_LARGE: Final = 256 << 10  # a shorter log of the namespace is not worth rewriting
+_WIDE_BERTH: Final = 1_000_000  # numbers left unused in case an unreadable thread has one of them
 
 
 class Followed:
-    """A thread's log, and the thread it was replayed into."""
+    """A thread's log, and the thread that was replayed from it."""
 
     def __init__(self, folder: str, form: Form, opened: Callable[[Log], None] | None = None) -> None:
         self.folder = folder
@@ -50,22 +50,22 @@ class Followed:
 
 
 class Space:
-    """One namespace as one handle sees it. Not thread-safe: the store's lock comes first."""
+    """One namespace, as one handle has read it. Not thread-safe: the store's lock comes first."""
 
     def __init__(self, root: str, namespace: str, form: Form, *, sync: bool) -> None:
         self.namespace = namespace
         self.path = os.path.join(root, folder_name(namespace))
         self.form = form
         self.sync = sync
-        self.is_lazy = False  # appends are left to the system, and nothing else is
+        self.is_lazy = False  # appends are not synced; everything else is
         self.ledger = Ledger()
         self.ledger_log = Log(os.path.join(self.path, "namespace.jsonl"), self.ledger)
         self._by_path: dict[str, Followed] = {}
         self._by_number: dict[int, Followed] = {}
         self._twins: dict[int, set[str]] = {}
-        self.unread: list[Unread] = []  # when everything was looked for
-        self.untold: dict[str, HoldfastError] = {}  # by folder, when threads were listed
-        self._highest = -1  # of all numbers that first lines say; not looked for yet
+        self.unread: list[Unread] = []  # set by `everything`
+        self.untold: dict[str, HoldfastError] = {}  # by folder, set by listings
+        self._highest = -1  # highest number in the first lines of all logs; -1 before it is determined
         self._entered: set[str] = set()
         self._opened: OrderedDict[str, Log] = OrderedDict()
         self._listed = Listing(os.path.join(self.path, "threads"))
@@ -79,7 +79,7 @@ class Space:
         return os.path.join(self.path, "dropped", f"{number}")
 
     def named(self, name: str) -> Followed | None:
-        """The thread of that name; None if there is none. `Damaged` if its log does not say what it is."""
+        """The thread with this name; None if there is none. `Damaged` if its log does not identify the thread."""
         found = self._follow(self.folder_of(name))
         if found is None or found.thread.is_gone:
             return None
@@ -87,20 +87,20 @@ class Space:
         if not thread.number:
             raise lost(found.log.path, found.thread.tail_damage)
         if thread.name is None:
-            thread.name = name  # its first line is damaged; the folder tells as well
+            thread.name = name  # its first line is damaged, but the folder has the name, too
         if thread.name != name:
-            raise Damaged(f"{found.log.path}: the log of another thread is in this thread's folder")
+            raise Damaged(f"{found.log.path}: this folder has the log of another thread")
         self._require_alone(found)
         return found
 
     def left_in(self, name: str) -> Followed | None:
-        """The dropped thread that is still in the folder of that name, which is to be free."""
+        """The dropped thread that is still in the folder for this name, which is needed now."""
         return self._follow(self.folder_of(name))
 
     def numbered(self, number: int) -> Followed | None:
-        """The thread of that number, also one that was dropped and stays for its forks.
+        """The thread with this number, including one that was dropped and stays for its forks.
 
-        `Damaged` if there is one whose log cannot be read, or two.
+        `Damaged` if its log cannot be read, or if two threads have the number.
         """
         found = self._at_hand(number)
         if found is None:
@@ -114,13 +114,13 @@ class Space:
         return found
 
     def _at_hand(self, number: int) -> Followed | None:
-        """The thread of that number, if this handle knows where it is."""
+        """The thread with this number, if this handle knows its folder."""
         found = self._by_number.get(number)
         is_there = found is not None and self._catch_up(found) and found.thread.number == number
         return found if is_there else None
 
     def everything(self) -> list[Followed]:
-        """Every thread that can be told, caught up with."""
+        """Every readable thread, up to date. The others are in `unread`."""
         there: dict[str, Followed] = {}
         self.unread = []
         for folder in self.folders():
@@ -148,14 +148,14 @@ class Space:
         return list(there.values())
 
     def all_told(self) -> list[Followed]:
-        """Everything, for who removes what none of them uses: `Damaged` if one could not be read."""
+        """Every thread, for callers that remove unused data: `Damaged` if one cannot be read."""
         found = self.everything()
         if self.unread:
             raise self.unread[0].refusal()
         return found
 
     def listed(self, prefix: str, after: str | None) -> Iterator[Followed]:
-        """The threads by name, in order, each caught up with when it is its turn: a page costs what it shows."""
+        """The threads by name, in order. Each is read when it is reached, so a page costs only what it shows."""
         for name, folder in self._listed.names(self._name_in):
             if name.startswith(prefix) and (after is None or name > after):
                 found = self._told(folder)
@@ -163,7 +163,7 @@ class Space:
                     yield found
 
     def _told(self, folder: str) -> Followed | None:
-        """What lies in a folder. What cannot be told is kept in `untold`, for who comes to the end of a listing."""
+        """The thread in a folder. An unreadable one is recorded in `untold`, for the end of a listing."""
         self.untold.pop(folder, None)
         try:
             found = self._follow(folder)
@@ -175,7 +175,7 @@ class Space:
         return found
 
     def require_told(self, prefix: str) -> None:
-        """Raise what a listing has passed over, if it is still so."""
+        """Raise the error of a thread that a listing skipped, if it is still unreadable."""
         for folder in sorted(self.untold):
             name = name_of(os.path.basename(folder))
             if name is None or name.startswith(prefix):
@@ -189,14 +189,14 @@ class Space:
     def _name_in(self, folder: str) -> str | None:
         told = name_of(os.path.basename(folder))
         if told is None:
-            found = self._told(folder)  # a name that was cut
+            found = self._told(folder)  # the name was shortened
             told = None if found is None or not _is_at_home(folder, found.thread) else found.thread.name
         return told
 
     def forks(self, number: int) -> list[int]:
-        """The threads that use cells of this one, or may. `Damaged` if one may whose log cannot be read.
+        """The threads that use, or may use, cells of this one. `Damaged` if one that may is unreadable.
 
-        `namespace.jsonl` knows who may, so that not all are looked at.
+        `namespace.jsonl` names the candidates, so that not all threads have to be read.
         """
         forks = set(self.ledger.forks.get(number, ())) if self.ledger_log.catch_up() else set[int]()
         is_sure = self._knows_all_forks()
@@ -211,13 +211,13 @@ class Space:
         return [found.thread.number for found in found_forks if found is not None and not found.thread.is_gone]
 
     def _knows_all_forks(self) -> bool:
-        """Whether every thread that uses cells of another is in the namespace's own log."""
+        """Whether every thread that uses cells of another is in the namespace's log."""
         ledger = self.ledger
         is_whole = bool(self.ledger_log.end) and not ledger.lost and not ledger.is_partial
         return is_whole and self._highest_number() <= ledger.last_number
 
     def _highest_number(self) -> int:
-        """The highest number that a log has: where this is a copy, the namespace's own log may be older than others."""
+        """The highest number in any log. In a copy of a store, the namespace's log may be older than the others."""
         if self._highest < 0:
             numbers = (first_number(folder) for folder in self.folders())
             self._highest = max((number for number in numbers if number is not None), default=0)
@@ -233,7 +233,7 @@ class Space:
             yield from (os.path.join(self.path, kind, name) for name in names)
 
     def forget(self, folder: str) -> None:
-        """What lay in a folder is not there any more."""
+        """Forget the log in a folder, which no longer exists there."""
         found = self._by_path.pop(folder, None)
         if found is not None:
             found.log.close()
@@ -256,7 +256,7 @@ class Space:
         return found
 
     def _catch_up(self, found: Followed) -> bool:
-        """Read what is new. What is not there any more, or cannot be read on, is forgotten."""
+        """Read what is new. Forget the log if it no longer exists or cannot be read."""
         is_there = False
         try:
             is_there = found.log.catch_up()
@@ -266,25 +266,25 @@ class Space:
         return is_there
 
     def _require_alone(self, found: Followed | None) -> None:
-        """`Damaged` if another log has the number of this one. That a thread was moved meanwhile is no such thing."""
+        """`Damaged` if another log has the same number. A thread that was moved in the meantime does not count."""
         number = 0 if found is None else found.thread.number
         if number not in self._twins:
             return
         there: list[Followed | None] = []
         for folder in sorted(self._twins.pop(number)):
-            with suppress(HoldfastError, OSError):  # what cannot be read has no number
+            with suppress(HoldfastError, OSError):  # an unreadable log has no number
                 there.append(self._follow(folder))
         same = [twin for twin in there if twin is not None and twin.thread.number == number]
         if len(same) > 1:
             self._twins[number] = {twin.folder for twin in same}
             folders = " and ".join(twin.folder for twin in same)
             raise Damaged(
-                f"{folders}: two threads have the number {number}, as after copies of a store were put together; "
-                "nothing can tell them apart. Move one of the folders out of the store"
+                f"{folders}: two threads have the number {number}, for example because two copies of a store were "
+                "merged. Move one of the folders out of the store."
             )
 
     def _keep_few_open(self, log: Log) -> None:
-        """Close what was opened longest ago, so that thousands of threads are not open at once."""
+        """Close the files opened longest ago, so that a handle does not keep thousands of files open."""
         self._opened[log.path] = log
         self._opened.move_to_end(log.path)
         while len(self._opened) > _OPEN_FILES:
@@ -303,7 +303,7 @@ class Space:
     # -- writing: only under the gate ---------------------------------------------------------------------------------
 
     def keep_ledger(self) -> None:
-        """Catch up with the namespace's own log. It is made if there is none, or if what there is is damaged."""
+        """Read the namespace's log. Create it if it is missing or damaged."""
         log = self.ledger_log
         is_there = log.catch_up() and log.end > 0
         if not is_there or self.ledger.lost:
@@ -318,7 +318,7 @@ class Space:
         return self.ledger.last_number + 1
 
     def _make_ledger(self, *, is_whole: bool) -> None:
-        """From what it says, if there is one, and from what the threads say."""
+        """Write the namespace's log from its readable part and from the threads."""
         files.make_folder(self.path, sync=self.sync)
         known = [found.thread for found in self.everything()]
         values = list(Values(self.path).all())
@@ -340,7 +340,7 @@ class Space:
             files.replace_file(aside, iter(lambda: file.read(_LARGE), b""), sync=self.sync)
 
     def tidy_ledger(self, *, is_forced: bool = False) -> None:
-        """Forget in the namespace's own log what is not there any more, if that makes it much shorter."""
+        """Remove entries for things that no longer exist from the namespace's log, if that makes it much shorter."""
         known = [found.thread for found in self.everything()]
         if self.unread:
             return
@@ -354,27 +354,27 @@ class Space:
         self.ledger_log.catch_up()
 
     def note(self, record: msgspec.Struct, number: int | None = None, *, sync: bool) -> None:
-        """Add to the namespace's own log."""
+        """Append a record to the namespace's log."""
         last = self.ledger.last_number if number is None else max(number, self.ledger.last_number)
         self.ledger_log.descriptor()
         self.ledger_log.append(group([sealed(record)], last), sync=sync and self.sync)
         self.ledger_log.catch_up()
 
     def create(self, name: str, data: bytes) -> None:
-        """A new thread with its first group, in a folder that no other has."""
+        """Create a new thread with its first group, in its own folder."""
         folder = self.folder_of(name)
         for above in (self.path, os.path.dirname(folder)):
             files.enter(above, self._entered, sync=self.sync)
         files.enter(folder, set(), sync=self.sync)
         self.forget(folder)
         files.replace_file(os.path.join(folder, LOG), [data], sync=self.sync)
-        # It is there, also where it cannot be read back now: the next look does that.
+        # The thread exists even if it cannot be read back now; the next read does that.
         with suppress(OSError):
             self._follow(folder)
 
 
 Sealed = tuple[str, bytes]
-"""A line, and the letter of its kind."""
+"""A line, and the letter for its kind."""
 
 
 def sealed(record: msgspec.Struct) -> Sealed:
@@ -382,17 +382,17 @@ def sealed(record: msgspec.Struct) -> Sealed:
 
 
 def group(made: Sequence[Sealed], number: int, at: r.Stand | None = None, nth: int = 0, entry: int = 0) -> bytes:
-    """Lines as one group, ready to be appended: the `nth` of its log, `entry` being the last of the journal then."""
+    """Lines as one group, ready to append: the `nth` of its log; `entry` is the newest journal entry then."""
     return b"".join([*(line for _, line in made), ending((kind for kind, _ in made), number, at, nth, entry)])
 
 
 def ending(kinds: Iterable[str], number: int, at: r.Stand | None = None, nth: int = 0, entry: int = 0) -> bytes:
-    """The last line of a group of lines of these kinds."""
+    """The last line of a group with lines of these kinds."""
     return lines.seal(r.End(of=lines.composition(kinds), number=number, group=nth, entry=entry, at=at))
 
 
 def _is_at_home(folder: str, thread: Thread) -> bool:
-    """Whether a log lies where its thread would put it: copies of a folder under another name are not followed."""
+    """Whether a log is in the folder for its thread's name. Copies under other names are not followed."""
     if thread.is_gone:
         return True
     if thread.name is None:

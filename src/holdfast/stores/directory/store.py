@@ -1,4 +1,4 @@
-"""`DirectoryStore`: the verbs of the contract over a folder of logs, the gate and what was read so far."""
+"""`DirectoryStore`: the verbs of the contract, on a folder of log files."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ from holdfast.stores.directory.writing import Plan
 from holdfast.stores.gate import Gate
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -47,8 +47,9 @@ T = TypeVar("T")
 class DirectoryStore:
     """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
 
-    Raises `NotAStore` or `NewerFormat` (leaving everything as it was) if the folder is something else, `ReadOnly` if
-    it is not there and cannot be made. `form` shows as text what the layers above hand down as bytes.
+    Raises `NotAStore` or `NewerFormat`, leaving everything unchanged, if the folder is not a store that this version
+    can read. Raises `ReadOnly` if it does not exist and cannot be created. `form` converts the bytes of the layers
+    above to text.
     """
 
     encoding: Literal["packed", "text"] = "text"
@@ -72,7 +73,7 @@ class DirectoryStore:
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
         folder_name(namespace)
-        # At "normal" only appends are left to the system: what is put in the place of something else is safe first.
+        # At "normal", only appends are left to the system. A file that replaces another is synced first.
         sync = durability != "off"
         self._syncs_appends = durability == "full"
         root.open_root(self._path, sync=sync)
@@ -109,7 +110,7 @@ class DirectoryStore:
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         self._turns.ready()
         try:
             return self._values.read(digest)
@@ -135,16 +136,16 @@ class DirectoryStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(reading.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(reading.woken, self._clock(), self._wall(), max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(reading.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(reading.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(reading.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(reading.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
@@ -166,21 +167,21 @@ class DirectoryStore:
     def update_run(self, row: RunRow) -> None:
         self._write(runs.update, row)
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         return self._write(runs.park, row, entry, last)
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._write(runs.journal, thread, fence, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._write(runs.tell, thread, row, last, run)
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -193,20 +194,19 @@ class DirectoryStore:
     def drop(self, thread: int) -> None:
         with self._turns.writing():
             affected = self._carry_out(writing.drop, thread, self._clock)
-            # It is dropped, and nobody can see the rest any more. Should this end half-way, or something be in its way,
-            # `reclaim` goes on with it.
+            # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
             with self._turns.looking():
                 for number in affected:
                     with suppress(HoldfastError, OSError):
                         maintenance.bury(self._space, number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         with self._turns.writing(), self._turns.looking():
             epoch = self._space.ledger.epoch + 1
             self._space.note(r.EpochLine(epoch=epoch), sync=True)
             return epoch
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = {digest.hex() for digest in live}
         with self._turns.writing():
             with self._turns.looking():
@@ -283,7 +283,7 @@ class DirectoryStore:
 
     @contextmanager
     def _turn_of(self, folder: str) -> Generator[None]:
-        """The turn to write in a namespace's folder, this one's or another."""
+        """The lock for writing to a namespace's folder, of this namespace or another one."""
         if folder == self._space.path:
             with self._turns.writing():
                 yield
@@ -303,7 +303,7 @@ class DirectoryStore:
             with self._turns.writing(), self._turns.looking():
                 rewriting, problems = scrubbing.plan(self._space, number)
             left += problems
-            # Where it is not in place any more, somebody has just done the same, or removed all of it.
+            # None if another process has just done the same, or removed the thread.
             if rewriting is not None:
                 self._rewrite(rewriting)
         with self._turns.writing(), self._turns.looking():
@@ -321,7 +321,7 @@ class DirectoryStore:
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
     def _read(self, verb: Callable[Concatenate[Space, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a reading verb on one state of the logs."""
+        """Run a read verb on one state of the logs."""
         while True:
             try:
                 with self._turns.looking():
@@ -334,12 +334,15 @@ class DirectoryStore:
             return self._carry_out(verb, *args, **kwargs)
 
     def _carry_out(self, verb: Callable[Concatenate[Space, P], Plan[T]], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Plan, append, see what was appended. Readers of this handle go on meanwhile, and see it when it is safe."""
+        """Plan, append, and read what was appended.
+
+        Readers of this handle continue meanwhile and see the append when it is durable.
+        """
         with self._turns.looking():
             plan = verb(self._space, *args, **kwargs)
             found = None if plan.values else self._begin(plan)
         if plan.values:
-            # Nobody else writes meanwhile, so what was planned stays right.
+            # No other process writes meanwhile, so the plan stays valid.
             for value in plan.values:
                 self._values.store(value, sync=self._space.sync)
             with self._turns.looking():
@@ -353,7 +356,7 @@ class DirectoryStore:
         return plan.answer
 
     def _begin(self, plan: Plan[T]) -> Followed | None:
-        """All of a write but its append; the thread whose log that goes to, if there is anything to append."""
+        """Do all of a write but the append; return the thread whose log gets the append, if there is one."""
         self._announce(plan)
         if plan.creates is not None:
             self._create(plan, plan.creates)
@@ -372,18 +375,18 @@ class DirectoryStore:
         self._space.create(name, group([sealed(head), *plan.lines], plan.number, plan.at, 1, plan.entry))
 
     def _announce(self, plan: Plan[T]) -> None:
-        """The values of a commit are stamped, and whose cells it uses is known, before the commit is there."""
+        """Stamp the blobs of a commit, and register whose cells it uses, before the commit is written."""
         if plan.origins:
             settle(self._space, plan.origins)
             self._space.note(r.ForkLine(number=plan.number, origins=plan.origins), plan.number, sync=True)
         if not plan.values:
             return
         digests = tuple(dict.fromkeys(value.digest.hex() for value in plan.values))
-        # Synced, if only so that a power cut never leaves two groups that may be torn: the first would look damaged.
+        # Synced, so that a power cut never leaves two torn groups: the first one would look damaged.
         self._space.note(r.StampLine(epoch=self._space.ledger.epoch, values=digests), sync=True)
 
     def _rewrite(self, rewriting: Rewriting) -> bool:
-        """Make a new log, then wait for the turn to put it in place. False if the old one is not there any more."""
+        """Write a new log, then take the lock and put it in place. False if the old log no longer exists."""
         try:
             rewriting.copy(sync=self._space.sync)
             with self._turns.writing():

@@ -1,7 +1,8 @@
-"""The tail of a log: what lies behind its last whole group.
+"""The tail of a log: the bytes after its last complete group.
 
-A crash leaves half a group there, or zeros where the file grew before its bytes came: never acknowledged, so it is
-set aside, not read. A whole line that is wrong is something else: it was written whole, and has changed since.
+A crash leaves half a group there, or zeros where the file grew before its data was written. Such a tail was never
+acknowledged, so it is set aside and not read. A complete line with a wrong checksum is different: it was written
+completely and has changed since, so it is damage.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from holdfast.stores.directory.lines import Line, has_holes, is_whole
 
 
 def damage(rest: bytes, lines: Sequence[Line], offset: int) -> tuple[int, int] | None:
-    """Where (offset and length) a tail that lies at `offset` is damaged, and not only torn; None if it is not."""
+    """The offset and length of damage in a tail at `offset`; None if the tail is only torn."""
     end = offset + len(rest)
     for line in lines:
         at = line.offset - offset
@@ -25,14 +26,14 @@ def damage(rest: bytes, lines: Sequence[Line], offset: int) -> tuple[int, int] |
     if b"\0" in last and not is_torn:
         return end - len(last), len(last)
     if last and not is_torn and is_whole(last[:-1]):
-        return end - 1, 1  # only the line break of a line that is whole has changed
+        return end - 1, 1  # only the line break after a complete line has changed
     return None
 
 
 def is_torn(data: bytes, lines: Sequence[Line], offset: int, start: int) -> bool:
-    """Whether the last group of a log was never written whole: sectors are missing before its end, which is there.
+    """Whether the last group of a log was never completely written: its end line exists, but sectors before it do not.
 
-    `data` lies at `offset`, the group's `lines` from `start` on.
+    `data` is at `offset` in the file; the group's `lines` are at `start`.
     """
     end = offset + len(data)
     bad = [line for line in lines if line.body is None]
@@ -43,7 +44,7 @@ def is_torn(data: bytes, lines: Sequence[Line], offset: int, start: int) -> bool
 
 
 def set_aside(path: str, descriptor: int, end: int, *, sync: bool) -> str:
-    """Move what follows the last whole group into a file of its own beside the log; the path of that file."""
+    """Move the bytes after the last complete group to a separate file next to the log; return its path."""
     rest = files.stretches(descriptor, end, os.fstat(descriptor).st_size)
     aside = _free_name(os.path.dirname(path), end)
     files.replace_file(aside, rest, sync=sync)

@@ -1,6 +1,6 @@
-"""Whose turn it is: one writer at a time, across processes; and one look at a time at what a handle has read.
+"""The locks of a handle: one writer at a time, across processes, and one user at a time of what the handle has read.
 
-Looking never waits for the disk to sync: a writer looks, lets go, writes, and looks again.
+Reading never waits for a sync: a writer reads, releases the lock, writes, and reads again.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from holdfast.stores.gate import Gate
 
 
 class Turns:
-    """The locks of one handle: `writing` comes before `looking`."""
+    """The locks of one handle. `writing` is taken before `looking`."""
 
     def __init__(self, path: str, space: Space, timeout: float) -> None:
         self._path = path
@@ -44,7 +44,7 @@ class Turns:
 
     @contextmanager
     def looking(self) -> Generator[None]:
-        """What was read so far, by nobody else."""
+        """Exclusive use, within this process, of what the handle has read."""
         self._refuse_handler(self._looker)
         with self._looking:
             self._looker = threading.get_ident()
@@ -58,7 +58,7 @@ class Turns:
 
     @contextmanager
     def writing(self) -> Generator[None]:
-        """The turn to write: no other thread and no other process has it."""
+        """Exclusive permission to write, among all threads and processes."""
         self._refuse_handler(self._writer)
         with self._writing:
             self._writer = threading.get_ident()
@@ -84,11 +84,11 @@ class Turns:
 
     @contextmanager
     def appending(self, log: Log) -> Generator[None]:
-        """A log that is pinned: until what is appended is durable this handle's readers do not see it."""
+        """An append to a pinned log. Readers of this handle see it when it is durable."""
         try:
             yield
         except files.SyncFailed:
-            self._is_poisoned = True  # before anybody can look
+            self._is_poisoned = True  # before another thread can read
             raise
         finally:
             with self._looking:
@@ -104,14 +104,14 @@ class Turns:
     def _refuse_handler(self, holder: int | None) -> None:
         if holder == threading.get_ident():
             raise Busy(
-                "the store cannot be used from a signal handler that interrupted a call of the same thread; nothing "
-                "was stored. Set a flag in the handler and save later"
+                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+                "Set a flag in the handler and save later."
             )
 
     # -- fork() -----------------------------------------------------------------------------------------------------
 
     def pause(self) -> None:
-        """Before fork(): let calls in flight finish, so that the child inherits nothing half done."""
+        """Before fork(): wait for calls in progress, so that the child inherits nothing half done."""
         self._writing.acquire()
         self._looking.acquire()
 
@@ -120,9 +120,9 @@ class Turns:
         self._writing.release()
 
     def restart(self) -> None:
-        """In the child. Not left, only closed: the lock of an inherited descriptor is the parent's."""
+        """In the child: close the gate without unlocking it, because the inherited lock belongs to the parent."""
         self._gate.close()
-        self._has_folder = False  # the locks are opened again
+        self._has_folder = False  # so that the lock files are opened again
         self.resume()
 
 

@@ -1,4 +1,4 @@
-"""Logs that cannot be followed: what is known of them all the same, so that nothing goes which they may need."""
+"""Logs that cannot be followed. They are recorded, so that nothing they may need is removed."""
 
 from __future__ import annotations
 
@@ -14,26 +14,28 @@ from holdfast.stores.directory.names import LOG
 
 _USUAL_LINE: Final = 512
 _LONGEST_LINE: Final = 1 << 20
-# What is wrong with this process, and not with the file that it could not open.
+# Errors of this process, not of the file.
 _NOT_THE_FILES: Final = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)
 
 
 class Unread(NamedTuple):
-    """A folder with a log that cannot be followed. `number` is None where not even its first line says it."""
+    """A folder with a log that cannot be followed. `number` is None if not even its first line gives it."""
 
     folder: str
     number: int | None
     error: HoldfastError
 
     def refusal(self) -> Damaged:
-        """The error for who was about to remove what this one may need."""
+        """The error for a caller that was about to remove data that this thread may need."""
         if isinstance(self.error, Damaged):
             return self.error
-        return Damaged(f"{self.folder}: what it needs cannot be known, so nothing was removed. {self.error}")
+        return Damaged(
+            f"{self.folder}: the log cannot be read, so the data it needs is unknown; nothing was removed. {self.error}"
+        )
 
 
 def unread(folder: str, error: HoldfastError | OSError) -> Unread:
-    """What there is to know of a log that cannot be followed for this reason."""
+    """Describe a log that cannot be followed because of this error."""
     if isinstance(error, OSError):
         if error.errno in _NOT_THE_FILES:
             raise error
@@ -43,17 +45,17 @@ def unread(folder: str, error: HoldfastError | OSError) -> Unread:
 
 
 def lost(path: str, tail: Damage | None) -> Damaged:
-    """The error for a log that has no group left that is whole: none was ever put in its place without one."""
+    """The error for a log without any complete group."""
     if tail is not None:
-        return Damaged(f"{tail}; nothing before it says which thread this is")
+        return Damaged(f"{tail}; no line before them identifies the thread")
     return Damaged(
-        f"{path}: no group of its lines is whole, so that the thread in it is lost. Put a copy of the file in its "
-        "place, or move its folder out of the store"
+        f"{path}: the log has no undamaged group, so the thread is lost. Restore the file from a copy, or move its "
+        "folder out of the store."
     )
 
 
 def first_number(folder: str) -> int | None:
-    """The number that the first line of a log says; None if it does not."""
+    """The number in the first line of a log; None if it cannot be read."""
     try:
         descriptor = os.open(os.path.join(folder, LOG), os.O_RDONLY | files.NO_LINK)
     except OSError:

@@ -1,4 +1,4 @@
-"""Shared values: a file each, named by its digest, that holds the value's bytes and nothing else."""
+"""Blobs: one file each, named by its digest, with the bytes of the blob and nothing else."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from typing import Final, NamedTuple
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import SharedValue
+from holdfast.stores.contract import Blob
 from holdfast.stores.directory import files
 from holdfast.types import UNREADABLE
 
 _PIECE: Final = 8 << 20
 _PIECES: Final = ".pieces"
-_REMEMBERED: Final = 4096  # values known to be sound; those forgotten are looked at again
+_REMEMBERED: Final = 4096  # blobs known to be undamaged; others are checked again
 _HEX: Final = frozenset("0123456789abcdef")
 
 
@@ -27,7 +27,7 @@ class _Seen(NamedTuple):
 
 
 class Values:
-    """The values of one namespace's folder."""
+    """The blobs in one namespace's folder."""
 
     def __init__(self, space: str) -> None:
         self._folder = os.path.join(space, "values")
@@ -39,15 +39,15 @@ class Values:
         return os.path.join(self._folder, digest[:2], digest)
 
     def read(self, digest: bytes) -> list[bytes]:
-        """The pieces, checked. `Damaged` if the value is missing or wrong."""
+        """The verified pieces of a blob. `Damaged` if it is missing or wrong."""
         path = self.path(digest.hex())
         try:
             with open(path, "rb") as file:
                 data = file.read()
         except FileNotFoundError:
-            raise Damaged(f"the shared value {digest.hex()} is missing from the store ({path})") from None
+            raise Damaged(f"blob {digest.hex()} is missing ({path})") from None
         if hashlib.sha256(data).digest() != digest:
-            raise Damaged(f"{path}: the shared value is not what its digest says")
+            raise Damaged(f"blob {digest.hex()} does not match its digest ({path})")
         view = memoryview(data)
         pieces: list[bytes] = []
         at = 0
@@ -56,8 +56,8 @@ class Values:
             at += length
         return pieces
 
-    def store(self, value: SharedValue, *, sync: bool) -> None:
-        """Write a value, unless it is there already, and sound."""
+    def store(self, value: Blob, *, sync: bool) -> None:
+        """Write a blob, unless it already exists undamaged."""
         path = self.path(value.digest.hex())
         lengths = [len(piece) for piece in value.pieces]
         if self._is_sound(path, value.digest, sum(lengths)):
@@ -70,7 +70,7 @@ class Values:
         self._remember(path, _seen(path))
 
     def _is_sound(self, path: str, digest: bytes, size: int) -> bool:
-        """Whether a value lies there as it should. One that was changed since is not taken for what it was."""
+        """Whether an undamaged blob exists at the path. A file that changed since the last check is checked again."""
         try:
             seen = _seen(path)
             if seen == self._sound.get(path):
@@ -91,7 +91,7 @@ class Values:
         self._sound[path] = seen
 
     def all(self) -> Iterator[str]:
-        """The digests of all values, in hex."""
+        """The digests of all blobs, in hex."""
         for folder in _listed(self._folder):
             yield from (
                 name
@@ -110,32 +110,32 @@ class Values:
                 continue
 
     def sync_removed(self) -> None:
-        """Make durable that values were removed: a power cut must not bring them back."""
+        """Make the removal of blobs durable: a power cut must not restore them."""
         for folder in list(self._emptied):
             files.sync_folder(folder)
             self._emptied.discard(folder)
 
     def sweep_leftovers(self) -> None:
-        """Remove what writes that were cut off have left. Only under the gate: nobody is writing."""
+        """Remove what interrupted writes left. The caller holds the gate, so no write is in progress."""
         for folder in _listed(self._folder):
             for name in _listed(os.path.join(self._folder, folder)):
                 if name.endswith(".new"):
                     os.unlink(os.path.join(self._folder, folder, name))
 
     def _lengths(self, path: str, size: int) -> Sequence[int]:
-        """How the value was cut: as usual, or as the file beside it says."""
+        """The lengths of the pieces: the usual ones, or those in a separate file."""
         try:
             with open(f"{path}{_PIECES}", "rb") as file:
                 lengths = msgspec.json.decode(file.read(), type=list[int])
         except FileNotFoundError:
             return usual_lengths(size)
         except UNREADABLE as error:
-            raise Damaged(f"{path}{_PIECES}: cannot be read") from error
+            raise Damaged(f"{path}{_PIECES}: the lengths of the blob's pieces cannot be read") from error
         return lengths if sum(lengths) == size else usual_lengths(size)
 
 
 def usual_lengths(size: int) -> list[int]:
-    """Pieces of 8 MiB and what is left."""
+    """Lengths of 8 MiB each, and the rest."""
     return [min(_PIECE, size - at) for at in range(0, size, _PIECE)]
 
 

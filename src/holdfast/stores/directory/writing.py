@@ -1,4 +1,4 @@
-"""What the writing verbs of a thread's history append. Everything is checked before anything is written."""
+"""Write verbs for a thread's history: check everything, then plan the lines to append."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 
 T = TypeVar("T")
 
@@ -23,9 +23,9 @@ _LARGEST_PIECE: Final = 8 * 2**20
 
 
 class Plan(NamedTuple, Generic[T]):
-    """What a verb is going to append, and answer when that is done. Without lines there is nothing to do.
+    """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
-    `creates` is the name of the thread that is to be made; else the lines go to the log that is `followed`.
+    `creates` is the name of the thread to create; otherwise the lines go to the log that is `followed`.
     """
 
     answer: T
@@ -34,13 +34,13 @@ class Plan(NamedTuple, Generic[T]):
     followed: Followed | None = None
     creates: str | None = None
     number: int = 0
-    values: Sequence[c.SharedValue] = ()
+    values: Sequence[c.Blob] = ()
     origins: tuple[int, ...] = ()
-    entry: int = 0  # the highest number of a journal entry among the lines
+    entry: int = 0  # the highest number of a journal entry in the lines
 
 
 class Prepared(NamedTuple):
-    """A commit with the part of its lines that needs no look at the store."""
+    """A commit, with the lines that can be made without reading the store."""
 
     commit: c.Commit
     cells: Sequence[Sealed]
@@ -59,7 +59,7 @@ def prepare(commit: c.Commit, form: Form) -> Prepared:
                 refs=r.show_refs(run.refs[i]) if run.refs else None,
             )
         )
-        for run in commit.runs
+        for run in commit.appends
         for i, cell in enumerate(run.cells)
     ]
     return Prepared(commit, cells, r.show_checkpoint(commit.row, (), form))
@@ -71,19 +71,21 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     thread = found.thread if found is not None else None
     _check_run(space, made, found, clock)
     if thread is not None and made.expect is None:
-        raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
+        raise AlreadyExists("a thread with that name already exists; nothing was stored")
     if (thread.position if thread is not None else None) != made.expect:
-        raise Conflict("The thread is not where this commit expects it; nothing was stored. Load it again.")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if not all(_has(space, number, seq) for number, seq in made.bases):
-        raise Conflict("A checkpoint this commit builds on is gone; nothing was stored. Save the state whole.")
+        raise Conflict(
+            "a checkpoint whose cells this commit reuses was deleted; nothing was stored. Call latest() and save again."
+        )
     origins = _origins(space, made)
     before = thread or Thread()
-    _check_appends(made.runs, before)
-    check_numbers(before, made.effects)
+    _check_appends(made.appends, before)
+    check_numbers(before, made.entries)
 
     number = before.number or space.free_number()
     lines = list(prepared.cells)
-    entries, numbers = journaled(before, made.effects)
+    entries, numbers = journaled(before, made.entries)
     lines += [sealed(r.show_effect(entry, space.form)) for entry in entries]
     if made.run is not None:
         row = replace(made.run, thread=number)
@@ -100,7 +102,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     )
     answer = c.Position(number, at.head, at.move, at.last)
     creates = made.name if thread is None else None
-    return Plan(answer, lines, at, found, creates, number, made.values, new, max(numbers, default=0))
+    return Plan(answer, lines, at, found, creates, number, made.blobs, new, max(numbers, default=0))
 
 
 def rewind(
@@ -108,13 +110,13 @@ def rewind(
 ) -> Plan[c.Position]:
     found = space.numbered(expect.thread)
     if found is None:
-        raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     thread = found.thread
     leases.require_free(thread.run, clock())
     if thread.is_gone or thread.position != expect:
-        raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if not thread.has(to):
-        raise NotFound(f"The thread has no checkpoint {to}, or it was deleted; nothing was changed.")
+        raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
     at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
     answer = c.Position(thread.number, at.head, at.move, at.last)
     return Plan(answer, [sealed(r.RewindLine(to=to))], at, found)
@@ -124,7 +126,9 @@ def delete(space: Space, number: int, seqs: Collection[int]) -> Plan[int]:
     found = require(space, number)
     gone = sorted({seq for seq in seqs if found.thread.has(seq)})
     if found.thread.at.head in gone:
-        raise Protected("The head of a thread cannot be deleted; nothing was changed. Rewind or save first.")
+        raise Protected(
+            "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+        )
     if not gone:
         return Plan(0)
     at = replace(found.thread.at, count=found.thread.at.count - len(gone))
@@ -132,34 +136,34 @@ def delete(space: Space, number: int, seqs: Collection[int]) -> Plan[int]:
 
 
 def drop(space: Space, number: int, clock: Callable[[], Clock]) -> Plan[list[int]]:
-    """Plan the end of a thread; the answer is which threads may have nothing left to stay for."""
+    """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
     found = require(space, number)
     leases.require_free(found.thread.run, clock())
     affected = [number, *sorted(found.thread.origins)]
     return Plan(affected, [sealed(r.DropLine())], found.thread.at, found)
 
 
-# -- what is checked ------------------------------------------------------------------------------------------------
+# -- checks ---------------------------------------------------------------------------------------------------------
 
 
 def require(space: Space, number: int) -> Followed:
-    """The thread, which must be there and not dropped."""
+    """The thread, which must exist and not be dropped."""
     found = space.numbered(number)
     if found is None or found.thread.is_gone:
-        raise NotFound(f"There is no thread number {number}; nothing was changed.")
+        raise NotFound(f"thread number {number} does not exist; nothing was changed")
     return found
 
 
-def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
+def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= thread.last_entry:
             raise leases.no_effect(thread.number, row.number)
 
 
-def journaled(thread: Thread, rows: Sequence[EffectRow]) -> tuple[list[EffectRow], list[int]]:
-    """Entries with the numbers they get, and those numbers."""
+def journaled(thread: Thread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
+    """Entries with numbers assigned, and those numbers."""
     last = thread.last_entry if rows else 0
-    entries: list[EffectRow] = []
+    entries: list[Entry] = []
     for row in rows:
         if not row.number:
             last += 1
@@ -182,7 +186,10 @@ def _origins(space: Space, made: c.Commit) -> set[int]:
     for number in made.origins:
         found = space.numbered(number)
         if found is None:
-            raise Conflict("A thread whose cells this commit uses is gone; nothing was stored. Save the state whole.")
+            raise Conflict(
+                "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                "Call latest() and save again."
+            )
         origins |= {number} | found.thread.origins
     return origins
 
@@ -205,22 +212,22 @@ def _check_run(space: Space, made: c.Commit, found: Followed | None, clock: Call
 def _check_form(made: c.Commit) -> None:
     last, move = (made.expect.last, made.expect.move) if made.expect else (0, 0)
     if (made.row.seq, made.row.move) != (last + 1, move + 1):
-        raise InvalidArgument("A commit's seq and move must follow those it expects; nothing was stored.")
+        raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
     if made.row.deleted:
-        raise InvalidArgument("A commit cannot bring a deleted checkpoint; nothing was stored.")
-    if any(run.refs and len(run.refs) != len(run.cells) for run in made.runs):
-        raise InvalidArgument("A run needs refs for each of its cells or for none; nothing was stored.")
-    if any(len(piece) > _LARGEST_PIECE for value in made.values for piece in value.pieces):
-        raise InvalidArgument("A piece of a shared value is over 8 MiB; nothing was stored.")
+        raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
+    if any(run.refs and len(run.refs) != len(run.cells) for run in made.appends):
+        raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
+    if any(len(piece) > _LARGEST_PIECE for value in made.blobs for piece in value.pieces):
+        raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
     leases.check_form(made)
 
 
-def _check_appends(runs: Sequence[c.Run], thread: Thread) -> None:
-    """A log only grows: a position written twice would leave a span that covers both without a meaning."""
+def _check_appends(runs: Sequence[c.Append], thread: Thread) -> None:
+    """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     ends: dict[int, int] = {}
     for run in runs:
         if run.cells:
             cells = thread.logs.get(run.log)
             if run.start < ends.get(run.log, cells[-1].at + 1 if cells else 0):
-                raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
+                raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
             ends[run.log] = run.start + len(run.cells)

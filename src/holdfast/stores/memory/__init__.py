@@ -1,4 +1,4 @@
-"""The store that lives in memory."""
+"""The memory store: dicts and lists, lost when it is closed."""
 
 from holdfast.stores.memory.store import MemoryStore
 

@@ -6,7 +6,7 @@ from holdfast.stores.keys import KeyRow, moved_on
 
 
 class Keys(dict[bytes, KeyRow]):
-    """By their ids."""
+    """Wrapped keys by id."""
 
     def page(self, after: bytes, limit: int) -> list[KeyRow]:
         return [self[id] for id in sorted(self) if id > after][:limit]

@@ -1,7 +1,6 @@
-"""The store that lives in memory: for tests and short work, and the shortest way to read what a store does.
+"""The memory store: for tests and short-lived work, and the simplest implementation of the contract.
 
-One lock, plain lists and dicts. Every record is immutable, so what comes in is kept and handed out as it is: nothing
-is copied but the lists that carry it.
+It has one lock, and plain lists and dicts. Records are immutable, so they are stored and returned without copying.
 """
 
 from __future__ import annotations
@@ -38,11 +37,11 @@ from holdfast.stores.memory.thread import (
     write_journal,
 )
 from holdfast.stores.memory.waking import Waking
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 
 
 class MemoryStore:
-    """A store that is gone when it is closed. Implements `holdfast.stores.contract.Store`; any thread may use it."""
+    """A store that is lost when it is closed. Implements `holdfast.stores.contract.Store`; any thread may use it."""
 
     encoding: Literal["packed", "text"] = "packed"
     hashing = PLAIN
@@ -61,7 +60,7 @@ class MemoryStore:
         self._closed = False
         self._threads: dict[int, Thread] = {}
         self._named: dict[str, Thread] = {}
-        # Strings compare by code point, which is the order of their UTF-8 bytes: no encoded copy is needed.
+        # Strings compare by code point, which is the order of their UTF-8 bytes, so no encoded copy is needed.
         self._names: list[str] = []
         self._waking = Waking()
         self._values: dict[bytes, Value] = {}
@@ -114,16 +113,16 @@ class MemoryStore:
         with self._open():
             return [self._at(span.thread).read(span) for span in spans]
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         with self._open():
             value = self._values.get(digest)
         if value is None:
-            raise Damaged(f"The shared value {digest.hex()} is missing from the store.")
+            raise Damaged(f"blob {digest.hex()} is missing")
         actual = hashlib.sha256()
         for piece in value.pieces:
             actual.update(piece)
         if actual.digest() != digest:
-            raise Damaged(f"The shared value {digest.hex()} is not what its digest says.")
+            raise Damaged(f"blob {digest.hex()} does not match its digest")
         return list(value.pieces)
 
     def last(self, thread: int) -> int:
@@ -152,7 +151,7 @@ class MemoryStore:
         page = [(name, run) for at, number, name, run in sorted(wanted, key=itemgetter(0, 1)) if (at, number) > after]
         return page[: max(limit, 0)]
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         with self._open():
             clock, wall = self._clock(), self._wall()
             due = [self._threads[number] for number in self._waking.due(clock, wall, max(limit, 0))]
@@ -160,16 +159,16 @@ class MemoryStore:
         found.sort(key=lambda one: (-leases.overdue(one[1], clock, wall), one[1].thread))
         return found[: max(limit, 0)]
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         with self._open():
             start = max(after, 0)
             return self._at(thread).effects[start : start + max(limit, 0)]
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
         with self._open():
-            return [row for row in self._at(thread).effects if row.mark == mark]
+            return [row for row in self._at(thread).effects if row.topic == topic]
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         with self._open():
             return len(self._at(thread).effects)
 
@@ -181,28 +180,34 @@ class MemoryStore:
             thread = self._named.get(commit.name)
             self._check_run(commit)
             if thread and commit.expect is None:
-                raise AlreadyExists("A thread of that name exists; nothing was stored. Load it, or take another name.")
+                raise AlreadyExists("a thread with that name already exists; nothing was stored")
             if (thread.position if thread else None) != commit.expect:
-                raise Conflict("The thread is not where this commit expects it; nothing was stored. Load it again.")
+                raise Conflict(
+                    "the thread was changed or dropped by another writer; nothing was changed. Read it again."
+                )
             if not all(self._at(number).has(seq) for number, seq in commit.bases):
-                raise Conflict("A checkpoint this commit builds on is gone; nothing was stored. Save the state whole.")
+                raise Conflict(
+                    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
+                    "Call latest() and save again."
+                )
             if not all(number in self._threads for number in commit.origins):
                 raise Conflict(
-                    "A thread whose cells this commit uses is gone; nothing was stored. Save the state whole."
+                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                    "Call latest() and save again."
                 )
-            runs = [run for run in commit.runs if run.cells]
+            runs = [run for run in commit.appends if run.cells]
             check_appends(runs, thread.logs if thread else {})
-            check_numbers(thread or Thread(0), commit.effects)
+            check_numbers(thread or Thread(0), commit.entries)
 
             thread = thread or self._create(commit.name)
             if commit.run:
                 row = msgspec.structs.replace(commit.run, thread=thread.number)
                 self._put_run(thread, leases.keep_lease(thread.run, row) if thread.run else row)
-            write_journal(thread, commit.effects)
+            write_journal(thread, commit.entries)
             for run in runs:
                 segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
                 thread.logs.setdefault(run.log, []).append(segment)
-            for value in commit.values:
+            for value in commit.blobs:
                 known = self._values.get(value.digest)
                 self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
             for number in commit.origins:
@@ -219,9 +224,11 @@ class MemoryStore:
             thread = self._at(expect.thread)
             leases.require_free(thread.run, self._clock())
             if thread.name is None or thread.position != expect:
-                raise Conflict("The thread is not where this rewind expects it; nothing was changed. Load it again.")
+                raise Conflict(
+                    "the thread was changed or dropped by another writer; nothing was changed. Read it again."
+                )
             if not thread.has(to):
-                raise NotFound(f"The thread has no checkpoint {to}, or it was deleted; nothing was changed.")
+                raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
             thread.head, thread.move, thread.summary = to, thread.move + 1, summary
             return thread.position
 
@@ -246,7 +253,7 @@ class MemoryStore:
             before = leases.require_fence(found.run, row.fence)
             self._put_run(found, leases.keep_lease(before, row))
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         entries = [] if entry is None else [entry]
         with self._open():
             found = self._at(row.thread)
@@ -257,14 +264,14 @@ class MemoryStore:
             self._put_run(found, leases.keep_lease(before, msgspec.structs.replace(row, question=question)))
             return question
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         with self._open():
             found = self._at(thread)
             leases.require_fence(found.run, fence)
             check_numbers(found, rows)
             return write_journal(found, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         with self._open():
             found = self._at(thread)
             if found.run is None:
@@ -280,8 +287,8 @@ class MemoryStore:
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -303,7 +310,9 @@ class MemoryStore:
                 raise not_found(thread)
             gone = {seq for seq in seqs if found.has(seq)}
             if found.head in gone:
-                raise Protected(f"Checkpoint {found.head} is the head of its thread; nothing was deleted.")
+                raise Protected(
+                    "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+                )
             for seq in gone:
                 found.rows[seq - 1] = tombstone(found.rows[seq - 1])
             found.count -= len(gone)
@@ -318,12 +327,12 @@ class MemoryStore:
                 segments[:] = [segment for segment in segments if alive.parts(log, segment)]
             return before - sum(map(len, logs.values()))
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         with self._open():
             self._epoch += 1
             return self._epoch
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         with self._open():
             dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
@@ -342,7 +351,7 @@ class MemoryStore:
             found.name, found.rows, found.count = None, [], 0
             found.run, found.effects = None, []
             self._waking.follow(thread, None)
-            # Its own forks are registered with its origins as well, so it need not stay with them for their sake.
+            # Its forks are registered with its origins, too, so its own registration is not needed for them.
             for other in (found, *map(self._at, found.origins)):
                 other.forks.discard(thread)
                 if other.name is None and not other.forks:
@@ -373,7 +382,7 @@ class MemoryStore:
             return [n for n, thread in self._threads.items() if thread.name is not None or any(thread.logs.values())]
 
     def compact(self, thread: int, live: c.Live) -> c.Compacted:
-        # A small segment costs nothing here, so none is merged; dead cells do cost, and are left out.
+        # Small segments cost nothing here, so none are merged. Only dead cells are dropped.
         alive = Alive(thread, live)
         dropped = 0
         with self._open():
@@ -407,11 +416,11 @@ class MemoryStore:
     def _open(self) -> Generator[None]:
         with self._lock:
             if self._closed:
-                raise Closed("This store was closed; open it again.")
+                raise Closed("the store was closed; open it again")
             yield
 
     def _at(self, number: int) -> Thread:
-        """The thread of that number; where there is none, an empty one in which nothing is found."""
+        """The thread with this number, or an empty one if it does not exist."""
         return self._threads.get(number) or Thread(number)
 
     def _row(self, name: str) -> c.ThreadRow:

@@ -1,4 +1,4 @@
-"""What the memory store keeps of a thread: plain lists of immutable records."""
+"""A thread in the memory store: plain lists of immutable records."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ import msgspec
 from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.stores import contract as c
 from holdfast.stores import leases
-from holdfast.stores.running import EffectRow, RunRow
+from holdfast.stores.running import Entry, RunRow
 
 _NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
 
 class Segment(msgspec.Struct, frozen=True, gc=False):
-    """Cells of one log that the commit `seq` wrote."""
+    """Cells of one log that the commit `seq` appended."""
 
     seq: int
     start: int
@@ -30,7 +30,7 @@ class Segment(msgspec.Struct, frozen=True, gc=False):
         return self.start + len(self.cells)
 
     def between(self, start: int, end: int) -> Segment:
-        """The part of it from `start` to `end`, which may reach beyond it on either side."""
+        """The part from `start` to `end`, which may lie beyond the segment on either side."""
         here = slice(max(start - self.start, 0), max(end - self.start, 0))
         return Segment(self.seq, max(start, self.start), self.cells[here], self.refs[here])
 
@@ -42,11 +42,11 @@ class Value(msgspec.Struct, frozen=True, gc=False):
 
 @dataclass(slots=True)
 class Thread:
-    """A thread. One that was dropped has no name and no rows; it stays for the cells that its forks use.
+    """A thread. A dropped thread has no name and no rows; it stays for the cells that its forks use.
 
-    `last` is the last seq given out, and `rows[seq - 1]` the checkpoint `seq`: tombstones stay, so there are no holes.
-    The segments of a log are in the order of their commits. `forks` are the threads in use that have this one among
-    their `origins`. `effects[number - 1]` is the journal entry `number`.
+    `last` is the last seq assigned, and `rows[seq - 1]` is the checkpoint `seq`: tombstones stay, so there are no gaps.
+    The segments of a log are ordered by commit. `forks` are the existing threads that have this one among their
+    `origins`. `effects[number - 1]` is the journal entry `number`.
     """
 
     number: int
@@ -61,7 +61,7 @@ class Thread:
     origins: set[int] = field(default_factory=set[int])
     forks: set[int] = field(default_factory=set[int])
     run: RunRow | None = None
-    effects: list[EffectRow] = field(default_factory=list[EffectRow])
+    effects: list[Entry] = field(default_factory=list[Entry])
 
     @property
     def position(self) -> c.Position:
@@ -83,12 +83,12 @@ class Thread:
                 break
             part = segments[at].between(position, end)
             cells += part.cells
-            # One entry per cell as soon as one cell has refs, or nobody could tell whose they are.
+            # As soon as one cell has refs, every cell needs an entry, to keep the positions.
             refs += part.refs or [c.NO_REFS] * len(part.cells)
             bare = bare and not part.refs
         if len(cells) != span.count:
             where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
-            raise Damaged(f"Cell {where} is missing from the store.")
+            raise Damaged(f"cell {where} is missing")
         return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
 
     def put_run(self, row: RunRow) -> None:
@@ -101,15 +101,17 @@ class Thread:
 
 
 class Alive:
-    """What `Live` keeps of a thread, as sorted ranges of each log that do not overlap."""
+    """The cells that `Live` keeps, as sorted and disjoint ranges per log."""
 
     def __init__(self, thread: int, live: c.Live) -> None:
         self._horizon = live.horizon
         self._ranges: dict[int, list[tuple[int, int]]] = {}
         for span in sorted(live.spans, key=lambda span: span.start):
             if span.thread != thread:
-                # Ignoring it would sweep what the caller meant to keep.
-                raise InvalidArgument(f"A live span names thread {span.thread}, not {thread}; nothing was swept.")
+                # Ignoring it would sweep cells that the caller wants to keep.
+                raise InvalidArgument(
+                    f"a live span names thread number {span.thread}, not {thread}; nothing was changed"
+                )
             ranges = self._ranges.setdefault(span.log, [])
             start, end = span.start, span.start + span.count
             if ranges and start <= ranges[-1][1]:
@@ -117,7 +119,7 @@ class Alive:
             ranges.append((start, end))
 
     def parts(self, log: int, segment: Segment) -> list[Segment]:
-        """The parts of a segment that stay: all of it, some, or none."""
+        """The parts of a segment to keep: all of it, some, or none."""
         if segment.seq > self._horizon:
             return [segment]
         ranges = self._ranges.get(log, [])
@@ -127,13 +129,13 @@ class Alive:
         return [part for part in parts if part.cells]
 
 
-def check_numbers(thread: Thread, rows: Sequence[EffectRow]) -> None:
+def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= len(thread.effects):
             raise leases.no_effect(thread.number, row.number)
 
 
-def write_journal(thread: Thread, rows: Sequence[EffectRow]) -> list[int]:
+def write_journal(thread: Thread, rows: Sequence[Entry]) -> list[int]:
     numbers: list[int] = []
     for row in rows:
         if row.number:
@@ -150,14 +152,14 @@ def tombstone(row: c.CheckpointRow) -> c.CheckpointRow:
     )
 
 
-def check_appends(runs: Sequence[c.Run], logs: dict[int, list[Segment]]) -> None:
-    """A log only grows: a position written twice would leave a span that covers both without a meaning."""
+def check_appends(runs: Sequence[c.Append], logs: dict[int, list[Segment]]) -> None:
+    """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     ends = {run.log: logs[run.log][-1].end for run in runs if logs.get(run.log)}
     for run in runs:
         if run.start < ends.get(run.log, 0):
-            raise InvalidArgument(f"Log {run.log} already has cells at {run.start}; nothing was stored.")
+            raise InvalidArgument(f"log {run.log} already has cells at {run.start}; nothing was stored")
         ends[run.log] = run.start + len(run.cells)
 
 
 def not_found(number: int) -> NotFound:
-    return NotFound(f"There is no thread number {number}; nothing was changed.")
+    return NotFound(f"thread number {number} does not exist; nothing was changed")

@@ -1,4 +1,4 @@
-"""The runs that wait for a time, in order: those whose time has not come are not looked at."""
+"""An index of the runs that wait for a time, so that runs that are not due cost nothing."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ class _Place(NamedTuple):
 
 
 class Waking:
-    """Numbers of threads by the clock their runs wait on, and there by wake time and by that of the wall clock."""
+    """Thread numbers by the clock that their runs wait on, sorted by wake time and by wake time on the wall clock."""
 
     def __init__(self) -> None:
         self._places: dict[int, _Place] = {}
         self._by_clock: dict[str, tuple[_Times, _Times]] = {}
 
     def follow(self, thread: int, run: RunRow | None) -> None:
-        """The run of a thread has changed, or is gone."""
+        """Update the index after the run of a thread has changed or was removed."""
         known = self._places.pop(thread, None)
         if known is not None:
             at, wall = self._by_clock[known.clock]
@@ -40,7 +40,7 @@ class Waking:
             insort(wall, (run.wake_wall, thread))
 
     def due(self, clock: Clock, wall: int, limit: int) -> list[int]:
-        """Threads whose runs' time has come: of each clock, the `limit` that are longest overdue."""
+        """Threads whose runs are due: for each clock, the `limit` that are longest overdue."""
         found: list[int] = []
         for name, (by_clock, by_wall) in self._by_clock.items():
             times, now = (by_clock, clock.now) if name == clock.id else (by_wall, wall)
@@ -49,7 +49,7 @@ class Waking:
         return found
 
     def holds(self, threads: dict[int, RunRow]) -> bool:
-        """Whether it has these runs where they wait for a time, and no others."""
+        """Whether the index has exactly the runs among these that wait for a time."""
         places = {
             number: _Place(run.clock, run.wake_at, run.wake_wall)
             for number, run in threads.items()

@@ -1,4 +1,4 @@
-"""What a caller writes to name a PostgreSQL store: a libpq address, and the schema the store's tables are in."""
+"""Parse the URL of a PostgreSQL store: a libpq URL plus the schema of the store's tables."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from psycopg.conninfo import conninfo_to_dict
 from holdfast.errors import InvalidArgument
 
 DEFAULT_SCHEMA: Final = "holdfast"
-# What PostgreSQL keeps of an identifier: longer ones would be cut, and two stores become one.
+# PostgreSQL truncates longer identifiers, so two stores could become one.
 _LONGEST: Final = 63
-# A server, or a network, that has vanished says nothing: it is given up once nothing was heard of it for so long.
+# A vanished server or network sends nothing. These limit how long a connection waits for it.
 _TIMES: Final = {
     "connect_timeout": "10",
     "keepalives_idle": "10",
@@ -22,15 +22,15 @@ _TIMES: Final = {
     "keepalives_count": "4",
     "tcp_user_timeout": "30000",
 }
-# libpq takes several hosts, each with a port of its own; a bad port it would take for a server that is away.
+# libpq accepts several hosts, each with its own port. It would treat an invalid port like an unreachable server.
 _HOST: Final = re.compile(r"(\[[^\]]*\]|[^:\[\]]*)(:\d*)?")
 
 
 class Address(NamedTuple):
-    """Where a store is. `shown` names it in messages, without user, password or options.
+    """The location of a store. `shown` identifies it in messages, without user, password and options.
 
-    `prepares` is whether statements may be prepared, which is state of a session; `announces` whether other processes
-    are notified of runs that are queued, and theirs are listened for.
+    `prepares` allows prepared statements, which are session state. `announces` enables NOTIFY and LISTEN for queued
+    runs.
     """
 
     conninfo: str
@@ -41,16 +41,16 @@ class Address(NamedTuple):
 
 
 def parse(url: str) -> Address:
-    """The parts of `postgresql://user@host/database?schema=name`. `InvalidArgument` if it is not such a thing."""
+    """Parse `postgresql://user@host/database?schema=name`. `InvalidArgument` if the URL is not valid."""
     if "\0" in url:
-        raise InvalidArgument("an address cannot hold a NUL character")
+        raise InvalidArgument("a URL cannot contain a NUL character; nothing was opened")
     try:
         parts = urlsplit(url)
-        # A plus is a plus to libpq, and not a space.
+        # libpq takes a plus sign literally, not as a space.
         query = parts.query.replace("+", "%2B")
         options = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError:
-        # The address may hold a password: no part of it is quoted, nor is the error that quotes it.
+        # The URL may contain a password, so neither it nor the error that quotes it is shown.
         raise _not_one() from None
     if parts.scheme not in ("postgresql", "postgres") or not url.startswith(f"{parts.scheme}://"):
         raise _not_one()
@@ -61,7 +61,7 @@ def parse(url: str) -> Address:
     switches |= {name: value for name, value in options if name in switches}
     for name, value in switches.items():
         if value not in ("yes", "no"):
-            raise InvalidArgument(f"{name}= is yes or no; nothing was opened")
+            raise InvalidArgument(f"{name}= must be yes or no; nothing was opened")
     rest = [(name, value) for name, value in options if name != "schema" and name not in switches]
     schema = schemas[0] if schemas else DEFAULT_SCHEMA
     if (
@@ -71,8 +71,8 @@ def parse(url: str) -> Address:
         or not schema.isprintable()
     ):
         raise InvalidArgument(
-            f"schema= names one schema, in 1 to {_LONGEST} bytes that can be printed, and that does not begin with "
-            "pg_; nothing was opened"
+            f"schema= must be one name of 1 to {_LONGEST} printable bytes that does not start with pg_; "
+            "nothing was opened"
         )
     given = {name for name, _ in rest}
     rest += [(name, value) for name, value in _TIMES.items() if name not in given]
@@ -88,6 +88,6 @@ def parse(url: str) -> Address:
 
 def _not_one() -> InvalidArgument:
     return InvalidArgument(
-        'write "postgresql://user:password@host:port/database?schema=name"; special characters in the user or the '
-        "password are written as %XX"
+        'the URL is not valid; nothing was opened. Write "postgresql://user:password@host:port/database?schema=name", '
+        "with special characters in the user and password as %XX."
     )

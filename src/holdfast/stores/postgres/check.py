@@ -1,4 +1,4 @@
-"""Checking a store's own structures: keys, counters, checksums of rows. Pages and indexes are the server's to check."""
+"""Check the store's structures: keys, counters, row checksums. The server checks its pages and indexes."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from holdfast.stores import checking, records, rows
 from holdfast.stores.contract import Problem
 from holdfast.stores.postgres import reading
 from holdfast.stores.postgres.locking import read_thread
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, StoredThread
 
 _PAGE: Final = 256
 
 
-def database(session: Session) -> list[Problem]:
-    """What is wrong with the store as a whole."""
+def database(session: Transaction) -> list[Problem]:
+    """Problems of the store as a whole."""
     found: list[Problem] = []
 
     def problem(what: str) -> None:
@@ -28,7 +28,7 @@ def database(session: Session) -> list[Problem]:
         try:
             read_thread(row)
         except Damaged as error:
-            # Of any namespace: which one it belongs to is among what is not known.
+            # Of any namespace: the namespace of a damaged record is not known.
             problem(str(error))
     for row in _pages(session, "check_runs", 0):
         columns: Any = row[:RUN_COLUMNS]
@@ -38,29 +38,29 @@ def database(session: Session) -> list[Problem]:
             problem(str(error))
             continue
         if not records.repeats(columns, run):
-            problem(f"the run of thread number {run.thread} is not where the indexes have it")
+            problem(f"the run of thread number {run.thread} does not match its index columns")
     orphans, broken, pieces = session.ask(
         ("orphans", ()), ("values_in_pieces", (session.namespace,)), ("orphan_pieces", ())
     )
     for what, number in orphans:
-        problem(f"{what} of thread number {number}, which does not exist")
+        problem(f"{what} of thread number {number}, but the thread does not exist")
     for (digest,) in broken:
-        problem(f"shared value {digest.hex()} is incomplete")
+        problem(f"blob {digest.hex()} is incomplete")
     if pieces[0][0]:
-        problem(f"{pieces[0][0]} pieces of shared values that do not exist")
+        problem(f"{pieces[0][0]} pieces of blobs that do not exist")
     return found
 
 
-def thread(session: Session, number: int) -> list[Problem]:
-    """What is wrong with one thread."""
+def thread(session: Transaction, number: int) -> list[Problem]:
+    """Problems of one thread."""
     try:
         stored, (moves, segments, run) = reading.find_number(
             session, number, ("check_moves", (number,)), ("check_segments", (number,)), ("check_run_of", (number,))
         )
     except Damaged:
-        return []  # reported with the store
+        return []  # reported by `database`
     if stored is None:
-        return []  # dropped meanwhile
+        return []  # dropped in the meantime
     if stored.name is None:
         found = checking.segments(None, stored, segments)
         if run:
@@ -75,23 +75,23 @@ def thread(session: Session, number: int) -> list[Problem]:
     return found
 
 
-def _name(session: Session, name: str, stored: StoredThread) -> list[Problem]:
+def _name(session: Transaction, name: str, stored: StoredThread) -> list[Problem]:
     try:
         by_name, by_digest = session.ask(*reading.look_up(session.namespace, stored.name or b""))
         if reading.looked_up(by_name, by_digest) != stored:
-            return [Problem(name, (), "its name leads to another thread")]
+            return [Problem(name, (), "looking up the thread's name finds another thread")]
     except Damaged as error:
         return [Problem(name, (), str(error))]
     return []
 
 
-def _pages(session: Session, name: str, after: int) -> Iterator[tuple[Any, ...]]:
+def _pages(session: Transaction, name: str, after: int) -> Iterator[tuple[Any, ...]]:
     while page := session.rows(name, after, _PAGE):
         yield from page
         after = page[-1][0]
 
 
-def _keyed(session: Session, name: str, number: int) -> Iterator[Any]:
+def _keyed(session: Transaction, name: str, number: int) -> Iterator[Any]:
     low, high = rows.key(number, 0), rows.key(number, MAX_SEQ)
     while page := session.rows(name, low, high, _PAGE):
         yield from page

@@ -1,4 +1,4 @@
-"""The commit: one guarded statement where the thread is known, a transaction where it is not."""
+"""Commits: one guarded statement if the thread's row is cached, otherwise a transaction."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ from holdfast.stores.postgres.locking import (
     recounted_run,
 )
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Quick
 from holdfast.stores.preparing import Prepared
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 
 
 class _Held(NamedTuple):
-    """What a commit was asked against: read, and locked until it is done."""
+    """The rows that a commit depends on, read and locked until it is done."""
 
     thread: KnownThread | None
-    threads: dict[int, KnownThread]  # it, and the others that the commit builds on
+    threads: dict[int, KnownThread]  # the thread, and the others whose cells the commit reuses
     run: KnownRun
     bases: Sequence[Any]
     values: Sequence[Any]
-    number: int  # the newest key of its checkpoints; of a new thread, its number
+    number: int  # the newest key of the thread's checkpoints; for a new thread, its number
 
 
 class CommitWork:
@@ -55,13 +55,13 @@ class CommitWork:
         self._after: KnownThread | None = None
         self._run: KnownRun | None = None
 
-    # -- at once ----------------------------------------------------------------------------------------------------
+    # -- as one statement ---------------------------------------------------------------------------------------------
 
     def quick(self, known: Known) -> Quick | None:
         wanted, expect = self._wanted, self._wanted.expect
         if (
             expect is None
-            or wanted.values
+            or wanted.blobs
             or any(origin != expect.thread for origin in wanted.origins)
             or any(base != (expect.thread, expect.head) for base in wanted.bases)
             or (wanted.run is not None and (wanted.fence is None or is_due(wanted.run)))
@@ -84,7 +84,7 @@ class CommitWork:
         self._after = _moved(thread, wanted)
         number = thread.row.thread_no
         values_ = (*changes_of(self._after), thread.version, thread.checksum, *self._checkpoint(number))
-        if not wanted.effects and wanted.run is None:
+        if not wanted.entries and wanted.run is None:
             self._run = run
             return self._sql["quick_commit"], values_
         written, self._run = self._of_run(number, run)
@@ -105,7 +105,7 @@ class CommitWork:
 
     # -- in a transaction -------------------------------------------------------------------------------------------
 
-    def run(self, session: Session) -> Position:
+    def run(self, session: Transaction) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
         held = self._lock(session)
         threads, run = held.threads, held.run
@@ -120,9 +120,12 @@ class CommitWork:
         origins = [origin for origin in wanted.origins if origin != number]
         for origin in origins:
             if origin not in threads:
-                raise Conflict(f"thread number {origin}, whose cells the checkpoint uses, is gone; nothing was stored")
-        written, changed = self._of_run(number, run) if wanted.effects or wanted.run else (None, run)
-        values.keep(session, wanted.values, self._prepared.values, held.values)
+                raise Conflict(
+                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                    "Call latest() and save again."
+                )
+        written, changed = self._of_run(number, run) if wanted.entries or wanted.run else (None, run)
+        values.keep(session, wanted.blobs, self._prepared.values, held.values)
         if expect is None:
             session.put("insert_thread", *_columns(after, self._namespace))
         else:
@@ -136,7 +139,7 @@ class CommitWork:
         self._after, self._run = after, changed
         return after.row.position()
 
-    def find(self, session: Session) -> Done[Position] | None:
+    def find(self, session: Transaction) -> Done[Position] | None:
         wanted, expect = self._wanted, self._wanted.expect
         if expect is None:
             [answer] = session.ask(reading.look_up_number(self._namespace, rows.to_bytes(wanted.name)))
@@ -149,8 +152,8 @@ class CommitWork:
             if expect is None:
                 return None
             raise OutcomeUnknown(
-                "the connection was lost while a save was committed, and the thread has been dropped since; whether "
-                "the save was made before cannot be told"
+                "the connection was lost during a commit, and the thread was dropped since, so the save may or may "
+                "not have happened"
             )
         if not stored:
             return None
@@ -166,13 +169,13 @@ class CommitWork:
 
     # -- parts ------------------------------------------------------------------------------------------------------
 
-    def _lock(self, session: Session) -> _Held:
+    def _lock(self, session: Transaction) -> _Held:
         wanted, expect = self._wanted, self._wanted.expect
-        # The head cannot be deleted, so the position that is checked vouches for it.
+        # The head cannot be deleted, so checking the position was enough.
         bases = [base for base in wanted.bases if expect is None or base != (expect.thread, expect.head)]
         needed = {*wanted.origins, *(thread for thread, _ in bases)}
         more: list[Query] = [("checkpoints_of", ([rows.key(*base) for base in bases if _is_key(*base)],))]
-        more += values.questions(self._namespace, wanted.values)
+        more += values.questions(self._namespace, wanted.blobs)
         if expect is None:
             name = rows.to_bytes(wanted.name)
             look_up = reading.look_up_number(self._namespace, name)
@@ -181,7 +184,7 @@ class CommitWork:
             if wanted.fence is not None:
                 leases.require_fence(None, wanted.fence)
             if reading.looked_up_number(found) or not number:
-                raise AlreadyExists("a thread of that name exists; nothing was stored")
+                raise AlreadyExists("a thread with that name already exists; nothing was stored")
             return _Held(None, threads, NO_RUN, stored, of_values, number[0][0])
         at = expect.thread
         threads, (run, last, newest, stored, *of_values) = lock_threads(
@@ -199,8 +202,8 @@ class CommitWork:
             known = threads.get(thread)
             if known is None or known.row.name is None or rows.key(thread, seq) not in there:
                 raise Conflict(
-                    f"checkpoint {seq} of thread number {thread}, which this one builds on, was deleted; nothing was "
-                    "stored. Call latest() and save again"
+                    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
+                    "Call latest() and save again."
                 )
 
     def _checkpoint(self, number: int) -> tuple[Any, ...]:
@@ -210,9 +213,9 @@ class CommitWork:
         return key, row.step, row.label, row.sealed(key), row.meta, row.refs, row.skeleton, cells
 
     def _of_run(self, number: int, run: KnownRun) -> tuple[Entries, KnownRun]:
-        """What the commit brings for its run: journal entries, and what the run becomes."""
+        """The journal entries of the commit, and the changed row of its run."""
         wanted = self._wanted
-        written = entries.encode(number, entries_of(run), wanted.effects)
+        written = entries.encode(number, entries_of(run), wanted.entries)
         if wanted.run is None:
             return written, recounted_run(run, written.last)
         row = replace(wanted.run, thread=number)
@@ -224,27 +227,27 @@ class CommitWork:
 def require_at(
     found: KnownThread | None, expect: Position | None, name: bytes | None, newest: int | None
 ) -> KnownThread:
-    """The thread, if it is in the position the caller expects; else `Conflict`."""
+    """The thread, if it is at the position that the caller expects; else `Conflict`."""
     if found is None or found.row.name is None or (name is not None and found.row.name != name):
-        raise Conflict("the thread was dropped; nothing was stored")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     thread = found.row
     if expect is None or thread.position() != expect:
-        raise Conflict(
-            f"the thread is at checkpoint {thread.head}, move {thread.move}, not where it was seen; somebody else "
-            "saved or rewound it. Nothing was stored"
-        )
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if newest != rows.key(thread.thread_no, thread.last):
-        raise Damaged(f"thread number {thread.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"the record of thread number {thread.thread_no} does not match its checkpoints; "
+            "run hf.verify() to see what is affected"
+        )
     return found
 
 
 def columns_of(written: Sequence[entries.EffectColumns]) -> tuple[list[int], list[bytes], list[bytes | None]]:
-    """Journal entries as one array per column. Of several for one number, the last is the one that stays."""
+    """Journal entries as one array per column. If several have the same number, the last one counts."""
     last = {row[0]: row for row in written}.values()
     return [row[0] for row in last], [row[1] for row in last], [row[2] for row in last]
 
 
-def put_entries(session: Session, written: Entries) -> None:
+def put_entries(session: Transaction, written: Entries) -> None:
     if written.changed:
         session.put("update_effects", *columns_of(written.changed))
     if written.new:

@@ -1,4 +1,4 @@
-"""PostgreSQL's errors in Holdfast's terms, and which of them pass by trying again."""
+"""Translate errors of PostgreSQL to errors of Holdfast, and tell which of them a retry may solve."""
 
 from __future__ import annotations
 
@@ -20,19 +20,19 @@ from holdfast.errors import (
     TooLarge,
 )
 
-# The transaction was rolled back, and may go through when it is run again.
+# The transaction was rolled back and may succeed when it is repeated.
 _AGAIN: Final = frozenset(("40001", "40P01"))
-# The server goes down, comes up, or has no room for another connection; or it lost its own way to the data.
+# The server is starting, stopping or out of connections, or lost access to its data.
 _AWAY: Final = frozenset(("57P01", "57P02", "57P03", "57P05", "53300", "40003")) | {
-    # A transaction that its process left alone for too long: the server has cut it off.
+    # The server ended a transaction that was idle for too long.
     "25P03",
     "25P04",
 }
 _CONNECTION: Final = "08"
-# After these there is no connection any more, whatever it is that ended it.
+# After these the connection is gone, whatever the reason.
 _ENDING: Final = ("FATAL", "PANIC")
-# An error of a connection that could not be made has no code: what the server says, in the language that it mostly has.
-# In another one, it is tried again for as long as a server that is away.
+# A failed connection attempt has no code, so the message is compared, in English. A refusal in another language is
+# retried as if the server were unreachable.
 _NOT_LET_IN: Final = re.compile(
     r"FATAL: .*(authentication failed|does not exist|no pg_hba\.conf entry|is not permitted to log in)"
 )
@@ -43,19 +43,19 @@ _SEQUENCE_LIMIT: Final = "2200H"
 
 
 def is_conflict(error: psycopg.Error) -> bool:
-    """Whether the transaction was rolled back only because of others that ran at the same time."""
+    """Whether the transaction was rolled back only because of concurrent transactions."""
     return error.sqlstate in _AGAIN
 
 
 def is_away(error: psycopg.Error) -> bool:
-    """Whether the connection is gone, or could not be made, for reasons that may pass."""
+    """Whether the connection is lost or could not be made, for a reason that may be temporary."""
     if error.sqlstate is not None:
         return (
             error.sqlstate in _AWAY
             or error.sqlstate.startswith(_CONNECTION)
             or error.diag.severity_nonlocalized in _ENDING
         )
-    # libpq's own errors carry no code: a lost connection, a refused one, one that nobody answers.
+    # Errors of libpq have no code: a lost or refused connection, or a timeout.
     return isinstance(error, psycopg.OperationalError) and not _is_not_let_in(error)
 
 
@@ -64,48 +64,50 @@ def _is_not_let_in(error: psycopg.Error) -> bool:
 
 
 def is_absent(error: psycopg.Error) -> bool:
-    """Whether the server knows no such statement or function, or this role may not use it."""
+    """Whether the server does not have the statement or function, or this role may not use it."""
     return (error.sqlstate or "")[:2] in ("42", "0A")
 
 
 def translate(error: psycopg.Error, where: str) -> HoldfastError:
-    """The error to raise from `error`. A server's messages may quote values, so only their kind is told."""
+    """The error to raise from `error`. The server's messages may quote values, so only the kind of error is given."""
     state = error.sqlstate or ""
     what = f"{type(error).__name__}, SQLSTATE {state}" if state else type(error).__name__
     if _is_not_let_in(error):
         return StoreError(
-            f"{where}: not let in by the server; check the user, the password and the name of the database. Nothing "
-            "was changed"
+            f"{where}: the server refused the connection; nothing was changed. Check the user, the password and the "
+            "name of the database."
         )
     if is_away(error):
-        return StoreError(f"{where}: the database cannot be reached ({what}); nothing was changed. Try again")
+        return StoreError(f"{where}: the database cannot be reached ({what}); nothing was changed. Try again.")
     if state in _AGAIN or state in _BUSY:
-        return Busy(f"{where}: the database was too busy for too long ({what}); nothing was changed. Try again")
+        return Busy(f"{where}: the database was busy for too long ({what}); nothing was changed. Try again.")
     if state in _READ_ONLY:
         return ReadOnly(
-            f"{where}: this connection may not do that ({what}); nothing was changed. docs/postgres.md lists the "
-            "rights a role needs; a standby takes no writes"
+            f"{where}: this connection has no permission ({what}), or the server is a read-only standby; nothing was "
+            "changed. docs/postgres.md lists the permissions that a role needs."
         )
     if state in _NO_STORE:
-        return NotAStore(f"{where}: the tables of the store are not there, or not as they were made ({what})")
+        return NotAStore(f"{where}: the tables of the store are missing or were altered ({what}); nothing was changed")
     if state in ("XX001", "XX002"):
-        return Damaged(f"{where}: the database is damaged ({what}); restore it from a backup")
+        return Damaged(f"{where}: the database is damaged ({what}). Restore it from a backup.")
     if state == _SEQUENCE_LIMIT:
-        return TooLarge(f"{where}: the store has given out all its thread numbers; nothing was changed")
+        return TooLarge(f"{where}: the store has no thread numbers left; nothing was changed")
     if state == "53100":
-        return StoreFull(f"{where}: no room for the write ({what}); nothing was changed. Free space, then try again")
+        return StoreFull(
+            f"{where}: no space left for the write ({what}); nothing was changed. Free space and try again."
+        )
     if state.startswith("54"):
-        return TooLarge(f"{where}: something is larger than PostgreSQL can store ({what}); nothing was changed")
+        return TooLarge(f"{where}: a record is larger than PostgreSQL can store ({what}); nothing was changed")
     if state.startswith("23"):
-        return Damaged(f"{where}: the tables contradict each other ({what}); run a check to see what is hurt")
+        return Damaged(f"{where}: the tables contradict each other ({what}); run hf.verify() to see what is affected")
     if state == "22003" or (not state and isinstance(error, psycopg.DataError)):
         return InvalidArgument(f"{where}: a number does not fit 64 bits; nothing was changed")
     return StoreError(f"{where}: PostgreSQL failed ({what}); nothing was changed")
 
 
 def unknown(where: str) -> OutcomeUnknown:
-    """The error of a write whose answer was lost, and that could not be looked for."""
+    """The error for a write whose result was lost and could not be looked up."""
     return OutcomeUnknown(
-        f"{where}: the connection was lost while the write was committed, and whether it happened could not be found "
-        "out; open the store again and look"
+        f"{where}: the connection was lost during the commit, so the write may or may not have happened. "
+        "Open the store again to find out."
     )

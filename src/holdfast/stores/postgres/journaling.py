@@ -1,5 +1,7 @@
-"""Writing to runs and their journals. A write that changes a run's status or fence locks and changes its thread first;
-one that only adds to the journal, or moves the end of a lease, leaves the thread alone.
+"""Writes to runs and their journals.
+
+A write that changes a run's status or fence first locks and changes its thread. A write that only adds journal entries
+or extends a lease does not touch the thread.
 """
 
 from __future__ import annotations
@@ -23,15 +25,15 @@ from holdfast.stores.postgres.locking import (
     with_status_of,
 )
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Quick, Slow
-from holdfast.stores.running import EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Progress, RunRow
 
 
 class JournalWork:
-    """Journal entries of a run that is running: one guarded statement where the run is known."""
+    """Journal entries of a running run: one guarded statement if the run's row is cached."""
 
-    def __init__(self, thread: int, fence: int, rows_: Sequence[EffectRow], sql: Statements) -> None:
+    def __init__(self, thread: int, fence: int, rows_: Sequence[Entry], sql: Statements) -> None:
         self._thread = thread
         self._fence = fence
         self._rows = rows_
@@ -65,7 +67,7 @@ class JournalWork:
     def quick_answer(self) -> list[int]:
         return [] if self._written is None else self._written.numbers
 
-    def run(self, session: Session) -> list[int]:
+    def run(self, session: Transaction) -> list[int]:
         run, _ = lock_run(session, self._thread)
         leases.require_fence(run.row, self._fence)
         self._encode(run)
@@ -76,7 +78,7 @@ class JournalWork:
         put_run(session, run, self._run)
         return self._written.numbers
 
-    def find(self, session: Session) -> Done[list[int]] | None:
+    def find(self, session: Transaction) -> Done[list[int]] | None:
         return _find_entries(session, self._thread, self._written)
 
     def facts(self) -> Sequence[Fact]:
@@ -88,9 +90,9 @@ class JournalWork:
 
 
 class TellWork(Slow[int]):
-    """A journal entry from outside the run."""
+    """A journal entry posted from outside the run."""
 
-    def __init__(self, thread: int, row: EffectRow, last: int | None, expected: RunRow | None) -> None:
+    def __init__(self, thread: int, row: Entry, last: int | None, expected: RunRow | None) -> None:
         self._thread = thread
         self._row = replace(row, number=0)
         self._last = last
@@ -98,7 +100,7 @@ class TellWork(Slow[int]):
         self._written: entries.Entries | None = None
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> int:
+    def run(self, session: Transaction) -> int:
         run, _ = lock_run(session, self._thread)
         if run.row is None:
             raise leases.no_run(self._thread)
@@ -112,7 +114,7 @@ class TellWork(Slow[int]):
         put_run(session, run, self._run)
         return self._written.last
 
-    def find(self, session: Session) -> Done[int] | None:
+    def find(self, session: Transaction) -> Done[int] | None:
         found = _find_entries(session, self._thread, self._written)
         return None if found is None else Done(found.answer[0])
 
@@ -121,16 +123,16 @@ class TellWork(Slow[int]):
 
 
 class RunWork(Slow[None]):
-    """A write that replaces the record of a run, and of its thread with it: a claim, an update, a parking, a settling.
+    """A write that replaces the record of a run and updates its thread: a claim, update, suspension or settlement.
 
-    `change` gets what is stored, and says what the run becomes and which journal entries are written with it; None if
-    only those are.
+    `change` gets the stored rows. It returns the new record of the run, or None to keep it, and the journal entries to
+    write.
     """
 
     def __init__(
         self,
         thread: int,
-        change: Callable[[Session, KnownThread | None, KnownRun], tuple[RunRow | None, entries.Entries | None]],
+        change: Callable[[Transaction, KnownThread | None, KnownRun], tuple[RunRow | None, entries.Entries | None]],
     ) -> None:
         self._thread = thread
         self._change = change
@@ -139,7 +141,7 @@ class RunWork(Slow[None]):
         self._known: KnownThread | None = None
         self._written: entries.Entries | None = None
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Transaction) -> None:
         thread, run, _ = hold(session, self._thread)
         row, self._written = self._change(session, thread, run)
         self._before = run
@@ -155,10 +157,10 @@ class RunWork(Slow[None]):
                 self._known = with_status_of(row, thread)
                 put_thread(session, self._known)
 
-    def find(self, session: Session) -> Done[None] | None:
-        """Done if the run is what it was to become, not done if it is what it was; else its entries tell.
+    def find(self, session: Transaction) -> Done[None] | None:
+        """Whether the write was done: from the run's row and, if that is not conclusive, from the entries.
 
-        Where only entries were to be written, they alone do.
+        If only entries were to be written, they alone decide.
         """
         _, run, _ = hold(session, self._thread)
         before, after = self._before, self._run
@@ -174,15 +176,16 @@ class RunWork(Slow[None]):
         if after is before:
             return None
         if before.row is None or after.row is None or after.row.fence != before.row.fence:
-            # A claim. Nobody can have changed the record since: who made it does not yet know that the run is his.
+            # A claim. No other process can have changed the record since: its owner does not know yet that it
+            # succeeded.
             return Done(None) if run.row == after.row else None
         if run.row is not None and replace(run.row, lease_until=after.row.lease_until) == after.row:
             return Done(None)  # and renewed since
         if run.row is not None and (run.row.status, run.row.fence) == ("running", before.row.fence):
             return None
         raise OutcomeUnknown(
-            "the connection was lost while the record of a run was written, and the run has moved on since; whether "
-            "it was written before cannot be told"
+            "the connection was lost during a write to a run, and the run was changed since, so the write may or may "
+            "not have happened"
         )
 
     def facts(self) -> Sequence[Fact]:
@@ -192,7 +195,7 @@ class RunWork(Slow[None]):
 
 
 class RenewWork(Slow[None]):
-    """The end of a lease, moved forwards. Twice is as good as once."""
+    """An extension of a lease. Repeating it does no harm."""
 
     def __init__(self, thread: int, fence: int, until: int, progress: Progress | None) -> None:
         self._thread = thread
@@ -201,7 +204,7 @@ class RenewWork(Slow[None]):
         self._progress = progress
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> None:
+    def run(self, session: Transaction) -> None:
         found, _ = lock_run(session, self._thread)
         row = leases.require_fence(found.row, self._fence)
         row = leases.renewed(row, self._until, self._progress)
@@ -213,27 +216,29 @@ class RenewWork(Slow[None]):
 
 
 def claim(expect: RunRow | None, row: RunRow) -> RunWork:
-    def change(_session: Session, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+    def change(_session: Transaction, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         leases.require_expected(run.row, expect)
         if expect is None and (thread is None or thread.row.name is None):
-            raise NotFound(f"there is no thread number {row.thread}; nothing was changed")
+            raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
         return row, None
 
     return RunWork(row.thread, change)
 
 
 def update(row: RunRow) -> RunWork:
-    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
+    def change(_session: Transaction, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         return leases.keep_lease(leases.require_fence(run.row, row.fence), row), None
 
     return RunWork(row.thread, change)
 
 
-def park(row: RunRow, entry: EffectRow | None, last: int) -> tuple[RunWork, int]:
+def park(row: RunRow, entry: Entry | None, last: int) -> tuple[RunWork, int]:
     """The work, and the number of the question."""
     question = 0 if entry is None else entry.number or last + 1
 
-    def change(_session: Session, _thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, entries.Entries | None]:
+    def change(
+        _session: Transaction, _thread: KnownThread | None, run: KnownRun
+    ) -> tuple[RunRow, entries.Entries | None]:
         before = leases.require_fence(run.row, row.fence)
         leases.require_last(entries_of(run), last)
         after = leases.keep_lease(before, replace(row, question=question))
@@ -243,10 +248,10 @@ def park(row: RunRow, entry: EffectRow | None, last: int) -> tuple[RunWork, int]
 
 
 def settle(
-    thread: int, number: int, expect: EffectStatus, entry: EffectRow, expected: RunRow | None, then: RunRow | None
+    thread: int, number: int, expect: EntryStatus, entry: Entry, expected: RunRow | None, then: RunRow | None
 ) -> RunWork:
     def change(
-        session: Session, _thread: KnownThread | None, run: KnownRun
+        session: Transaction, _thread: KnownThread | None, run: KnownRun
     ) -> tuple[RunRow | None, entries.Entries | None]:
         if run.row is None or not 1 <= number <= entries_of(run):
             raise leases.no_effect(thread, number)
@@ -260,8 +265,8 @@ def settle(
     return RunWork(thread, change)
 
 
-def require_there(session: Session, thread: int, written: entries.Entries) -> None:
-    """`Damaged` if an entry that is to be replaced is not there."""
+def require_there(session: Transaction, thread: int, written: entries.Entries) -> None:
+    """`Damaged` if an entry to be replaced is missing."""
     if written.changed:
         keys = [row[0] for row in written.changed]
         there = {key for key, _ in session.rows("effects_of", keys)}
@@ -270,8 +275,8 @@ def require_there(session: Session, thread: int, written: entries.Entries) -> No
                 raise entries.missing(thread, key & rows.MAX_SEQ)
 
 
-def _find_entries(session: Session, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
-    """Whether journal entries were written: by their numbers and contents."""
+def _find_entries(session: Transaction, thread: int, written: entries.Entries | None) -> Done[list[int]] | None:
+    """Whether journal entries were written, judged by their numbers and contents."""
     if written is None:
         return None
     lock_run(session, thread)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from holdfast.errors import Damaged
 from holdfast.stores.keys import KeyRow, moved_on, unreadable
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 
 
-def key(session: Session, id: bytes) -> KeyRow | None:
+def key(session: Transaction, id: bytes) -> KeyRow | None:
     row = session.row("key", session.namespace, id)
     if row is None:
         return None
@@ -17,20 +17,20 @@ def key(session: Session, id: bytes) -> KeyRow | None:
     return read
 
 
-def keys(session: Session, after: bytes, limit: int) -> list[KeyRow]:
-    # One that cannot be read does not hide the others.
+def keys(session: Transaction, after: bytes, limit: int) -> list[KeyRow]:
+    # An unreadable key must not hide the others.
     return [_row(*row) or unreadable(bytes(row[0])) for row in session.rows("keys", session.namespace, after, limit)]
 
 
-def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+def put(session: Transaction, row: KeyRow, expect: KeyRow | None) -> KeyRow:
     name = row.name.encode()
     if expect is None:
         session.put("insert_key", session.namespace, row.id, name, row.wrapped)
         kept = key(session, row.id)
         if kept is None:
-            raise Damaged("a data key was stored and cannot be found")
+            raise Damaged("a data key was stored but cannot be found")
         return kept
-    # One that is there already as wanted counts: the answer to the first attempt may have been lost.
+    # A key that is already as wanted counts as replaced: the result of the first attempt may have been lost.
     if not session.rows(
         "replace_key", session.namespace, row.id, name, row.wrapped, expect.name.encode(), expect.wrapped
     ):
@@ -38,7 +38,7 @@ def put(session: Session, row: KeyRow, expect: KeyRow | None) -> KeyRow:
     return row
 
 
-def remove(session: Session, id: bytes, expect: KeyRow | None) -> None:
+def remove(session: Transaction, id: bytes, expect: KeyRow | None) -> None:
     if expect is None:
         session.put("delete_key", session.namespace, id)
     else:
@@ -46,7 +46,7 @@ def remove(session: Session, id: bytes, expect: KeyRow | None) -> None:
 
 
 def _row(id: bytes, name: bytes, wrapped: bytes) -> KeyRow | None:
-    """None if it is damaged."""
+    """A key from its columns; None if it is damaged."""
     try:
         return KeyRow(bytes(id), bytes(name).decode(), bytes(wrapped))
     except UnicodeDecodeError:

@@ -1,7 +1,7 @@
-"""What this process last saw of threads and runs: enough to write to one without reading it first.
+"""A cache of the rows of threads and runs that this process used last, to write without reading first.
 
-Nothing is believed of it. A write names the versions it was made from, and where they are not those that are stored,
-it does nothing, and is done again the long way.
+The cache is never trusted. A write names the row versions it was made from. If they differ from the stored ones, it
+does nothing and is repeated in a transaction.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _THREADS: Final = 4096
 
 
 class KnownThread(NamedTuple):
-    """A thread's row. Nobody changes the row that is kept here."""
+    """A thread's row. Callers must not change `row`."""
 
     row: StoredThread
     checksum: int
@@ -26,7 +26,7 @@ class KnownThread(NamedTuple):
 
 
 class KnownRun(NamedTuple):
-    """A thread's run, None with version 0 if it has none."""
+    """A thread's run; None with version 0 if it has no run."""
 
     row: RunRow | None
     columns: RunColumns | None
@@ -37,11 +37,11 @@ NO_RUN: Final = KnownRun(None, None, 0)
 
 
 class Known:
-    """The rows seen last, of the threads used last.
+    """The newest known rows of the threads used last.
 
-    A thread is learned together with its run, a run also alone, and neither is ever replaced by an older one. As
-    whatever changes the status or the fence of a run also changes its thread's row, a thread whose version is the one
-    known has a run whose status and fence are those known, too.
+    A thread is stored together with its run, a run also alone. Neither is replaced by an older version. Every change of
+    a run's status or fence also changes the thread's row. So if the cached version of a thread is current, the cached
+    status and fence of its run are current, too.
     """
 
     def __init__(self) -> None:
@@ -56,7 +56,7 @@ class Known:
             return found
 
     def learn(self, number: int, thread: KnownThread | None, run: KnownRun | None) -> None:
-        """Remember what is stored now."""
+        """Store the current rows."""
         with self._lock:
             had_thread, had_run = self._kept.get(number, (None, NO_RUN))
             if thread is None or (had_thread is not None and had_thread.version > thread.version):

@@ -1,8 +1,8 @@
-"""LISTEN and NOTIFY: workers hear of a run that was queued, and need not wait for their next look.
+"""LISTEN and NOTIFY: workers learn of a queued run without waiting for their next poll.
 
-Nothing depends on it. A notification is sent after the commit, in a transaction of its own: one that is part of a
-commit holds a lock of the whole server until the log is flushed, and every commit that notifies waits for that. What
-is lost with a process that dies in between is found by the next look.
+Nothing depends on it. A notification is sent after the commit, in its own transaction. As part of a commit it would
+hold a lock of the whole server until the log is flushed, and all other commits with notifications would wait. If a
+process dies before it notifies, the next poll finds the run.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from holdfast.stores.postgres.pool import Connection, connect, leave
 
 _FIRST_PAUSE: Final = 0.5
 _LONGEST_PAUSE: Final = 30.0
-# Nothing comes from a server that has vanished: it is asked, now and then, whether it is still there.
+# A vanished server sends nothing, so the connection is tested from time to time.
 _QUIET_SECONDS: Final = 60.0
 _ENDING_SECONDS: Final = 1.0
 
 
 def channel(schema: str, namespace: bytes) -> str:
-    """Where the runs of a namespace are announced: a name that tells nothing of either."""
+    """The channel for the runs of a namespace. Its name does not reveal the schema or the namespace."""
     digest = hashlib.sha256(schema.encode("utf-8", "surrogateescape") + b"\0" + namespace).hexdigest()
     return f"holdfast_{digest[:32]}"
 
 
 class Listener:
-    """Calls `heard` when something is announced, and whenever it began to listen, in a thread of its own.
+    """Calls `heard`, in its own thread, on every notification and whenever it starts to listen.
 
-    It has a connection of its own. One that is lost is made again. Where there is no LISTEN, or something between here
-    and the server would give it to a connection that others use, it ends: nobody is called.
+    It has its own connection and replaces it when it is lost. It ends if the server has no LISTEN, or if a pooler
+    shares the connection with others; then `heard` is not called.
     """
 
     def __init__(self, conninfo: str, name: str, heard: Callable[[], None]) -> None:
@@ -57,17 +57,17 @@ class Listener:
         return not self._ended.is_set()
 
     def end(self) -> None:
-        """Call nobody any more."""
+        """Stop calling `heard`."""
         if not self._ended.is_set():
             self._ended.set()
             with suppress(OSError):  # the thread has ended by itself
                 self._bell.send(b"\0")
             self._bell.close()
-            self._thread.join(_ENDING_SECONDS)  # one that waits for a server that does not answer is left to itself
+            self._thread.join(_ENDING_SECONDS)  # do not wait for a thread that waits for an unresponsive server
 
     def leave(self) -> None:
-        """In a forked child: the thread and its connection are the parent's."""
-        self._ended = threading.Event()  # somebody may have been at the old one's lock
+        """In a forked child: leave the thread and its connection to the parent."""
+        self._ended = threading.Event()  # the lock of the old one may be held by a thread that does not exist here
         self._ended.set()
         if self._connection is not None:
             leave(self._connection)
@@ -82,21 +82,21 @@ class Listener:
                         return
                     self._connection.execute(f'LISTEN "{self._channel}"'.encode())
                     pause = _FIRST_PAUSE
-                    self._heard()  # of what was queued while nobody listened
+                    self._heard()  # for runs queued while it did not listen
                     self._hear(self._connection)
                 except psycopg.Error as error:
                     if is_absent(error):
                         return
                 finally:
                     self._close()
-                self._ended.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - a fleet does not come back at once
+                self._ended.wait(pause * random.uniform(0.5, 1.0))  # noqa: S311 - spreads the reconnects of a fleet
                 pause = min(2 * pause, _LONGEST_PAUSE)
         finally:
             self._ear.close()
 
     @staticmethod
     def _is_direct(connection: Connection) -> bool:
-        """Whether the server's process is the one that was said when the connection was made. A pooler says another."""
+        """Whether the server process is the one reported at connection time. A pooler reports another one."""
         row = connection.execute("SELECT pg_catalog.pg_backend_pid()").fetchone()
         return row is not None and row[0] == connection.info.backend_pid
 

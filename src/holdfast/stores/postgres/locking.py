@@ -1,4 +1,4 @@
-"""Rows that are read to be written: a thread, its run, verified and held until the transaction ends."""
+"""Read and lock the rows of a thread and its run until the end of the transaction."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final
 from holdfast.errors import Damaged
 from holdfast.stores import records, rows
 from holdfast.stores.postgres.known import NO_RUN, KnownRun, KnownThread
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
 from holdfast.stores.running import RunRow
@@ -34,24 +34,26 @@ def read_run(row: Sequence[Any]) -> KnownRun:
     return KnownRun(records.read_run(columns), columns, row[RUN_COLUMNS])
 
 
-def lock_threads(session: Session, numbers: Collection[int], *more: Query) -> tuple[dict[int, KnownThread], list[Any]]:
-    """The threads of these numbers that this namespace has, held; and the answers to other questions."""
+def lock_threads(
+    session: Transaction, numbers: Collection[int], *more: Query
+) -> tuple[dict[int, KnownThread], list[Any]]:
+    """Lock and return the threads of this namespace among these numbers; also the answers to other queries."""
     wanted = sorted({number for number in numbers if 1 <= number <= MAX_THREAD})
     found, *answers = session.ask(("lock_threads", (wanted,)), *more)
     threads = [known_thread(row) for row in found]
     return {known.row.thread_no: known for known in threads if known.row.namespace == session.namespace}, answers
 
 
-def lock_run(session: Session, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
-    """The run of a thread, held; and the answers to other questions. `Damaged` if its journal is cut short."""
+def lock_run(session: Transaction, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
+    """Lock and return the run of a thread; also the answers to other queries. `Damaged` if its journal is cut short."""
     if not 1 <= thread <= MAX_THREAD:
         return NO_RUN, session.ask(*more) if more else []
     found, last, *answers = session.ask(("lock_run", (thread,)), ("last_effect", (thread,)), *more)
     return checked_run(session.namespace, thread, found, last), answers
 
 
-def hold(session: Session, thread: int, *more: Query) -> tuple[KnownThread | None, KnownRun, list[Any]]:
-    """A thread and its run, held in that order; and the answers to other questions."""
+def hold(session: Transaction, thread: int, *more: Query) -> tuple[KnownThread | None, KnownRun, list[Any]]:
+    """Lock and return a thread, then its run; also the answers to other queries."""
     if not 1 <= thread <= MAX_THREAD:
         return None, NO_RUN, session.ask(*more) if more else []
     threads, (run, last, *answers) = lock_threads(
@@ -61,29 +63,31 @@ def hold(session: Session, thread: int, *more: Query) -> tuple[KnownThread | Non
 
 
 def checked_run(namespace: bytes, thread: int, found: Sequence[Any], last: Sequence[Any]) -> KnownRun:
-    """The run of a row, if its journal is whole at its end."""
+    """The run from a row, after checking that its journal ends with the entry it should."""
     if not found or found[0][1] != namespace:
         return NO_RUN
     run = read_run(found[0])
     if (last[0][0] or 0) & MAX_SEQ != entries_of(run):
-        raise Damaged(f"the run of thread number {thread} and its journal disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"the run of thread number {thread} does not match its journal; run hf.verify() to see what is affected"
+        )
     return run
 
 
 def entries_of(run: KnownRun) -> int:
-    """How many entries the journal has."""
+    """The number of journal entries."""
     return 0 if run.columns is None else run.columns[records.ENTRIES]
 
 
 def changed_run(namespace: bytes, before: KnownRun, row: RunRow, entries: int) -> KnownRun:
-    """What a run becomes. `InvalidArgument` if a number does not fit."""
+    """The row of a changed run. `InvalidArgument` if a number does not fit."""
     thread, space, status, *rest = records.store_run(namespace, row, entries)
     columns: Any = (thread, space, status.encode(), *rest)
     return KnownRun(row, columns, before.version + 1)
 
 
 def recounted_run(before: KnownRun, entries: int) -> KnownRun:
-    """What a run becomes whose journal has grown."""
+    """The row of a run whose number of journal entries changed."""
     if before.columns is None:
         return before
     columns: Any = (
@@ -96,27 +100,27 @@ def recounted_run(before: KnownRun, entries: int) -> KnownRun:
 
 
 def changed_thread(row: StoredThread, before: int) -> KnownThread:
-    """What a thread becomes that had the version `before`."""
+    """The row of a changed thread that had the version `before`."""
     return KnownThread(row, row.checksum(), before + 1)
 
 
-def put_run(session: Session, before: KnownRun, after: KnownRun) -> None:
+def put_run(session: Transaction, before: KnownRun, after: KnownRun) -> None:
     if after.row is not before.row and after.row is not None and is_due(after.row):
         session.queues = True
     session.put("update_run" if before.version else "insert_run", *(after.columns or ()), after.version)
 
 
 def is_due(run: RunRow) -> bool:
-    """Whether a run waits for any worker to take it up at once."""
+    """Whether any worker may claim the run at once."""
     return run.status == "queued" and not run.wake_at
 
 
-def put_thread(session: Session, after: KnownThread) -> None:
+def put_thread(session: Transaction, after: KnownThread) -> None:
     session.put("update_thread", *changes_of(after))
 
 
 def changes_of(after: KnownThread) -> tuple[Any, ...]:
-    """What changes of a thread's row when it moves on, behind its number."""
+    """The columns of a thread's row that change, after its number."""
     row = after.row
     return (
         row.thread_no,
@@ -136,7 +140,7 @@ def changes_of(after: KnownThread) -> tuple[Any, ...]:
 
 
 def with_status_of(run: RunRow, known: KnownThread) -> KnownThread:
-    """A thread whose listing shows the status of its run."""
+    """The thread's row with the status of its run, for listings of threads."""
     row = copy(known.row)
     row.status, row.updated_at = rows.to_bytes(run.status), run.updated_at
     return changed_thread(row, known.version)

@@ -1,4 +1,4 @@
-"""Maintenance: dropping what is dead, merging what is small. In steps of one short transaction, the thread held."""
+"""Maintenance in short transactions that lock the thread: drop dead segments, merge small ones."""
 
 from __future__ import annotations
 
@@ -12,23 +12,23 @@ from holdfast.stores.contract import Compacted, Live
 from holdfast.stores.merging import Plan, Source, is_dead
 from holdfast.stores.postgres import reading
 from holdfast.stores.postgres.locking import lock_threads
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.rows import MAX_SEQ
 
-# What was deleted is still there, and no statement of this store's can reach it.
+# Where copies of removed data remain. This store cannot reach them.
 BEYOND: Final = (
-    "rows that were deleted lie in PostgreSQL's tables and indexes until those are vacuumed, and written over",
-    "PostgreSQL's write-ahead log, and its archive, hold what was written until they are recycled",
+    "deleted rows stay in PostgreSQL's tables and indexes until they are vacuumed and overwritten",
+    "PostgreSQL's write-ahead log and its archive hold old data until they are recycled",
     "replicas, backups and snapshots of the database",
 )
 
-# Rows per transaction where rows are dropped, and per question where they are read with their cells.
+# Rows to delete per transaction, and rows to read per query together with their cells.
 ROWS: Final = 256
 _READ: Final = 64
 
 
-def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
-    """The segments none of whose cells is live, a transaction's worth at a time."""
+def find_dead(session: Transaction, thread: int, live: Live) -> list[list[Source]]:
+    """The segments that hold no live cells, in groups for one transaction each."""
     if reading.find_number(session, thread)[0] is None:
         return []
     alive = merging.live_ranges(thread, live)
@@ -36,8 +36,8 @@ def find_dead(session: Session, thread: int, live: Live) -> list[list[Source]]:
     return [dead[start : start + ROWS] for start in range(0, len(dead), ROWS)]
 
 
-def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source]) -> int:
-    """Drop those of the segments that are still there and still dead; how many."""
+def drop_dead(session: Transaction, thread: int, live: Live, dead: Sequence[Source]) -> int:
+    """Drop the segments that still exist and are still dead; return how many."""
     if thread not in lock_threads(session, [thread])[0]:
         return 0
     alive = merging.live_ranges(thread, live)
@@ -50,10 +50,11 @@ def drop_dead(session: Session, thread: int, live: Live, dead: Sequence[Source])
     return len(there)
 
 
-def clear(session: Session, thread: int) -> bool:
-    """One step of removing what is left of a dropped thread. Whether there may be more to do.
+def clear(session: Transaction, thread: int) -> bool:
+    """Remove the next part of a dropped thread; return whether there may be more.
 
-    Checkpoints go; their cells stay while a fork uses them. A thread of which nothing is left goes altogether.
+    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
+    removed.
     """
     threads, answers = lock_threads(
         session,
@@ -88,15 +89,15 @@ def clear(session: Session, thread: int) -> bool:
     return False
 
 
-def plan(session: Session, thread: int, live: Live) -> Plan:
-    """Which segments to merge with which."""
+def plan(session: Transaction, thread: int, live: Live) -> Plan:
+    """Choose the groups of segments to merge."""
     if reading.find_number(session, thread)[0] is None:
         return Plan([], 0)
     return merging.plan(_sources(session, thread, live.horizon), merging.live_ranges(thread, live))
 
 
-def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
-    """Merge one group: read, verify, pack, write. Nothing is changed if one of them is not as planned any more."""
+def merge(session: Transaction, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
+    """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
     if thread not in lock_threads(session, [thread])[0]:
         return Compacted()
     blobs = _read(session, group)
@@ -112,8 +113,8 @@ def merge(session: Session, thread: int, live: Live, group: Sequence[Source]) ->
     return Compacted(merged=len(group), dropped=merged.dropped)
 
 
-def _sources(session: Session, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
-    """Every stored segment up to the horizon, in order of its commits."""
+def _sources(session: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
+    """Every segment up to the horizon, ordered by commit."""
     if horizon < 1:
         return
     low, high = rows.key(thread, 1), rows.key(thread, min(horizon, MAX_SEQ))
@@ -125,7 +126,7 @@ def _sources(session: Session, thread: int, horizon: int) -> Iterator[tuple[Sour
         yield source, blob
 
 
-def _pages(session: Session, name: str, low: int, high: int) -> Iterator[tuple[int, int, bytes]]:
+def _pages(session: Transaction, name: str, low: int, high: int) -> Iterator[tuple[int, int, bytes]]:
     while page := session.rows(name, low, high, _READ):
         yield from ((key, first, blob) for key, first, blob in page)
         low = page[-1][0] + 1
@@ -135,8 +136,8 @@ def _order(row: tuple[int, Source, bytes | None]) -> int:
     return row[0]
 
 
-def _read(session: Session, group: Sequence[Source]) -> list[bytes | None]:
-    """The segments' bytes, None for one that is not there any more, or not the one that was planned with."""
+def _read(session: Transaction, group: Sequence[Source]) -> list[bytes | None]:
+    """The segments' bytes; None for one that no longer exists or was merged since the plan."""
     cells, segments = session.ask(
         ("cells_of", ([source.row_key for source in group if not source.merged],)),
         ("segments_of", ([source.row_key for source in group if source.merged],)),
@@ -146,6 +147,6 @@ def _read(session: Session, group: Sequence[Source]) -> list[bytes | None]:
     return [found.get(source) for source in group]
 
 
-def _drop(session: Session, group: Sequence[Source]) -> None:
+def _drop(session: Transaction, group: Sequence[Source]) -> None:
     session.put("drop_cells", [source.row_key for source in group if not source.merged])
     session.put("drop_segments", [source.row_key for source in group if source.merged])

@@ -1,4 +1,4 @@
-"""Rewinding a thread, deleting its checkpoints, dropping it."""
+"""Rewind a thread, delete checkpoints, drop a thread."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from holdfast.stores.contract import Position, Summary
 from holdfast.stores.postgres.committing import require_at
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
 from holdfast.stores.postgres.locking import changed_thread, hold, lock_threads, put_thread
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Done, Fact, Plain, Quick, Slow
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
 
 
 class RewindWork(Slow[Position]):
-    """An earlier checkpoint made the head."""
+    """Makes an earlier checkpoint the head."""
 
     def __init__(self, expect: Position, to: int, summary: Summary) -> None:
         self._expect = expect
@@ -26,7 +26,7 @@ class RewindWork(Slow[Position]):
         self._after: KnownThread | None = None
         self._run: KnownRun | None = None
 
-    def run(self, session: Session) -> Position:
+    def run(self, session: Transaction) -> Position:
         number, to = self._expect.thread, self._to
         at = min(max(number, 0), MAX_THREAD)
         key = rows.key(at, to if 1 <= to <= MAX_SEQ else 0)
@@ -34,12 +34,12 @@ class RewindWork(Slow[Position]):
         if run.row is not None:
             leases.require_free(run.row, session.clock())
         require_at(thread, self._expect, None, answers[1][0][0])
-        assert thread is not None  # noqa: S101 - it is where it was expected
+        assert thread is not None  # noqa: S101 - its position was checked
         if thread.row.move >= MAX_SEQ:
-            raise TooLarge("a thread has at most 2**32 - 1 moves")
+            raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
         found = rows.decode(*answers[0][0]) if answers[0] else None
         if found is None or found.deleted:
-            raise NotFound(f"checkpoint {to} of the thread does not exist; nothing was changed")
+            raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
         row = copy(thread.row)
         row.head, row.head_id = to, found.id
         row.move += 1
@@ -49,7 +49,7 @@ class RewindWork(Slow[Position]):
         put_thread(session, self._after)
         return row.position()
 
-    def find(self, session: Session) -> Done[Position] | None:
+    def find(self, session: Transaction) -> Done[Position] | None:
         expect = self._expect
         _, (stored,) = lock_threads(session, [expect.thread], ("move", (rows.key(expect.thread, expect.move + 1),)))
         self._after = None
@@ -64,7 +64,7 @@ class RewindWork(Slow[Position]):
 
 
 class DeleteWork(Plain[int]):
-    """Checkpoints turned into tombstones, and how many; their cells stay, as others may name them."""
+    """Turns checkpoints into tombstones and counts them. Their cells stay, because other checkpoints may use them."""
 
     def __init__(self, number: int, seqs: Collection[int]) -> None:
         super().__init__(self._delete)
@@ -72,22 +72,24 @@ class DeleteWork(Plain[int]):
         self._seqs = frozenset(seqs)
         self._buried: list[int] = []
 
-    def find(self, session: Session) -> Done[int] | None:
-        """Done if whatever was to be buried is."""
+    def find(self, session: Transaction) -> Done[int] | None:
+        """Done if every checkpoint to delete is a tombstone."""
         _, (stored,) = lock_threads(session, [self._number], ("checkpoints_of", (self._buried,)))
         if not stored or not all(rows.decode(*fields).deleted for fields in stored):
             return None
         return Done(len(self._buried))
 
-    def _delete(self, session: Session) -> int:
+    def _delete(self, session: Transaction) -> int:
         number = self._number
         keys = [rows.key(number, seq) for seq in sorted(self._seqs) if 1 <= seq <= MAX_SEQ]
         threads, (stored,) = lock_threads(session, [number], ("checkpoints_of", (keys,)))
         known = threads.get(number)
         if known is None or known.row.name is None:
-            raise NotFound(f"there is no thread number {number}; nothing was changed")
+            raise NotFound(f"thread number {number} does not exist; nothing was changed")
         if known.row.head in self._seqs:
-            raise Protected(f"checkpoint {known.row.head} is the head of its thread; rewind or drop the thread instead")
+            raise Protected(
+                "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+            )
         self._buried = []
         for fields in stored:
             row = rows.decode(*fields)
@@ -104,7 +106,7 @@ class DeleteWork(Plain[int]):
 
 
 class DropWork(Slow[list[int]]):
-    """A thread's name freed; from here on its checkpoints are gone for every reader. Whose cells it used."""
+    """Frees a thread's name, which hides its checkpoints from all readers; returns the threads whose cells it used."""
 
     def __init__(self, number: int) -> None:
         self._number = number
@@ -113,10 +115,10 @@ class DropWork(Slow[list[int]]):
         known.forget(self._number)
         return None
 
-    def run(self, session: Session) -> list[int]:
+    def run(self, session: Transaction) -> list[int]:
         thread, run, (origins,) = hold(session, self._number, ("origins", (self._number,)))
         if thread is None or thread.row.name is None:
-            raise NotFound(f"there is no thread number {self._number}; nothing was changed")
+            raise NotFound(f"thread number {self._number} does not exist; nothing was changed")
         if run.row is not None:
             leases.require_free(run.row, session.clock())
         row = copy(thread.row)
@@ -126,7 +128,7 @@ class DropWork(Slow[list[int]]):
         session.put("forget_name", self._number, row.checksum())
         return [origin for (origin,) in origins]
 
-    def find(self, session: Session) -> Done[list[int]] | None:
+    def find(self, session: Transaction) -> Done[list[int]] | None:
         threads, (origins,) = lock_threads(session, [self._number], ("origins", (self._number,)))
         known = threads.get(self._number)
         if known is not None and known.row.name is not None:

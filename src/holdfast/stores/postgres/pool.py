@@ -1,7 +1,7 @@
-"""Connections: made when needed, kept when idle, let go when they break. No thread, no state of a session.
+"""A pool of connections without session state.
 
-Nothing is prepared (unless the address says so) and nothing is set on a connection, so that whatever is between it and
-the server (a pooler in transaction mode) may give every transaction to another one.
+No statement is prepared (unless the URL asks for it) and no setting is changed on a connection. So a pooler in
+transaction mode between here and the server may run every transaction on another server connection.
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ from holdfast.errors import Busy, Closed
 T = TypeVar("T")
 
 _KEPT_SECONDS: Final = 300.0
-# Executions of a statement before it is prepared, where it may be.
+# Executions of a statement before it is prepared, if prepare=yes.
 _PREPARE_AFTER: Final = 5
 _SYNCHRONOUS: Final = b"SELECT pg_catalog.current_setting('synchronous_commit')"
 SILENCE = 60.0
 
-# One type for every number: what a statement means does not depend on how large its parameters happen to be.
+# One type for all integers, so that the meaning of a statement does not depend on the size of its parameters.
 _ADAPTERS: Final = AdaptersMap(psycopg.adapters)
 _ADAPTERS.register_dumper(int, Int8BinaryDumper)
-# Nor what bytes are on how text is written, on the server or here.
+# Binary lists, so that bytes do not depend on how the server or this process writes text.
 _ADAPTERS.register_dumper(list, ListBinaryDumper)
 
 
@@ -42,10 +42,10 @@ class _Context:
 
 
 class Connection(psycopg.Connection[tuple[Any, ...]]):
-    """`is_lax`: whether its commits are acknowledged before they are flushed, though they should not be.
+    """A connection that is shut down if it receives nothing for `SILENCE` seconds while it `is_writing`.
 
-    While it `is_writing`, it is hung up when nothing is heard for `SILENCE` seconds: nobody waits in line for ever
-    behind a write that something on the way to the server has swallowed.
+    This way, writers do not wait forever for a write that was lost on the way to the server. `is_lax` means that the
+    server acknowledges commits before they are flushed, although this store requires flushing.
     """
 
     is_lax = False
@@ -70,13 +70,13 @@ class Connection(psycopg.Connection[tuple[Any, ...]]):
             return answer
 
     def _hang_up(self) -> None:
-        """As if the other side had: whoever waits is told so."""
+        """Shut down the socket, so that the waiting call fails as if the server had closed it."""
         with suppress(OSError), socket.socket(fileno=os.dup(self.fileno())) as end:
             end.shutdown(socket.SHUT_RDWR)
 
 
-# What a forked child inherited. Closing one would end it for the parent, too; so would letting go of the last name of
-# one.
+# Connections that a forked child inherited. They are kept, because closing or garbage-collecting one would end it for
+# the parent, too.
 _inherited: list[Connection] = []
 
 
@@ -86,10 +86,7 @@ def leave(connection: Connection) -> None:
 
 
 def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connection:
-    """A connection that is in no transaction. It prepares nothing unless it is told to.
-
-    Where it `flushes`, it is asked whether it has to be told to.
-    """
+    """A connection outside any transaction. With `flushes`, find out whether the server flushes commits by itself."""
     made = Connection.connect(
         conninfo,
         autocommit=True,
@@ -109,7 +106,7 @@ def connect(conninfo: str, *, prepares: bool, flushes: bool = False) -> Connecti
 
 
 class Pool:
-    """At most `limit` connections at once. Who comes while all are taken waits, for at most `patience` seconds."""
+    """At most `limit` connections at once. If all are in use, `take` waits for at most `patience` seconds."""
 
     def __init__(
         self, conninfo: str, shown: str, *, limit: int, patience: float, prepares: bool, flushes: bool
@@ -127,7 +124,7 @@ class Pool:
         self._closed = False
 
     def take(self) -> Connection:
-        """A connection for the caller alone, to be given back."""
+        """A connection for the exclusive use of the caller, who returns it with `give`."""
         deadline = time.monotonic() + self._patience
         with self._free:
             while True:
@@ -144,7 +141,10 @@ class Pool:
                     self._opening += 1
                     break
                 if not self._free.wait(deadline - time.monotonic()):
-                    raise Busy(f"{self._shown}: all {self._limit} connections of this handle are in use; try again")
+                    raise Busy(
+                        f"{self._shown}: all {self._limit} connections of this handle are in use; nothing was changed. "
+                        "Try again."
+                    )
         made: Connection | None = None
         try:
             made = connect(self._conninfo, prepares=self._prepares, flushes=self._flushes)
@@ -158,7 +158,7 @@ class Pool:
                     self._free.notify()
 
     def give(self, connection: Connection) -> None:
-        """Give a connection back. One that is broken, or not idle, is not fit for reuse."""
+        """Return a connection. One that is broken or in a transaction is closed, not reused."""
         fit = not connection.closed and connection.info.transaction_status is psycopg.pq.TransactionStatus.IDLE
         with self._free:
             self._taken.discard(connection)
@@ -169,26 +169,26 @@ class Pool:
         connection.close()
 
     def forget_idle(self) -> None:
-        """Close what is idle: where one connection broke, the others most likely did."""
+        """Close idle connections: if one connection broke, the others probably did, too."""
         with self._free:
             idle, self._idle = self._idle, []
         for _, connection in idle:
             connection.close()
 
     def ready(self) -> None:
-        """Raise if the pool was closed."""
+        """Raise `Closed` if the pool was closed."""
         if self._closed:
             raise Closed(f"{self._shown}: the store was closed; open it again")
 
     def close(self) -> None:
-        """Close what is idle now, and the rest when it is given back."""
+        """Close idle connections now and the others when they are returned."""
         with self._free:
             self._closed = True
             self._free.notify_all()
         self.forget_idle()
 
     def restart(self) -> None:
-        """In a forked child: leave what was inherited to the parent, begin anew."""
+        """In a forked child: leave the inherited connections to the parent and start with an empty pool."""
         _inherited.extend(connection for _, connection in self._idle)
         _inherited.extend(self._taken)
         self._free = threading.Condition()

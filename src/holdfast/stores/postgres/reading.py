@@ -1,4 +1,4 @@
-"""Reading verbs: functions of a session, each of one snapshot and, where that can be, of one round trip."""
+"""Read verbs: functions of a transaction, each on one snapshot and if possible in one round trip."""
 
 from __future__ import annotations
 
@@ -11,40 +11,40 @@ from holdfast.errors import Damaged
 from holdfast.stores import pieces, rows, sharing
 from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
 from holdfast.stores.postgres.locking import read_thread
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD, StoredThread
 
-# Rows fetched at once where tombstones have to be passed over.
+# Rows fetched at once when tombstones must be skipped.
 _CHUNK: Final = 256
-# Where the subqueries of `thread_by_name` are, behind the columns of the thread.
+# The columns of the subqueries in `thread_by_name`, after those of the thread.
 _NEWEST: Final = -2
 _HEAD: Final = -1
 
 
 def name_digest(namespace: bytes, name: bytes) -> bytes:
-    """What finds a thread without the index on its name, and keeps the name from being given twice."""
+    """A digest that finds a thread without the index on names, and keeps names unique."""
     return hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()
 
 
 def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
-    """The two questions after a thread's name."""
+    """The two queries that find a thread by its name."""
     return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
 
 
 def looked_up(by_name: Sequence[Any], by_digest: Sequence[Any]) -> StoredThread | None:
-    """The thread that both answers give; None if both say there is none. `Damaged` if they disagree."""
+    """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
     if [row[:_NEWEST] for row in by_name] != list(by_digest):
         raise _disagreeing()
     return read_thread(by_name[0]) if by_name else None
 
 
 def look_up_number(namespace: bytes, name: bytes) -> Query:
-    """The question after a thread's name in a transaction that writes, where two might be answered at two moments."""
+    """One query for a thread's name in a write transaction, where two queries could see different moments."""
     return "number_of_name", (namespace, name, name_digest(namespace, name))
 
 
 def looked_up_number(answer: Sequence[Any]) -> int:
-    """The number of the thread that has the name, 0 if none has. `Damaged` if the two ways to it disagree."""
+    """The number of the thread with the name; 0 if there is none. `Damaged` if the two lookups disagree."""
     [(by_name, by_digest)] = answer
     if by_name != by_digest:
         raise _disagreeing()
@@ -52,36 +52,37 @@ def looked_up_number(answer: Sequence[Any]) -> int:
 
 
 def _disagreeing() -> Damaged:
-    return Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+    return Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
 
 
-def thread(session: Session, name: bytes) -> ThreadRow | None:
+def thread(session: Transaction, name: bytes) -> ThreadRow | None:
     by_name, by_digest = session.ask(*look_up(session.namespace, name))
     found = looked_up(by_name, by_digest)
     if found is None:
         return None
-    # The third witness: the thread's own row must agree with the checkpoints that are there.
+    # A third lookup: the thread's row must agree with the checkpoints.
     if by_name[0][_NEWEST] != rows.key(found.thread_no, found.last) or by_name[0][_HEAD] is None:
         raise found.disagreeing(by_name[0][_NEWEST])
     return found.record()
 
 
-def find_number(session: Session, number: int, *more: Query) -> tuple[StoredThread | None, list[Any]]:
-    """The thread of that number, None if this namespace has none, and the answers to other questions."""
+def find_number(session: Transaction, number: int, *more: Query) -> tuple[StoredThread | None, list[Any]]:
+    """The thread with this number, None if this namespace does not have it; also the answers to other queries."""
     if not 1 <= number <= MAX_THREAD:
         return None, [[] for _ in more]
     found, *answers = session.ask(("thread_by_number", (number,)), *more)
     if not found:
         if session.rows("has_rows", number) != [(False,)]:
             raise Damaged(
-                f"thread number {number} is missing, but not its checkpoints; run a check to see what is hurt"
+                f"the record of thread number {number} is missing, but its checkpoints exist; "
+                "run hf.verify() to see what is affected"
             )
         return None, answers
     stored = read_thread(found[0])
     return (stored if stored.namespace == session.namespace else None), answers
 
 
-def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
+def threads(session: Transaction, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
     if after is None or after < prefix:
         found = session.rows("threads_from", session.namespace, prefix, limit)
     else:
@@ -89,20 +90,20 @@ def threads(session: Session, prefix: bytes, after: bytes | None, limit: int) ->
     page: list[ThreadRow] = []
     for row in found:
         stored = read_thread(row)
-        # Names are in the order of their bytes, so the first without the prefix ends them.
+        # Names are ordered by their bytes, so the first one without the prefix is the end.
         if stored.name is None or not stored.name.startswith(prefix):
             break
         page.append(stored.record())
     return page
 
 
-def name_of(session: Session, number: int) -> str | None:
+def name_of(session: Transaction, number: int) -> str | None:
     found, _ = find_number(session, number)
     return None if found is None or found.name is None else rows.to_text(found.name)
 
 
-def told(session: Session) -> dict[int, str]:
-    """The names of all threads whose record is sound; a damaged one does not hide those that follow."""
+def told(session: Transaction) -> dict[int, str]:
+    """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
     names: dict[int, str] = {}
     after = 0
     while page := session.rows("told", session.namespace, after, _CHUNK):
@@ -115,13 +116,13 @@ def told(session: Session) -> dict[int, str]:
     return names
 
 
-def numbers(session: Session) -> list[int]:
+def numbers(session: Transaction) -> list[int]:
     return [number for (number,) in session.rows("thread_numbers", session.namespace)]
 
 
-def checkpoint(session: Session, number: int, seq: int) -> CheckpointRow | None:
+def checkpoint(session: Transaction, number: int, seq: int) -> CheckpointRow | None:
     if not 1 <= seq <= MAX_SEQ:
-        seq = 0  # which no row has
+        seq = 0  # no row has this seq
     found, answers = find_number(session, number, ("checkpoint", (rows.key(min(max(number, 0), MAX_THREAD), seq),)))
     if found is None or found.name is None:
         return None
@@ -133,7 +134,7 @@ def checkpoint(session: Session, number: int, seq: int) -> CheckpointRow | None:
 
 
 def checkpoints(
-    session: Session, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
+    session: Transaction, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
 ) -> list[CheckpointRow]:
     found, _ = find_number(session, number)
     if found is None or found.name is None or limit <= 0:
@@ -149,11 +150,11 @@ def checkpoints(
             chunk = session.rows("checkpoints_by_label", *ends, label)
         for fields in chunk:
             row = rows.decode(*fields)
-            # Tombstones keep their rows: a gap can only be damage.
+            # Tombstones keep their rows, so a gap means damage.
             if label is None:
                 _expect(number, row.seq, top)
             top = row.seq - 1
-            # Steps are compared here, once a row is verified: a damaged step would hide it.
+            # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
             if not row.deleted and (step is None or row.step == step):
                 page.append(row)
                 if len(page) == limit:
@@ -165,8 +166,8 @@ def checkpoints(
     return page
 
 
-def walk(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
-    """Every checkpoint of some seqs, whole; what is wrong with it in the place of one that cannot be read."""
+def walk(session: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+    """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
     found, _ = find_number(session, number)
     if found is None or found.name is None or limit <= 0:
         return []
@@ -180,8 +181,8 @@ def walk(session: Session, number: int, after: int, limit: int) -> list[Checkpoi
     return [stored.get(seq) or _missing(number, seq) for seq in range(first, last + 1)]
 
 
-def refs(session: Session, number: int, after: int, limit: int) -> list[CheckpointRow]:
-    """Sweeping trusts this page: a checkpoint missing from it would lose its cells, so a gap is `Damaged`."""
+def refs(session: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow]:
+    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
     found, _ = find_number(session, number)
     if found is None or found.name is None:
         return []
@@ -201,7 +202,7 @@ def refs(session: Session, number: int, after: int, limit: int) -> list[Checkpoi
     return page
 
 
-def cells(session: Session, spans: Sequence[Span]) -> list[Cells]:
+def cells(session: Transaction, spans: Sequence[Span]) -> list[Cells]:
     wanted = {number: pieces.Wanted(own) for number, own in pieces.by_thread(spans).items()}
     if not wanted:
         return pieces.assemble(spans, {})
@@ -217,13 +218,13 @@ def cells(session: Session, spans: Sequence[Span]) -> list[Cells]:
     there = {found.thread_no for found in map(read_thread, stored) if found.namespace == session.namespace}
     for number in wanted:
         if number not in there:
-            raise Damaged(f"cells of thread number {number} are missing: there is no such thread")
+            raise Damaged(f"cells of thread number {number} are missing: the thread does not exist")
     for own, found in zip(owners, answers, strict=True):
         own.add(found)
     return pieces.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
 
 
-def value(session: Session, digest: bytes) -> list[bytes]:
+def value(session: Transaction, digest: bytes) -> list[bytes]:
     row = session.row("value", session.namespace, digest)
     if row is None:
         raise sharing.missing(digest)
@@ -231,28 +232,31 @@ def value(session: Session, digest: bytes) -> list[bytes]:
     return sharing.unpack(digest, count, session.rows("value_pieces", number))
 
 
-def values_known(session: Session, digests: Sequence[bytes]) -> set[bytes]:
-    """Which of the values are stored already, so that packing them would most likely be in vain."""
+def values_known(session: Transaction, digests: Sequence[bytes]) -> set[bytes]:
+    """The digests that are already stored, so that packing these blobs is probably unnecessary."""
     return {digest for (digest,) in session.rows("values_known", session.namespace, list(digests))}
 
 
-def last(session: Session, number: int) -> int:
+def last(session: Transaction, number: int) -> int:
     found, _ = find_number(session, number)
     return 0 if found is None else found.last
 
 
-def forks(session: Session, number: int) -> list[int]:
+def forks(session: Transaction, number: int) -> list[int]:
     found, answers = find_number(session, number, ("forks", (number,)))
     return [] if found is None else using(number, answers[0])
 
 
 def using(number: int, registered: Sequence[Any]) -> list[int]:
-    """Those of the registered forks that use cells. Sweeping and dropping trust this list: `Damaged` if one is lost."""
+    """The registered forks that use cells. Sweep and drop rely on this list: `Damaged` if a fork is missing."""
     found: list[int] = []
     for fork, name, is_there in registered:
         if not is_there:
-            raise Damaged(f"thread number {fork}, a fork of {number}, is missing; run a check to see what is hurt")
-        # A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
+            raise Damaged(
+                f"thread number {fork}, a fork of thread number {number}, is missing; "
+                "run hf.verify() to see what is affected"
+            )
+        # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
         if name is not None:
             found.append(fork)
     return found

@@ -1,4 +1,4 @@
-"""Reading runs and their journals."""
+"""Read verbs for runs and their journals."""
 
 from __future__ import annotations
 
@@ -9,18 +9,20 @@ from holdfast.errors import Damaged
 from holdfast.stores import entries, leases, records, rows
 from holdfast.stores.postgres.known import NO_RUN, KnownRun
 from holdfast.stores.postgres.locking import checked_run, entries_of, read_run, read_thread
-from holdfast.stores.postgres.session import CLOCK, Query, Session
+from holdfast.stores.postgres.session import CLOCK, Query, Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
-from holdfast.stores.running import Clock, EffectRow, RunRow
+from holdfast.stores.running import Clock, Entry, RunRow
 
 
-def run(session: Session, thread: int) -> RunRow | None:
+def run(session: Transaction, thread: int) -> RunRow | None:
     return _find(session, thread)[0].row
 
 
-def runs(session: Session, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-    """Each status has its place in the index, so each is asked for by itself."""
+def runs(
+    session: Transaction, statuses: Collection[str], after: tuple[int, int], limit: int
+) -> list[tuple[str, RunRow]]:
+    """A page of runs. Each status is a separate query, because it has its own part of the index."""
     wanted = sorted(set(statuses))
     if not wanted or limit <= 0:
         return []
@@ -32,7 +34,7 @@ def runs(session: Session, statuses: Collection[str], after: tuple[int, int], li
 
 
 def woken(
-    session: Session, clock: Callable[[], Clock] | None, wall: Callable[[], int] | None, limit: int
+    session: Transaction, clock: Callable[[], Clock] | None, wall: Callable[[], int] | None, limit: int
 ) -> list[tuple[str, RunRow]]:
     server, clocks = session.ask(("now", ()), ("waking_clocks", (session.namespace,)))
     now = Clock(CLOCK, server[0][0] // 1000) if clock is None else clock()
@@ -51,7 +53,7 @@ def woken(
     return found[:limit]
 
 
-def effects(session: Session, thread: int, after: int, limit: int) -> list[EffectRow]:
+def effects(session: Transaction, thread: int, after: int, limit: int) -> list[Entry]:
     expected = max(after, 0) + 1
     if expected > MAX_SEQ:
         return []
@@ -59,9 +61,9 @@ def effects(session: Session, thread: int, after: int, limit: int) -> list[Effec
     found, (page,) = _find(session, thread, ("effects", (rows.key(at, expected), rows.key(at, MAX_SEQ), limit)))
     if found.row is None:
         return []
-    read: list[EffectRow] = []
+    read: list[Entry] = []
     for row_key, record in page:
-        # Entries are never removed: a gap can only be damage.
+        # Entries are never removed, so a gap means damage.
         if row_key & MAX_SEQ != expected:
             raise entries.missing(thread, expected)
         read.append(records.read_effect(row_key, record))
@@ -71,20 +73,20 @@ def effects(session: Session, thread: int, after: int, limit: int) -> list[Effec
     return read
 
 
-def marked(session: Session, thread: int, mark: str) -> list[EffectRow]:
+def marked(session: Transaction, thread: int, mark: str) -> list[Entry]:
     at = min(max(thread, 0), MAX_THREAD)
     found, (page,) = _find(session, thread, ("marked", (at, rows.to_bytes(mark))))
     return [] if found.row is None else [records.read_effect(row_key, record) for row_key, record in page]
 
 
-def last_effect(session: Session, thread: int) -> int:
+def last_effect(session: Transaction, thread: int) -> int:
     if not 1 <= thread <= MAX_THREAD:
         return 0
     run, last = session.ask(("run", (thread,)), ("last_effect", (thread,)))
     return entries_of(checked_run(session.namespace, thread, run, last))
 
 
-def _find(session: Session, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
+def _find(session: Transaction, thread: int, *more: Query) -> tuple[KnownRun, list[Any]]:
     if not 1 <= thread <= MAX_THREAD:
         return NO_RUN, [[] for _ in more]
     found, last, threads, *answers = session.ask(
@@ -93,16 +95,16 @@ def _find(session: Session, thread: int, *more: Query) -> tuple[KnownRun, list[A
     if found and found[0][1] == session.namespace:
         return read_run(found[0]), answers
     if not found and last[0][0] is not None and threads:
-        # A journal without a run: "there is none" is only believed of a thread that is not there either.
+        # A journal without a run means damage, unless the thread does not exist either.
         stored = read_thread(threads[0])
         if stored.namespace == session.namespace and stored.name is not None:
-            raise Damaged(f"the run of thread number {thread} is missing, but not its journal")
+            raise Damaged(f"the run of thread number {thread} is missing, but its journal exists")
     return NO_RUN, answers
 
 
 def _named(row: Any) -> tuple[str, RunRow]:
-    """A run of a listing, and its thread's name."""
+    """A run from a listing, with the name of its thread."""
     found = records.read_run(row[:RUN_COLUMNS])
     if row[RUN_COLUMNS + 1] is None:
-        raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
+        raise Damaged(f"thread number {found.thread} has a run, but the thread is missing")
     return read_thread(row[RUN_COLUMNS + 1 :]).record().name, found

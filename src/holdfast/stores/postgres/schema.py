@@ -1,4 +1,4 @@
-"""The schema, its versions, the statements by name, and the set-up that many processes may begin at once."""
+"""The schema and its versions, the named SQL statements, and a set-up that many processes may run at once."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ from holdfast.stores.statements import named
 
 VERSION: Final = 2
 
-# Bytes: what is to be executed is never put together from text by accident.
+# Bytes, so that statements are never assembled from text by accident.
 Statements = Mapping[str, bytes]
 
 _FILES: Final = ("opening", "reading", "runs", "writing", "maintenance", "check", "quick", "keys")
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
-# Two who create the same thing at once: one of them is told so, in one of many ways, in spite of IF NOT EXISTS.
+# When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
 _RACES: Final = frozenset(("23505", "42P06", "42P07", "42710", "XX000", "40001", "40P01", "55P03"))
-# A database that knows no such setting says so in one of these ways; who is not the owner, in the last.
+# The database does not have the setting, or (the last one) this role is not the owner.
 _UNWANTED: Final = frozenset(("0A000", "42601", "42809", "42501"))
 _TRIES: Final = 50
 
 
 def statements(schema: str) -> Statements:
-    """Every statement by name, with the store's schema for `hf`."""
+    """Every statement by name, with `hf` replaced by the store's schema."""
     found: dict[str, str] = {}
     for file in _FILES:
         found.update(named(_text(f"{file}.sql")))
@@ -39,9 +39,9 @@ def statements(schema: str) -> Statements:
 
 
 def prepare(connection: Connection, sql: Statements, schema: str, shown: str) -> None:
-    """Create or upgrade the store, unless it is as it should be. The connection is in no transaction.
+    """Create or upgrade the store if necessary. The connection must not be in a transaction.
 
-    Nothing is created, and no right to create anything is needed, where the store is there already.
+    If the store exists, nothing is created, and no permission to create anything is needed.
     """
     for attempt in range(_TRIES):
         try:
@@ -52,20 +52,20 @@ def prepare(connection: Connection, sql: Statements, schema: str, shown: str) ->
         except psycopg.Error as error:
             if error.sqlstate not in _RACES or attempt == _TRIES - 1:
                 raise
-            time.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - only so that they do not meet again
+            time.sleep(random.uniform(0.01, 0.05))  # noqa: S311 - so that the processes do not collide again
 
 
 def _version(connection: Connection, sql: Statements, schema: str, shown: str) -> int:
-    """The version of what is there, 0 if there is nothing yet or it is not finished."""
+    """The version of the existing store; 0 if there is none or its creation did not finish."""
     try:
         row = connection.execute(sql["format"]).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
-        # Tables of these names that are not ours would be taken for ours by IF NOT EXISTS.
+        # IF NOT EXISTS would accept another program's tables with these names as ours.
         if connection.execute(sql["has_other_tables"], (schema,)).fetchone() is not None:
-            raise NotAStore(f"{shown}: the schema has tables of another program; it was left as it was") from None
+            raise NotAStore(f"{shown}: the schema has tables of another program; it was left unchanged") from None
         return 0
     except psycopg.errors.UndefinedColumn:
-        raise NotAStore(f"{shown}: the schema has tables of another program; it was left as it was") from None
+        raise NotAStore(f"{shown}: the schema has tables of another program; it was left unchanged") from None
     return 0 if row is None else _known(int(row[0]), shown)
 
 
@@ -73,7 +73,7 @@ def _known(version: int, shown: str) -> int:
     if version > VERSION:
         raise NewerFormat(
             f"{shown}: written by a newer Holdfast (format {version}, this one reads up to {VERSION}); "
-            "it was left as it was. Upgrade to read it"
+            "it was left unchanged. Upgrade Holdfast."
         )
     return version
 
@@ -81,12 +81,12 @@ def _known(version: int, shown: str) -> int:
 def _create(connection: Connection, sql: Statements, schema: str, shown: str) -> None:
     with connection.transaction():
         connection.execute("SET TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
-        # Asked first: CREATE SCHEMA needs a right of its own, even where there is nothing to create.
+        # Checked first: CREATE SCHEMA needs a permission even if the schema exists.
         if connection.execute(sql["has_schema"], (schema,)).fetchone() is None:
             connection.execute(sql["create_schema"])
         connection.execute(sql["create_setting"])
         connection.execute(sql["insert_format"])
-        # Whoever has this row makes the tables. The others wait here, and find them made.
+        # The process that locks this row creates the tables. The others wait here and find them created.
         row = connection.execute(sql["lock_format"]).fetchone()
         version = 0 if row is None else _known(int(row[0]), shown)
         if version == VERSION:
@@ -115,7 +115,7 @@ def _split(file: str, schema: str) -> list[bytes]:
 
 def _placed(text: str, schema: str) -> str:
     quoted = '"' + schema.replace('"', '""') + '"'
-    # In a literal that says how it is escaped: without, it would depend on a setting what a backslash is.
+    # A literal of the form E'…': in others, the meaning of a backslash depends on a setting.
     literal = "E'" + quoted.replace("\\", "\\\\").replace("'", "''")
     return _SCHEMA.sub(lambda found: literal if found[1] else quoted, text)
 

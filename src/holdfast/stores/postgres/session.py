@@ -1,4 +1,4 @@
-"""One transaction: questions asked together, writes sent together with the commit, as few round trips as can be."""
+"""One transaction: queries sent together, writes sent with the commit, in as few round trips as possible."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from holdfast.stores.postgres.schema import Statements
 from holdfast.stores.running import Clock
 
 Row = tuple[Any, ...]
-Query = tuple[str, Sequence[Any]]  # the name of a statement
+Query = tuple[str, Sequence[Any]]  # the name of a statement, and its parameters
 Sent = tuple[bytes, Sequence[Any]]
 
 CLOCK: Final = "postgres"
@@ -24,7 +24,7 @@ _BEGIN: Final = {"read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "wr
 
 
 def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor[Row]]:
-    """Have all of the queries answered in one round trip. Raises the first error."""
+    """Run all queries in one round trip. Raises the first error."""
     cursors: list[psycopg.Cursor[Row]] = []
     first: psycopg.Error | None = None
     try:
@@ -32,7 +32,7 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
             try:
                 cursors += [connection.execute(text, values, binary=True) for text, values in queries]
             except psycopg.Error as error:
-                # Not out of the block: it would log what is raised at its end as well, with the row it is about.
+                # Not raised inside the block: psycopg would log the error at its end, too, with the row in it.
                 first = error
     except psycopg.Error as error:
         first = first or error
@@ -41,11 +41,11 @@ def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor
     return cursors
 
 
-class Session:
-    """A transaction on one connection, begun with its first question.
+class Transaction:
+    """A transaction on one connection, started by its first query.
 
-    A writing one runs at READ COMMITTED: every statement sees what was committed before it, so what follows the lock of
-    a thread's row sees the thread as it is and stays. A reading one sees one snapshot.
+    A write transaction runs at READ COMMITTED: every statement sees what was committed before it, so statements after
+    the lock of a thread's row see the thread's final state. A read transaction sees one snapshot.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class Session:
     ) -> None:
         self.namespace = namespace
         self.committing = False
-        self.queues = False  # whether a run is queued that idle workers may take up
+        self.queues = False  # whether a run was queued that idle workers may claim
         self._connection = connection
         connection.is_writing = mode == "write"
         self._sql = sql
@@ -68,26 +68,26 @@ class Session:
         self._queued: list[Sent] = []
 
     def ask(self, *queries: Query) -> list[list[Row]]:
-        """The rows of each question, all asked in one round trip."""
+        """The rows of each query, all sent in one round trip."""
         before = [*self._begin(), *self._queued]
         self._queued = []
         return self._send([*before, *((self._sql[name], values) for name, values in queries)])[len(before) :]
 
     def rows(self, name: str, *values: Any) -> list[Row]:
-        """The rows of one question."""
+        """The rows of one query."""
         return self.ask((name, values))[0]
 
     def row(self, name: str, *values: Any) -> Row | None:
-        """The first row of one question."""
+        """The first row of one query."""
         found = self.rows(name, *values)
         return found[0] if found else None
 
     def put(self, name: str, *values: Any) -> None:
-        """Have something written: with the next question, or with the commit."""
+        """Add a write, to be sent with the next query or with the commit."""
         self._queued.append((self._sql[name], values))
 
     def commit(self) -> None:
-        """Send what is left to write, and the commit with it."""
+        """Send the remaining writes together with the commit."""
         if not self._begun and not self._queued:
             return
         before = self._begin()
@@ -95,12 +95,12 @@ class Session:
         self._send([*before, *self._queued, (COMMIT, ())])
 
     def roll_back(self) -> None:
-        """End the transaction with nothing done."""
+        """End the transaction without changes."""
         if self._begun and not self._connection.closed:
             self._connection.execute("ROLLBACK")
 
     def clock(self) -> Clock:
-        """The time by which leases run: the server's, unless a test gave another."""
+        """The time for leases: the server's clock, unless a test replaced it."""
         if self._clock is not None:
             return self._clock()
         row = self.row("now")
@@ -125,9 +125,9 @@ class Session:
 
     @property
     def is_closed(self) -> bool:
-        """Whether the connection is gone."""
+        """Whether the connection is closed."""
         return self._connection.closed
 
     def close(self) -> None:
-        """Let go of the connection itself."""
+        """Close the connection."""
         self._connection.close()

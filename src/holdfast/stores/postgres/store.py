@@ -1,4 +1,4 @@
-"""`PostgresStore`: the verbs of the contract over a pool of connections."""
+"""`PostgresStore`: the verbs of the contract, on a pool of connections."""
 
 from __future__ import annotations
 
@@ -42,11 +42,11 @@ from holdfast.stores.postgres.committing import CommitWork
 from holdfast.stores.postgres.errors import is_away, is_conflict, translate
 from holdfast.stores.postgres.journaling import JournalWork, RenewWork, TellWork
 from holdfast.stores.postgres.listening import Listener, channel
-from holdfast.stores.postgres.patience import Patience
+from holdfast.stores.postgres.patience import Backoff
 from holdfast.stores.postgres.pool import Pool
-from holdfast.stores.postgres.session import Session
+from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.postgres.writer import Plain, Writer
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.walking import one_by_one
 
@@ -54,17 +54,18 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 _VALUES_AT_ONCE: Final = 64
-# A namespace is part of the keys of indexes, which hold at most a third of a page.
+# A namespace is part of index keys, which take at most a third of a page.
 _LONGEST_NAMESPACE: Final = 1024
 
 
 class PostgresStore:
     """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
 
-    `connections` is how many this handle has at most, made when they are needed. `patience` is for how many seconds a
-    call goes on trying while the database is away or others are in its way. With the `durability` "full", whatever is
-    acknowledged was flushed, also where the server's settings would not have it so. Raises `StoreError` if it cannot be
-    reached, `NotAStore` or `NewerFormat` (leaving the schema as it was) if it holds something else.
+    `connections` is the maximum number of connections of this handle; they are made when needed. `patience` is the
+    number of seconds for which a call retries while the database is unreachable or busy. With `durability` "full",
+    every acknowledged write is flushed to disk, whatever the server's settings. Raises `StoreError` if the database
+    cannot be reached. Raises `NotAStore` or `NewerFormat`, leaving the schema unchanged, if it is not a store that this
+    version can read.
     """
 
     encoding: Literal["packed", "text"] = "packed"
@@ -82,10 +83,10 @@ class PostgresStore:
         wall: Callable[[], int] | None = None,
     ) -> None:
         if connections < 1:
-            raise InvalidArgument("a store needs at least one connection")
+            raise InvalidArgument("connections must be 1 or more; nothing was opened")
         self._namespace = rows.to_bytes(namespace)
         if len(self._namespace) > _LONGEST_NAMESPACE:
-            raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes in this store")
+            raise InvalidArgument(f"a namespace has at most {_LONGEST_NAMESPACE} bytes; nothing was opened")
         place = address.parse(url)
         self._shown = place.shown
         self._clock = clock
@@ -154,13 +155,13 @@ class PostgresStore:
         try:
             return self._read(reading.walk, thread, after, limit)
         except Damaged:
-            # Where a page is damaged PostgreSQL gives up on the whole range: what lies beside it is read row by row.
+            # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
             return one_by_one(self, thread, after=after, limit=limit)
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         return self._read(reading.value, digest)
 
     def last(self, thread: int) -> int:
@@ -174,7 +175,7 @@ class PostgresStore:
 
     def clock(self) -> Clock:
         self._pool.ready()
-        return self._clock() if self._clock is not None else self._read(Session.clock)
+        return self._clock() if self._clock is not None else self._read(Transaction.clock)
 
     def run(self, thread: int) -> RunRow | None:
         return self._read(running.run, thread)
@@ -182,25 +183,25 @@ class PostgresStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(running.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(running.woken, self._clock, self._wall, max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(running.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(running.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(running.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(running.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
         packed: tuple[list[Packed] | None, ...] = ()
-        if commit.values:
-            known = self._read(reading.values_known, [value.digest for value in commit.values])
-            packed = tuple([None if value.digest in known else pack(value) for value in commit.values])
+        if commit.blobs:
+            known = self._read(reading.values_known, [value.digest for value in commit.blobs])
+            packed = tuple([None if value.digest in known else pack(value) for value in commit.blobs])
         prepared = preparing.prepare(commit, packed)
         return self._writer.write(CommitWork(self._namespace, prepared, self._sql))
 
@@ -217,23 +218,23 @@ class PostgresStore:
     def update_run(self, row: RunRow) -> None:
         self._writer.write(journaling.update(row))
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         work, question = journaling.park(row, entry, last)
         self._writer.write(work)
         return question
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._writer.write(JournalWork(thread, fence, rows, self._sql))
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._writer.write(TellWork(thread, row, last, run))
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -245,16 +246,16 @@ class PostgresStore:
 
     def drop(self, thread: int) -> None:
         origins = self._writer.write(moving.DropWork(thread))
-        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it. Errors that
-        # say that nothing was changed would be wrong: the thread is gone.
+        # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. These errors would
+        # report that nothing was changed, which is wrong here.
         with suppress(StoreError):
             for number in (thread, *origins):
                 self._clear(number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         return self._write(values.advance)
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         removed = after = 0
         while page := self._read(_stale_values, epoch, after):
@@ -299,11 +300,11 @@ class PostgresStore:
         return Compacted(merged=merged, damaged=damaged, dropped=dropped)
 
     def reclaim(self) -> None:
-        """Nothing: freed space is given back by the server's own vacuum."""
+        """Do nothing: the server's own vacuum releases free space."""
         self._pool.ready()
 
     def scrub(self) -> tuple[str, ...]:
-        """Nothing: rows that were deleted are the server's to overwrite."""
+        """Do nothing: only the server can overwrite deleted rows."""
         self._pool.ready()
         return maintenance.BEYOND
 
@@ -313,7 +314,7 @@ class PostgresStore:
             yield from self._read(check.thread, thread)
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:
-        """See `Announcing`. It takes a connection beside those of the pool."""
+        """See `Announcing`. Takes a connection in addition to those of the pool."""
         self._pool.ready()
         if self._channel is None:
             return lambda: None
@@ -329,12 +330,12 @@ class PostgresStore:
 
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
-    def _read(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a reading verb in a transaction of its own: one snapshot."""
+    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a read verb in its own transaction, on one snapshot."""
 
         def attempt() -> T:
             connection = self._pool.take()
-            session = Session(connection, self._sql, self._namespace, "read", self._clock)
+            session = Transaction(connection, self._sql, self._namespace, "read", self._clock)
             try:
                 answer = verb(session, *args, **kwargs)
                 session.commit()
@@ -350,13 +351,13 @@ class PostgresStore:
 
         return self._again(attempt)
 
-    def _write(self, verb: Callable[Concatenate[Session, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """Run a writing verb that may be done twice in a transaction of its own."""
+    def _write(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a write verb that may be repeated, in its own transaction."""
         return self._writer.write(Plain(lambda session: verb(session, *args, **kwargs)))
 
     def _again(self, attempt: Callable[[], T]) -> T:
-        """Try, and try again while the database is away."""
-        patience = Patience(self._patience)
+        """Run `attempt`, and retry it while the database is unreachable or busy."""
+        patience = Backoff(self._patience)
         while True:
             try:
                 return attempt()
@@ -380,7 +381,7 @@ class PostgresStore:
             continue
 
     def restart(self) -> None:
-        """In a forked child: the connections are the parent's."""
+        """In a forked child: leave the inherited connections to the parent."""
         self._pool.restart()
         self._writer.restart()
         for listener in self._listeners:
@@ -388,8 +389,8 @@ class PostgresStore:
         self._listeners = []
 
 
-def _stale_values(session: Session, epoch: int, after: int) -> list[tuple[int, bytes]]:
-    """A page of values stamped before `epoch`: their numbers and digests."""
+def _stale_values(session: Transaction, epoch: int, after: int) -> list[tuple[int, bytes]]:
+    """A page of blobs stamped before `epoch`: their numbers and digests."""
     page = session.rows("stale_values", session.namespace, epoch, after, _VALUES_AT_ONCE)
     return [(number, digest) for number, digest in page]
 

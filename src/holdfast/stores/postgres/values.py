@@ -1,4 +1,4 @@
-"""Shared values: stored once per namespace, stamped by every commit that brings or finds them."""
+"""Blobs: stored once per namespace, stamped by every commit that contains or refers to them."""
 
 from __future__ import annotations
 
@@ -6,17 +6,17 @@ from collections.abc import Sequence
 from typing import Final
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import SharedValue
-from holdfast.stores.postgres.session import Query, Session
+from holdfast.stores.contract import Blob
+from holdfast.stores.postgres.session import Query, Transaction
 from holdfast.stores.sharing import Packed, pack
 
 _PIECE_BITS: Final = 24
-# A value that another commit stores is there in the next round, unless it was swept meanwhile: hardly twice.
+# A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
 
 
-def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
-    """What a commit that brings values asks first. The epoch is held until the commit is done."""
+def questions(namespace: bytes, values: Sequence[Blob]) -> list[Query]:
+    """The queries that a commit with blobs needs first. They lock the epoch until the commit is done."""
     if not values:
         return []
     digests = sorted({value.digest for value in values})
@@ -24,12 +24,12 @@ def questions(namespace: bytes, values: Sequence[SharedValue]) -> list[Query]:
 
 
 def keep(
-    session: Session,
-    values: Sequence[SharedValue],
+    session: Transaction,
+    values: Sequence[Blob],
     packed: Sequence[list[Packed] | None],
     answers: Sequence[list[tuple[object, ...]]],
 ) -> None:
-    """Store each value, or stamp the one that is there."""
+    """Store each blob, or stamp the stored one."""
     if not values:
         return
     _, [(stamped,)], stored = answers
@@ -43,7 +43,7 @@ def keep(
         if not new:
             return
         numbers = session.rows("next_value_numbers", len(new))
-        # In order of their digests, as they are locked. One that somebody else is storing is waited for, and not ours.
+        # Ordered by digest, like the locks. If another transaction is storing the same blob, the insert waits for it.
         ready = {digest: brought[digest][1] or pack(brought[digest][0]) for digest in new}
         inserted = session.ask(
             *(
@@ -59,18 +59,18 @@ def keep(
         if all(inserted):
             return
         stored = session.rows("lock_values", session.namespace, sorted(brought))
-    raise Damaged("shared values are there and cannot be found; run a check to see what is hurt")
+    raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
 
 
-def remove(session: Session, numbers: Sequence[int], epoch: int) -> int:
-    """Drop those of the values that are still stamped before `epoch`; how many."""
+def remove(session: Transaction, numbers: Sequence[int], epoch: int) -> int:
+    """Drop the blobs that are still stamped before `epoch`; return how many."""
     gone = [number for (number,) in session.rows("delete_values", list(numbers), epoch)]
     for number in gone:
         session.put("delete_pieces", number)
     return len(gone)
 
 
-def advance(session: Session) -> int:
-    """Begin a new epoch, once every commit that saw the old one is done."""
+def advance(session: Transaction) -> int:
+    """Start a new epoch after every commit that saw the old one is done; return it."""
     [(epoch,)] = session.rows("advance_epoch", session.namespace)
     return int(epoch)

@@ -1,6 +1,4 @@
-"""How a write is done: at once and with others where it can be, again where others were in its way, and looked for
-where its answer was lost.
-"""
+"""Writes: batched in one statement when possible, retried on conflicts, and looked up after a lost connection."""
 
 from __future__ import annotations
 
@@ -14,68 +12,68 @@ from holdfast.errors import AlreadyExists, Conflict, HoldfastError
 from holdfast.stores.group import Entry, GroupCommit
 from holdfast.stores.postgres.errors import is_absent, is_away, is_conflict, translate, unknown
 from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
-from holdfast.stores.postgres.patience import Patience
+from holdfast.stores.postgres.patience import Backoff
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Session, send
+from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Transaction, send
 from holdfast.stores.running import Clock
 
 T = TypeVar("T")
 
 _UNIQUE: Final = "23505"
-# A name that was given to another thread at the same moment is found the next time; what is still in the way then is
-# something else.
+# If another transaction took the name at the same moment, the next attempt finds its thread. After several attempts the
+# cause is another one.
 _UNIQUE_TRIES: Final = 3
 
 
 class Fact(NamedTuple):
-    """What is known of a thread and its run once a write is done."""
+    """The rows of a thread and its run after a write, for the cache."""
 
     number: int
     thread: KnownThread | None
     run: KnownRun | None
 
 
-# A write that is one statement, which gives a row back if it was done.
+# A write as one statement, which returns a row if it was done.
 Quick = Sent
 
 
 class Done(NamedTuple, Generic[T]):
-    """A write that was found to be done, and its answer."""
+    """The result of a write that was found to be done."""
 
     answer: T
 
 
 class Work(Protocol[T]):
-    """Something to be written."""
+    """A write to do."""
 
     def quick(self, known: Known) -> Quick | None:
-        """The write as one statement, made from what is known; None if it takes more than that."""
+        """The write as one statement, made from cached rows; None if it needs a transaction."""
         ...
 
     def quick_answer(self) -> T:
-        """The answer, once the quick write was done."""
+        """The result, after the quick write was done."""
         ...
 
-    def run(self, session: Session) -> T:
-        """Do it in a transaction. What was read under its locks is kept, to be looked for should the answer be lost."""
+    def run(self, session: Transaction) -> T:
+        """Do the write in a transaction. Keep what was read under its locks, for `find`."""
         ...
 
-    def find(self, session: Session) -> Done[T] | None:
-        """After the answer of `run` or of a quick write was lost: whether it was done. None if it was not.
+    def find(self, session: Transaction) -> Done[T] | None:
+        """After the result of `run` or of a quick write was lost: the result if the write was done, else None.
 
-        The thread is locked first: a transaction that may still commit is waited for. `OutcomeUnknown` if nothing
-        that is stored tells.
+        The thread is locked first, which waits for a transaction that may still commit. `OutcomeUnknown` if the stored
+        rows do not tell.
         """
         ...
 
     def facts(self) -> Sequence[Fact]:
-        """What is known once it is done."""
+        """The rows after the write, for the cache."""
         ...
 
 
 class Writer:
-    """Does writes on connections of a pool."""
+    """Runs writes on connections of a pool."""
 
     def __init__(
         self,
@@ -99,12 +97,12 @@ class Writer:
         self.group: GroupCommit[Quick, bool | None] = GroupCommit(self._run_batch)
 
     def restart(self) -> None:
-        """In a forked child: nobody else is in the line."""
+        """In a forked child: start with an empty queue and an empty cache."""
         self.group = GroupCommit(self._run_batch)
         self.known = Known()
 
     def write(self, work: Work[T]) -> T:
-        """Do the work; returns when it is durable."""
+        """Do the work; return when it is durable."""
         self._pool.ready()
         quick = work.quick(self.known)
         done = self.group.submit(quick) if quick is not None else False
@@ -116,14 +114,14 @@ class Writer:
     # -- in a transaction of its own --------------------------------------------------------------------------------
 
     def _write(self, work: Work[T], *, lost: bool) -> T:
-        patience = Patience(self._patience)
+        patience = Backoff(self._patience)
         unique = 0
         while True:
-            session: Session | None = None
+            session: Transaction | None = None
             try:
                 connection = self._pool.take()
                 try:
-                    session = Session(connection, self._sql, self._namespace, "write", self._clock)
+                    session = Transaction(connection, self._sql, self._namespace, "write", self._clock)
                     answer = self._attempt(work, session, lost=lost)
                     if session.queues:
                         self._announce(connection)
@@ -142,10 +140,10 @@ class Writer:
                     raise self._given_up(error, lost=lost) from None
 
     def _given_up(self, error: psycopg.Error, *, lost: bool) -> HoldfastError:
-        """What to raise: not from the server's own error, which may quote the row."""
+        """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: Work[T], session: Session, *, lost: bool) -> T:
+    def _attempt(self, work: Work[T], session: Transaction, *, lost: bool) -> T:
         try:
             if lost:
                 found = work.find(session)
@@ -155,7 +153,7 @@ class Writer:
             try:
                 answer = work.run(session)
             except (AlreadyExists, Conflict):
-                # The name was not there a moment ago, and now it is: perhaps by the very write whose answer was lost.
+                # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
                 found = work.find(session) if lost else None
                 if found is None:
                     raise
@@ -166,13 +164,13 @@ class Writer:
             with suppress(psycopg.Error):
                 session.roll_back()
             if session.committing and not isinstance(error, Exception):
-                # An interrupt in the middle of the commit: whoever reads the connection next would read its answer.
+                # An interrupt during the commit: the next user of the connection would read its result.
                 session.close()
             raise
         return answer
 
     def _announce(self, connection: Connection) -> None:
-        """Say that a run was queued. It is, whatever becomes of this."""
+        """Notify workers that a run was queued. A failure does not matter: the run is queued."""
         if self._channel is None:
             return
         try:
@@ -181,10 +179,10 @@ class Writer:
             if is_absent(error):
                 self._channel = None
 
-    # -- with others ------------------------------------------------------------------------------------------------
+    # -- in a group --------------------------------------------------------------------------------------------------
 
     def _run_batch(self, entries: Sequence[Entry[Quick, bool | None]]) -> None:
-        """Do quick writes in one transaction. Each is settled as done, not done (False), or lost (None)."""
+        """Do quick writes in one transaction. Each is settled as done (True), not done (False), or lost (None)."""
         try:
             connection = self._pool.take()
         except psycopg.Error:
@@ -194,7 +192,7 @@ class Writer:
         try:
             outcomes = self._send(connection, entries)
         except psycopg.Error as error:
-            # Nothing was done, unless nobody knows.
+            # Nothing was done, unless the connection was lost.
             is_lost = connection.closed or is_away(error)
             outcomes = [None if is_lost else False] * len(entries)
             if is_lost:
@@ -203,7 +201,7 @@ class Writer:
             connection.close()
             raise
         finally:
-            # Whatever strikes here, nobody goes back to the line: what may be done is looked for, not done again.
+            # Whatever happens, no entry returns to the queue: a write that may be done is looked up, not repeated.
             self._settle(entries, outcomes)
             if connection.info.transaction_status is psycopg.pq.TransactionStatus.INERROR:
                 with suppress(psycopg.Error):
@@ -228,15 +226,15 @@ class Writer:
 
 
 class Slow(Generic[T]):
-    """Work that is always done in a transaction of its own. It may be done twice, unless it says how it is found."""
+    """Work that always runs in its own transaction. It may be repeated, unless it implements `find`."""
 
     def quick(self, known: Known) -> Quick | None:
         return None
 
     def quick_answer(self) -> T:
-        raise HoldfastError("there is no quick way")
+        raise HoldfastError("this write has no quick statement")
 
-    def find(self, session: Session) -> Done[T] | None:
+    def find(self, session: Transaction) -> Done[T] | None:
         return None
 
     def facts(self) -> Sequence[Fact]:
@@ -244,10 +242,10 @@ class Slow(Generic[T]):
 
 
 class Plain(Slow[T]):
-    """A verb as work: done the second time, it changes nothing."""
+    """A verb as work. Repeating it changes nothing."""
 
-    def __init__(self, run: Callable[[Session], T]) -> None:
+    def __init__(self, run: Callable[[Transaction], T]) -> None:
         self._run = run
 
-    def run(self, session: Session) -> T:
+    def run(self, session: Transaction) -> T:
         return self._run(session)

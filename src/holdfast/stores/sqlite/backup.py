@@ -1,4 +1,4 @@
-"""Copying a store's file while others read and write it."""
+"""Copy a store's file while other processes read and write it."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from holdfast.errors import AlreadyExists, StoreError
 from holdfast.stores.files import sync_folder
 from holdfast.stores.sqlite.errors import FAILURES, translate
 
-_PAGES: Final = 2048  # copied between two looks at whether somebody wants to stop
+_PAGES: Final = 2048  # copied between two calls of `progress`
 
 
 def copy(
     connection: sqlite3.Connection, _namespace: bytes, path: str, progress: Callable[[int, int], None] | None
 ) -> int:
-    """Copy what a read transaction sees; how many bytes. The copy gets its name when it is whole and on the disk."""
+    """Copy the snapshot of a read transaction; return the size. The copy is renamed into place when it is synced."""
     path = os.path.realpath(path)
-    # What another store has left under the name would be taken for a part of the copy.
+    # Files of another store under these names would be taken for parts of the copy.
     for there in (path, f"{path}-wal", f"{path}-journal"):
         if os.path.lexists(there):
-            raise AlreadyExists(f"{there}: there is something already; nothing was copied. Name a new file")
+            raise AlreadyExists(f"{there}: the path already exists; nothing was copied. Choose a new path.")
     part = f"{path}.{os.urandom(6).hex()}.part"
     try:
         os.close(os.open(part, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
@@ -38,12 +38,12 @@ def copy(
                 with suppress(FileNotFoundError):
                     os.unlink(name)
     except OSError as error:
-        raise StoreError(f"{path}: the copy cannot be made") from error
+        raise StoreError(f"{path}: cannot write the copy") from error
     return size
 
 
 def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, int], None] | None) -> None:
-    # A snapshot is taken with the first read: from here on nothing that others write is seen.
+    # The first read takes the snapshot; later writes of other processes are not in it.
     connection.execute("SELECT count(*) FROM setting").fetchone()
 
     def tell(_status: int, remaining: int, total: int) -> None:

@@ -1,4 +1,4 @@
-"""Reading cells: from spans to the segments that hold them, each unpacked once."""
+"""Read cells: find the segments that hold the spans, and unpack each segment once."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def cells(connection: sqlite3.Connection, namespace: bytes, spans: Sequence[Span
     found: dict[int, pieces.ByLog] = {}
     for thread, own in pieces.by_thread(spans).items():
         if reading.find_number(connection, namespace, thread) is None:
-            raise Damaged(f"cells of thread number {thread} are missing: there is no such thread")
+            raise Damaged(f"cells of thread number {thread} are missing: the thread does not exist")
         wanted = pieces.Wanted(own)
         for first, last in wanted.commits():
             keys = (thread << SEQ_BITS | first, thread << SEQ_BITS | last)
@@ -31,10 +31,10 @@ def cells(connection: sqlite3.Connection, namespace: bytes, spans: Sequence[Span
 
 
 def walk_commits(connection: sqlite3.Connection, low: int, high: int) -> Iterator[tuple[int, int, bytes | None]]:
-    """The rows of commits that hold cells, in order: key, seq, segment.
+    """The commits that hold cells, in order, as (row key, seq, segment).
 
-    Where a page is damaged SQLite gives up on the whole range; what lies beside it is then read row by row, and rows
-    that cannot be read come with None.
+    SQLite gives up on the whole range at a damaged page. Then the rows are read one by one, and the segment of an
+    unreadable row is None.
     """
     try:
         for row in connection.execute(_SQL["cells"], (low, high)):
@@ -48,7 +48,7 @@ def walk_commits(connection: sqlite3.Connection, low: int, high: int) -> Iterato
     newest = connection.execute(_SQL["last_of"], (low >> SEQ_BITS,)).fetchone()
     for row_key in range(low, min(high, rows.key(low >> SEQ_BITS, newest[0])) + 1):
         try:
-            # Not a range of one: that would look at the next row, too, before it gives this one.
+            # Not a range of one row: that would also read the next row before it returns this one.
             yield from connection.execute(_SQL["cells_of_one"], (row_key,)).fetchall()
         except FAILURES as error:
             if primary(error) != sqlite3.SQLITE_CORRUPT:

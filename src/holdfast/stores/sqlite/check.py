@@ -1,4 +1,4 @@
-"""Checking a store's own structures: pages, indexes, keys, counters, checksums of rows. Cells are not unpacked."""
+"""Check the store's structures: pages, indexes, keys, counters, row checksums. Cells are not unpacked."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from holdfast.stores.sqlite.errors import FAILURES
 
 _SQL: Final = schema.statements("check.sql")
 
-# Beyond this many, SQLite stops looking.
+# SQLite stops after this many problems.
 _PAGE_PROBLEMS: Final = 100
 
 
 def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
-    """What is wrong with the file as a whole."""
+    """Problems of the file as a whole."""
     found: list[Problem] = []
 
     def problem(what: str) -> None:
@@ -34,7 +34,7 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
             try:
                 rows.stored_thread(row)
             except Damaged as error:
-                # Of any namespace: which one it belongs to is among what is not known.
+                # Of any namespace: the namespace of a damaged record is not known.
                 problem(str(error))
         for row in connection.execute(_SQL["runs"]):
             try:
@@ -43,47 +43,47 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
                 problem(str(error))
                 continue
             if not records.repeats(row, run):
-                problem(f"the run of thread number {run.thread} is not where the indexes have it")
+                problem(f"the run of thread number {run.thread} does not match its index columns")
         _compare(connection, problem, "named_in_table", "named_in_name_index", "thread names")
         _compare(connection, problem, "named_in_table", "named_in_hash_index", "thread name hashes")
         _compare(connection, problem, "labels_in_table", "labels_in_index", "labels")
         _compare(connection, problem, "open_in_table", "open_in_index", "open runs")
         _compare(connection, problem, "waking_in_table", "waking_in_index", "wake times")
         _compare(connection, problem, "waking_in_table", "waking_in_wall_index", "wake times by the wall clock")
-        _compare(connection, problem, "marked_in_table", "marked_in_index", "marked journal entries")
+        _compare(connection, problem, "marked_in_table", "marked_in_index", "topics of journal entries")
         for what, number in connection.execute(_SQL["orphans"]):
-            problem(f"{rows.to_text(what)} of thread number {number}, which does not exist")
+            problem(f"{rows.to_text(what)} of thread number {number}, but the thread does not exist")
         for (digest,) in connection.execute(_SQL["values_in_pieces"], (namespace,)):
-            problem(f"shared value {digest.hex()} is incomplete")
+            problem(f"blob {digest.hex()} is incomplete")
         (pieces,) = connection.execute(_SQL["orphan_pieces"]).fetchone()
         if pieces:
-            problem(f"{pieces} pieces of shared values that do not exist")
+            problem(f"{pieces} pieces of blobs that do not exist")
     except FAILURES as error:
-        # The check itself cannot go on here; that is what it found.
+        # The check cannot continue; report why.
         problem(f"SQLite: {error}")
     return found
 
 
 def numbers(connection: sqlite3.Connection, namespace: bytes) -> list[int]:
-    """The threads to check, read from the table itself."""
+    """The threads to check, from the table itself instead of an index."""
     return [number for (number,) in connection.execute(_SQL["numbers"], (namespace,))]
 
 
 def thread(connection: sqlite3.Connection, namespace: bytes, number: int) -> list[Problem]:
-    """What is wrong with one thread."""
+    """Problems of one thread."""
     try:
         stored = reading.find_number(connection, namespace, number)
     except Damaged:
-        return []  # reported with the database
+        return []  # reported by `database`
     if stored is None:
-        return []  # dropped meanwhile
+        return []  # dropped in the meantime
     if stored.name is None:
         return _dropped(connection, stored)
     name = rows.to_text(stored.name)
     found: list[Problem] = []
     try:
         if reading.find_thread(connection, namespace, stored.name) != stored:
-            found.append(Problem(name, (), "its name leads to another thread"))
+            found.append(Problem(name, (), "looking up the thread's name finds another thread"))
     except (Damaged, *FAILURES) as error:
         found.append(Problem(name, (), str(error)))
     try:

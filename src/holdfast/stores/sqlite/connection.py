@@ -1,4 +1,4 @@
-"""Connections: opening a store's file, settings that are read back, and a pool of readers."""
+"""Open the store's file, apply and verify SQLite settings, and pool reader connections."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from holdfast.stores.sqlite.errors import FAILURES, primary, translate
 
 Durability = Literal["full", "normal", "off"]
 
-# STRICT tables; RETURNING came earlier.
+# The first version with STRICT tables.
 OLDEST_SQLITE: Final = (3, 37, 0)
 
 # A save fills about half of SQLite's default page of 4 kB, and the WAL stores whole pages. docs/decisions.md compares
@@ -26,25 +26,25 @@ OLDEST_SQLITE: Final = (3, 37, 0)
 PAGE_SIZE: Final = 2048
 _SYNCHRONOUS: Final[dict[Durability, int]] = {"full": 2, "normal": 1, "off": 0}
 _SETTINGS: Final = {
-    "wal_autocheckpoint": 0,  # checkpoints run under the gate, when the store says so
+    "wal_autocheckpoint": 0,  # checkpoints run under the gate, started by the store
     "trusted_schema": 0,
     "cell_size_check": 1,
-    "fullfsync": 1,  # macOS: fsync alone leaves the bytes in the drive's cache
+    "fullfsync": 1,  # macOS: fsync alone leaves the data in the drive's cache
     "checkpoint_fullfsync": 1,
     "temp_store": 2,  # memory
-    "secure_delete": 1,  # what is deleted is overwritten; pages that are merely rewritten are left to `scrub`
+    "secure_delete": 1,  # deleted data is overwritten; `scrub` handles pages that were merely rewritten
 }
 _IDLE_READERS: Final = 16
-# Bytes: SQLite's smallest page, and so its smallest database.
+# Bytes: the smallest page of SQLite, and so its smallest database.
 _SMALLEST: Final = 512
 
-# Creating a file means closing a descriptor of it, which would drop the locks that another thread's connection to it
-# had just taken: within the process, files are opened one at a time.
+# Creating a file involves closing a descriptor of it, which would drop the locks that another thread's connection has
+# just taken. So a process opens files one at a time.
 opening = threading.Lock()
 
 
 def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -> sqlite3.Connection:
-    """A connection to the store at `path`, which is created or upgraded if need be."""
+    """A connection to the store at `path`, which is created or upgraded if necessary."""
     with opening:
         try:
             if _inspect(path) < schema.VERSION:
@@ -53,19 +53,19 @@ def open_writer(path: str, durability: Durability, timeout: float, gate: Gate) -
         except FAILURES as error:
             if primary(error) == sqlite3.SQLITE_READONLY:
                 raise ReadOnly(
-                    f"{path}: to read a store, SQLite needs its -wal and -shm files; nobody has it open, and this "
-                    "process may not create them in its folder. Open it as its owner, or read a copy"
+                    f"{path}: SQLite cannot read the store without its -wal and -shm files, and this process may not "
+                    "create them in the folder. Open the store as its owner, or read a copy."
                 ) from error
             raise translate(error, path) from error
 
 
 def connect(path: str, durability: Durability, timeout: float, *, reading: bool = False) -> sqlite3.Connection:
-    """A connection with every setting read back; `StoreError` if one did not take."""
+    """A connection with every setting read back. `StoreError` if a setting did not take effect."""
     connection = _connect(path, "rw", timeout)
     try:
         settings = {**_SETTINGS, "synchronous": _SYNCHRONOUS[durability], "query_only": int(reading)}
         for name, value in settings.items():
-            # PRAGMA takes no bound parameters; names and values are constants of this module.
+            # PRAGMA takes no bound parameters; the names and values are constants of this module.
             connection.execute(f"PRAGMA {name} = {value}")
         expected = {
             **settings,
@@ -78,7 +78,9 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
         for name, wanted in expected.items():
             found = _pragma(connection, name)
             if found != wanted:
-                raise StoreError(f"{path}: SQLite's setting {name} is {found!r} instead of {wanted!r}; cannot use it")
+                raise StoreError(
+                    f"{path}: the SQLite setting {name} is {found!r} instead of {wanted!r}; the store was not opened"
+                )
     except BaseException:
         connection.close()
         raise
@@ -86,7 +88,7 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
 
 
 class Readers:
-    """Connections for reading, reused. As many as are needed at once, a few kept when idle."""
+    """A pool of reader connections: as many as are in use at once, and a few idle ones."""
 
     def __init__(self, path: str, durability: Durability, timeout: float) -> None:
         self._arguments = (path, durability, timeout)
@@ -97,10 +99,10 @@ class Readers:
         self._closed = False
 
     def take(self) -> sqlite3.Connection:
-        """A connection for the caller alone, to be given back."""
+        """A connection for the exclusive use of the caller, who returns it with `give`."""
         with self._door, self._lock:
             if self._closed:
-                raise Closed("the store was closed; open it again")
+                raise Closed(f"{self._arguments[0]}: the store was closed; open it again")
             self._taken += 1
             if self._idle:
                 return self._idle.pop()
@@ -112,7 +114,7 @@ class Readers:
             raise
 
     def give(self, connection: sqlite3.Connection) -> None:
-        """Give a connection back. One that is still in a transaction is not fit for reuse."""
+        """Return a connection. One that is still in a transaction is closed, not reused."""
         fit = not connection.in_transaction
         with self._lock:
             self._taken -= 1
@@ -122,7 +124,7 @@ class Readers:
         connection.close()
 
     def close(self) -> None:
-        """Close what is idle now, and the rest when it is given back."""
+        """Close idle connections now and the others when they are returned."""
         with self._lock:
             self._closed = True
             idle, self._idle = self._idle, []
@@ -130,7 +132,7 @@ class Readers:
             connection.close()
 
     def pause(self, deadline: float) -> bool:
-        """Let nobody take a connection until `resume`, and wait for those taken. False if that takes too long."""
+        """Block `take` until `resume` and wait for connections in use. False if that takes too long."""
         if not self._door.acquire(timeout=max(0.0, deadline - time.monotonic())):
             return False
         while self._taken:
@@ -144,7 +146,7 @@ class Readers:
         self._door.release()
 
     def restart(self) -> None:
-        """In a forked child, paused: close what was inherited, begin anew."""
+        """In a forked child, after `pause`: close inherited connections and start with new locks."""
         self._door = threading.Lock()
         self._lock = threading.Lock()
         idle, self._idle = self._idle, []
@@ -153,7 +155,7 @@ class Readers:
 
 
 def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:
-    # A URI, since only its mode keeps SQLite from creating a file of its own where one has vanished.
+    # A URI, because only its mode keeps SQLite from creating a missing file.
     connection = sqlite3.connect(
         f"file:{quote(os.fsencode(path))}?mode={mode}",
         uri=True,
@@ -161,7 +163,7 @@ def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: fl
         isolation_level=None,
         check_same_thread=False,
     )
-    # A blob whose type code was damaged into that of text still gives its bytes, to be checked like any others.
+    # A blob whose type code was damaged to that of text is still returned as bytes, and checked like other blobs.
     connection.text_factory = bytes
     return connection
 
@@ -172,29 +174,29 @@ def _pragma(connection: sqlite3.Connection, name: str) -> object:
 
 
 def _inspect(path: str) -> int:
-    """The schema version of the store at `path`, 0 if it has yet to be created. Changes nothing, whatever is there."""
+    """The schema version of the store at `path`; 0 if it must be created. Changes nothing on disk."""
     folder = os.path.dirname(path)
     if not os.path.isdir(folder):
-        raise StoreError(f"{path}: the folder {folder} does not exist; create it first")
+        raise StoreError(f"{path}: the folder {folder} does not exist; nothing was changed. Create it first.")
     try:
         found = os.stat(path)
     except FileNotFoundError:
         if not os.access(folder, os.W_OK | os.X_OK):
             raise ReadOnly(
-                f"{path}: there is no such store, and its folder may not be written by this process"
+                f"{path}: the store does not exist, and this process may not create it in the folder"
             ) from None
         return 0
     except OSError as error:
-        raise StoreError(f"{path}: the store cannot be reached") from error
+        raise StoreError(f"{path}: cannot access the store; nothing was changed") from error
     if not stat.S_ISREG(found.st_mode):
-        raise NotAStore(f"{path}: not a file; it was left as it was")
+        raise NotAStore(f"{path}: not a regular file; it was left unchanged")
     if found.st_size == 0:
         return 0
     if found.st_size < _SMALLEST:
-        raise NotAStore(f"{path}: not a database; it was left as it was")
+        raise NotAStore(f"{path}: not a database; it was left unchanged")
     _recognise(path)
-    # A reader leaves -wal and -shm files of its own behind; a writer cleans up after itself, but would move what it
-    # finds in a -wal into the database, which may be somebody else's.
+    # A reader leaves -wal and -shm files of its own. A writer cleans up after itself, but moves the content of an
+    # existing -wal file into the database, which may belong to another program.
     if os.path.exists(f"{path}-wal"):
         try:
             return _version(path, "ro")
@@ -205,19 +207,19 @@ def _inspect(path: str) -> int:
 
 
 def _recognise(path: str) -> None:
-    """Raise unless the file's own header says that it is a store this version can read.
+    """Raise unless the file's header identifies a store that this version can read.
 
-    Whoever opens a database as usual rolls back what a crash left in its journal, and builds the index of its WAL.
-    That is up to the program it belongs to. "Immutable" has SQLite read the file alone.
+    Opening a database normally rolls back its journal after a crash and builds the index of its WAL. Only the program
+    that owns it may do that. With "immutable", SQLite reads the file alone.
     """
     connection = _connect(path, "ro&immutable=1", 1.0)
     try:
-        # Without it, SQLite refuses a file that is shorter than its header says: one that is being checkpointed.
+        # Otherwise SQLite rejects a file that is shorter than its header states, as during a checkpoint.
         connection.execute("PRAGMA writable_schema = ON")
         _known_version(path, _pragma(connection, "application_id"), _pragma(connection, "user_version"))
     except FAILURES:
-        # The gate is made before the store: a store whose creation was cut off may have no header yet, and has a
-        # journal that takes it back to nothing.
+        # A store whose creation was interrupted may have no header yet. It has a gate, which is created first, and a
+        # journal that rolls it back to nothing.
         if not (os.path.exists(f"{path}-journal") and os.path.exists(f"{path}-gate")):
             raise
     finally:
@@ -225,13 +227,13 @@ def _recognise(path: str) -> None:
 
 
 def _known_version(path: str, identity: object, version: object) -> int:
-    """The version, if it is one of a store and this Holdfast knows it."""
+    """The version, if the file is a store and this Holdfast can read it."""
     if identity != schema.APPLICATION_ID or not isinstance(version, int) or version < 1:
-        raise NotAStore(f"{path}: a SQLite database of another program; it was left as it was")
+        raise NotAStore(f"{path}: a SQLite database of another program; it was left unchanged")
     if version > schema.VERSION:
         raise NewerFormat(
             f"{path}: written by a newer Holdfast (format {version}, this one reads up to {schema.VERSION}); "
-            "it was left as it was. Upgrade to read it"
+            "it was left unchanged. Upgrade Holdfast."
         )
     return version
 
@@ -246,14 +248,14 @@ def _version(path: str, mode: Literal["ro", "rw"]) -> int:
     finally:
         connection.close()
     if pages == 0 and os.stat(path).st_size == 0:
-        return 0  # a creation that was cut off, and has just been rolled back
+        return 0  # an interrupted creation that was just rolled back
     number = _known_version(path, identity, version)
-    # A store whose creation was cut off just before the switch to WAL is not finished yet.
+    # Creation was interrupted just before the switch to WAL, so the store is not complete.
     return number if journal == b"wal" else 0
 
 
 def _prepare(path: str, gate: Gate, timeout: float) -> None:
-    """Create or upgrade the store, unless somebody else just did."""
+    """Create or upgrade the store, unless another process has just done it."""
     try:
         gate.enter()
         if not os.path.exists(path):
@@ -267,12 +269,12 @@ def _prepare(path: str, gate: Gate, timeout: float) -> None:
             connection.execute("PRAGMA synchronous = FULL")
             if isinstance(version, int) and version < schema.VERSION:
                 schema.upgrade(connection, version)
-            # Last, so that there is never a database of ours without its schema: before, a crash rolls back to nothing.
+            # Last, so that no store exists without its schema: before this point, a crash rolls back to nothing.
             connection.execute("PRAGMA journal_mode = WAL")
         finally:
             connection.close()
         sync_folder(os.path.dirname(path))
     except OSError as error:
-        raise StoreError(f"{path}: the store cannot be created") from error
+        raise StoreError(f"{path}: cannot create the store") from error
     finally:
         gate.leave()

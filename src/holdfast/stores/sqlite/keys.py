@@ -24,7 +24,7 @@ def key(connection: sqlite3.Connection, namespace: bytes, id: bytes) -> KeyRow |
 
 def keys(connection: sqlite3.Connection, namespace: bytes, after: bytes, limit: int) -> list[KeyRow]:
     found = connection.execute(_KEYS["keys"], (namespace, after, limit))
-    # One that cannot be read does not hide the others.
+    # An unreadable key must not hide the others.
     return [_row(*row) or unreadable(row[0]) for row in found]
 
 
@@ -33,7 +33,7 @@ def put(connection: sqlite3.Connection, namespace: bytes, row: KeyRow, expect: K
         connection.execute(_KEYS["insert_key"], (namespace, row.id, row.name, row.wrapped))
         kept = key(connection, namespace, row.id)
         if kept is None:
-            raise Damaged("a data key was stored and cannot be found")
+            raise Damaged("a data key was stored but cannot be found")
         return kept
     values = (namespace, row.id, row.name, row.wrapped, expect.name, expect.wrapped)
     if not connection.execute(_KEYS["replace_key"], values).rowcount:
@@ -49,7 +49,7 @@ def remove(connection: sqlite3.Connection, namespace: bytes, id: bytes, expect: 
 
 
 def _row(id: bytes, name: Any, wrapped: Any) -> KeyRow | None:
-    """None if it is damaged. Texts come as bytes, as they need not be UTF-8 then; nor need anything be of its type."""
+    """A key from its columns; None if it is damaged. Damaged columns may have any type, and text may not be UTF-8."""
     if not isinstance(name, bytes) or not isinstance(wrapped, bytes):
         return None
     try:

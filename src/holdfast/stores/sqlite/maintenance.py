@@ -1,4 +1,4 @@
-"""Maintenance: dropping what is dead, merging what is small, giving space back. In steps of one short transaction."""
+"""Maintenance in short transactions: drop dead segments, merge small ones, release space."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from holdfast.stores.sqlite.cells import walk_commits
 _SQL: Final = schema.statements("maintenance.sql")
 _WRITING: Final = schema.statements("writing.sql")
 
-# What was in the file, or in a file beside it, and is not any more.
-BEYOND: Final = ("blocks that the file system has freed and not yet written over, its snapshots, and backups",)
+# Where copies of removed data may remain.
+BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
-# Rows per transaction where rows are dropped.
+# Rows to delete per transaction.
 _ROWS: Final = 256
 
 
 def find_dead(connection: sqlite3.Connection, namespace: bytes, thread: int, live: Live) -> list[list[Source]]:
-    """The segments none of whose cells is live, a transaction's worth at a time."""
+    """The segments that hold no live cells, in groups for one transaction each."""
     if reading.find_number(connection, namespace, thread) is None:
         return []
     alive = merging.live_ranges(thread, live)
@@ -35,7 +35,7 @@ def find_dead(connection: sqlite3.Connection, namespace: bytes, thread: int, liv
 
 
 def drop_dead(connection: sqlite3.Connection, namespace: bytes, thread: int, live: Live, dead: Sequence[Source]) -> int:
-    """Drop those of the segments that are still there and still dead; how many."""
+    """Drop the segments that still exist and are still dead; return how many."""
     if reading.find_number(connection, namespace, thread) is None:
         return 0
     alive = merging.live_ranges(thread, live)
@@ -49,9 +49,10 @@ def drop_dead(connection: sqlite3.Connection, namespace: bytes, thread: int, liv
 
 
 def clear(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> bool:
-    """One step of removing what is left of a dropped thread. Whether there may be more to do.
+    """Remove the next part of a dropped thread; return whether there may be more.
 
-    Checkpoints go; their cells stay while a fork uses them. A thread of which nothing is left goes altogether.
+    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
+    removed.
     """
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is not None:
@@ -79,7 +80,7 @@ def clear(connection: sqlite3.Connection, namespace: bytes, thread_no: int) -> b
 
 
 def plan(connection: sqlite3.Connection, namespace: bytes, thread: int, live: Live) -> Plan:
-    """Which segments to merge with which."""
+    """Choose the groups of segments to merge."""
     if reading.find_number(connection, namespace, thread) is None:
         return Plan([], 0)
     return merging.plan(_sources(connection, thread, live.horizon), merging.live_ranges(thread, live))
@@ -88,7 +89,7 @@ def plan(connection: sqlite3.Connection, namespace: bytes, thread: int, live: Li
 def merge(
     connection: sqlite3.Connection, namespace: bytes, thread: int, live: Live, group: Sequence[Source]
 ) -> Compacted:
-    """Merge one group: read, verify, pack, write. Nothing is changed if one of them is not as planned any more."""
+    """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
     if reading.find_number(connection, namespace, thread) is None:
         return Compacted()
     blobs: list[bytes | None] = []
@@ -108,18 +109,18 @@ def merge(
 
 
 def vacuum(connection: sqlite3.Connection, _namespace: bytes, pages: int) -> bool:
-    """Give some free pages back to the file system. Whether there are more."""
+    """Return some free pages to the file system; return whether there are more."""
     (before,) = connection.execute("PRAGMA freelist_count").fetchone()
     if not before:
         return False
-    # PRAGMA takes no bound parameters; and it does its work while rows are fetched.
+    # PRAGMA takes no bound parameters, and it works while its rows are fetched.
     connection.execute(f"PRAGMA incremental_vacuum({pages:d})").fetchall()
     (after,) = connection.execute("PRAGMA freelist_count").fetchone()
     return bool(0 < after < before)
 
 
 def _sources(connection: sqlite3.Connection, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
-    """Every stored segment up to the horizon, in order of its commits; None for the bytes SQLite cannot read."""
+    """Every segment up to the horizon, ordered by commit; None for bytes that SQLite cannot read."""
     if horizon < 1:
         return
     keys = rows.key(thread, 1), rows.key(thread, min(horizon, MAX_SEQ))
@@ -137,7 +138,7 @@ def _order(row: tuple[int, Source, bytes | None]) -> int:
 
 
 def _read(connection: sqlite3.Connection, source: Source) -> bytes | None:
-    """The segment's bytes, None if it is not there any more, or not the one that was planned with."""
+    """The segment's bytes; None if it no longer exists or was merged since the plan."""
     if source.merged:
         row = connection.execute(_SQL["segment_of"], (source.row_key, source.first)).fetchone()
     else:
@@ -149,7 +150,7 @@ def _drop(connection: sqlite3.Connection, source: Source) -> None:
     if source.merged:
         connection.execute(_SQL["delete_segment"], (source.row_key,))
         return
-    # Not an UPDATE: that would leave a page per row behind, nearly empty. Only a DELETE joins pages again.
+    # Not an UPDATE: that would leave nearly empty pages. Only a DELETE merges pages.
     row = connection.execute(_SQL["checkpoint_of"], (source.row_key,)).fetchone()
     connection.execute(_WRITING["delete_checkpoint"], (source.row_key,))
     connection.execute(_WRITING["insert_checkpoint"], (*row, None))

@@ -1,6 +1,6 @@
-"""Mending a copy of a store: what is told twice is told anew from the one that is sound.
+"""Repair a copy of a damaged store: rebuild indexes and thread records from the data that is stored twice.
 
-Only ever done to a copy that is about to be read and thrown away: a mended store looks whole, and is not.
+Only for a temporary copy to read from: a repaired copy looks complete but is not.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ _STATUSES: Final = frozenset((b"queued", b"running", b"waiting", b"idle", b"comp
 
 
 def mend(path: str, namespace: bytes) -> list[Problem]:
-    """Make indexes anew, and the records of threads that are damaged or gone but have checkpoints.
+    """Rebuild the indexes, and the records of threads that are damaged or missing but have checkpoints.
 
-    Only those of a namespace. What could not be told of one is said: its name, or whether it is of the namespace.
+    Only threads of one namespace are rebuilt. Returns a problem for each thread whose name or namespace is lost.
     """
     told: list[Problem] = []
     with closing(connect(path, "off", 10.0)) as connection:
-        seen = _Seen(connection, namespace)  # before the indexes forget what the table has lost
+        seen = _Seen(connection, namespace)  # before REINDEX drops entries that the table has lost
         if seen.is_cut_off or seen.lost:
             _make_anew(connection, seen.sound)
         for index in _INDEXES:
-            with suppress(*FAILURES):  # of a table that cannot be read as a whole
+            with suppress(*FAILURES):  # the table is not completely readable
                 connection.execute(_SQL[index])
         for number, row in sorted(seen.lost.items()):
             space, name = seen.name_of(row)
             if space is None:
-                told.append(Problem(None, (), f"thread number {number} is lost: nothing says whose it was"))
+                told.append(Problem(None, (), f"thread number {number} is lost: its namespace is not known"))
             elif space == namespace:
                 thread = _guess(row, space, name or seen.free_name(number))
                 if _stands(connection, thread):
@@ -47,13 +47,13 @@ def mend(path: str, namespace: bytes) -> list[Problem]:
                     seen.taken.add(thread.name or b"")
                 else:
                     called = None if name is None else rows.to_text(name)
-                    told.append(Problem(called, (), f"thread number {number} is lost, and all that was in it"))
+                    told.append(Problem(called, (), f"thread number {number} is lost with all its checkpoints"))
         _put_dropped(connection, namespace)
     return told
 
 
 class _Seen:
-    """What the tables and indexes of a store say of its threads, before anything is changed."""
+    """The threads as recorded in the tables and indexes, before anything is changed."""
 
     def __init__(self, connection: sqlite3.Connection, namespace: bytes) -> None:
         self._namespace = namespace
@@ -66,7 +66,7 @@ class _Seen:
         for query in ("spaces_of_values", "spaces_of_keys"):
             self._spaces.update(space for (space,) in _each(connection, query))
         self.sound: list[tuple[Any, ...]] = []
-        self.lost: dict[int, tuple[Any, ...]] = {}  # by number, what is left of their records
+        self.lost: dict[int, tuple[Any, ...]] = {}  # by number, the rest of their records
         self.taken: set[bytes] = set()
         self.is_cut_off = False
         try:
@@ -77,14 +77,14 @@ class _Seen:
         known = {row[0] for row in self.sound}
         for (number,) in _each(connection, "numbers_of_checkpoints"):
             if number not in known:
-                found = _each(connection, "thread", number)  # it may lie behind a page that cannot be read
+                found = _each(connection, "thread", number)  # it may lie after a page that cannot be read
                 self._take(found[0] if found else (number, *(None,) * 15))
 
     def _take(self, row: tuple[Any, ...]) -> None:
         try:
             thread = rows.stored_thread(row)
         except Damaged:
-            if row[0] > 0:  # else of a page that was zeros
+            if row[0] > 0:  # 0 comes from a page of zeros
                 self.lost[row[0]] = row
             return
         self.sound.append(row)
@@ -93,9 +93,9 @@ class _Seen:
             self.taken.add(thread.name)
 
     def name_of(self, row: tuple[Any, ...]) -> tuple[bytes | None, bytes | None]:
-        """The namespace and the name of a thread whose record is damaged or gone; None for what nothing says.
+        """The namespace and name of a thread whose record is damaged or missing; None for what is not known.
 
-        A name is believed if a hash of it was kept, too. A namespace that nothing says is the only one there is.
+        A name counts if its hash is stored, too. If no record gives the namespace, it is the only one there is.
         """
         number, space, name, hashed = row[:4]
         found = (space, name) if _fits(space, name, hashed) else self._indexed.get(number)
@@ -108,7 +108,7 @@ class _Seen:
         return (self._namespace if self._spaces <= {self._namespace} else None), None
 
     def free_name(self, number: int) -> bytes:
-        """A name for a thread that has lost its own: not that of another."""
+        """An unused name for a thread that lost its name."""
         name = f"recovered thread {number}"
         again = 2
         while name.encode() in self.taken:
@@ -118,7 +118,7 @@ class _Seen:
 
 
 def _indexed(connection: sqlite3.Connection) -> dict[int, tuple[bytes, bytes]]:
-    """The namespaces and names that both indexes of names have for the numbers of threads."""
+    """Namespaces and names by thread number, where both indexes of names agree."""
     hashes = dict(_each(connection, "hashes_in_index"))
     return {
         number: (space, name)
@@ -140,20 +140,20 @@ def _each(connection: sqlite3.Connection, query: str, *given: int | bytes) -> li
 
 
 def _put_dropped(connection: sqlite3.Connection, namespace: bytes) -> None:
-    """Put the records of dropped threads in their place that are gone, and whose cells forks of a namespace use."""
+    """Restore missing records of dropped threads whose cells are used by forks in the namespace."""
     for number, last in _each(connection, "origins_without_record", namespace):
         thread = _guess((number, *(None,) * 15), namespace, b"")
         thread.name = thread.name_hash = None
         thread.last = last & MAX_SEQ
         fields = [getattr(thread, field) for field in thread.__struct_fields__]
-        with suppress(*FAILURES):  # what needs its cells is lost then, and told
+        with suppress(*FAILURES):  # the cells are lost then; their users report it
             connection.execute(_SQL["put_thread"], (*fields, thread.checksum()))
 
 
 def _make_anew(connection: sqlite3.Connection, sound: list[tuple[Any, ...]]) -> None:
-    """Put a new table in the place of one that cannot be read as a whole, nor written: its pages are left as they are.
+    """Replace a table that cannot be completely read, or written, by a new one; the old pages stay as they are.
 
-    Numbers are given by no counter in it, as that may be damaged, too, and nobody will add to the copy.
+    The new table has no AUTOINCREMENT, whose counter may be damaged too. No threads will be added to the copy.
     """
     with suppress(*FAILURES):
         connection.execute("PRAGMA writable_schema = ON")
@@ -169,7 +169,7 @@ def _make_anew(connection: sqlite3.Connection, sound: list[tuple[Any, ...]]) -> 
 
 
 def _guess(row: tuple[Any, ...], space: bytes, name: bytes) -> StoredThread:
-    """A thread of which each column is believed that can be."""
+    """A thread record with every column that is still plausible."""
     created, *_, step, status, agent, size, updated = row[4:15]
     return StoredThread(
         thread_no=row[0],
@@ -195,7 +195,7 @@ def _whole(value: object) -> int:
 
 
 def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
-    """Let a thread stand where its checkpoints and moves say it does; False if there are none."""
+    """Set the position of a thread from its checkpoints and moves; False if there are none."""
     found: dict[int, CheckpointRow] = {}
     heads: dict[int, int] = {}
     with suppress(*FAILURES):
@@ -219,11 +219,11 @@ def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
 
 
 def _put(connection: sqlite3.Connection, thread: StoredThread, *, is_named: bool) -> list[Problem]:
-    """Put the record of a thread in its place. What there is to say about it."""
+    """Write the record of a thread; return the problems to report."""
     name = rows.to_text(thread.name or b"")
     fields = [getattr(thread, field) for field in thread.__struct_fields__]
     try:
         connection.execute(_SQL["put_thread"], (*fields, thread.checksum()))
     except FAILURES as error:
-        return [Problem(name, (), f"thread number {thread.thread_no}: its record is lost ({error})")]
-    return [] if is_named else [Problem(name, (), f"it is thread number {thread.thread_no}, whose name is lost")]
+        return [Problem(name, (), f"the record of thread number {thread.thread_no} cannot be restored ({error})")]
+    return [] if is_named else [Problem(name, (), f"this is thread number {thread.thread_no}; its name is lost")]

@@ -1,4 +1,4 @@
-"""Reading verbs: functions of a connection that is inside a read transaction."""
+"""Read verbs: functions of a connection that is inside a read transaction."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from holdfast.stores.sqlite.errors import FAILURES, primary
 
 _SQL: Final = schema.statements("reading.sql")
 
-# Rows fetched at once where tombstones have to be passed over.
+# Rows fetched at once when tombstones must be skipped.
 _CHUNK: Final = 256
 
 
 def find_thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> StoredThread | None:
-    """The thread of that name, verified; None if both indexes say there is none. `Damaged` if they disagree."""
+    """The thread with this name, verified; None if both indexes lack it. `Damaged` if they disagree."""
     row = connection.execute(_SQL["thread_by_name"], (namespace, name)).fetchone()
-    # Different names may share a hash: what counts is whether one of those rows is the one. Any other must be sound, or
-    # it may have been the one.
+    # Different names may share a hash. Rows of other names must be undamaged, because a damaged one may be the wanted
+    # thread.
     same: list[tuple[object, ...]] = []
     for candidate in connection.execute(_SQL["threads_by_hash"], (rows.name_hash(namespace, name),)):
         if (candidate[1], candidate[2]) == (namespace, name):
@@ -31,22 +31,23 @@ def find_thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -
         else:
             rows.stored_thread(candidate)
     if ([] if row is None else [row]) != same:
-        damage = Damaged("two look-ups of a thread's name disagree; run a check to see what is hurt")
+        damage = Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
         damage.known = _known_by_one(namespace, name, same if row is None else [row, *same])
         raise damage
     return None if row is None else rows.stored_thread(row)
 
 
 def find_number(connection: sqlite3.Connection, namespace: bytes, thread: int) -> StoredThread | None:
-    """The thread of that number, verified; None if this namespace has none. A dropped one has no name."""
+    """The thread with this number, verified; None if this namespace does not have it. A dropped thread has no name."""
     if not 1 <= thread <= MAX_THREAD:
         return None
     row = connection.execute(_SQL["thread_by_number"], (thread,)).fetchone()
     if row is None:
-        # As with names, "there is none" takes two witnesses.
+        # As with names, two independent lookups must agree that it does not exist.
         if connection.execute(_SQL["rows_of"], (thread,)).fetchone() != (0, 0):
             raise Damaged(
-                f"thread number {thread} is missing, but not its checkpoints; run a check to see what is hurt"
+                f"the record of thread number {thread} is missing, but its checkpoints exist; "
+                "run hf.verify() to see what is affected"
             )
         return None
     found = rows.stored_thread(row)
@@ -57,7 +58,7 @@ def thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> Thr
     found = find_thread(connection, namespace, name)
     if found is None:
         return None
-    # The third witness: the thread's own row must agree with the tree its checkpoints are in.
+    # A third lookup: the thread's row must agree with the table of checkpoints.
     try:
         newest, head = connection.execute(_SQL["newest_and_head"], (found.thread_no, found.head)).fetchone()
     except FAILURES as error:
@@ -70,7 +71,7 @@ def thread(connection: sqlite3.Connection, namespace: bytes, name: bytes) -> Thr
 
 
 def _known_by_one(namespace: bytes, name: bytes, found: list[tuple[object, ...]]) -> ThreadRow | None:
-    """A thread that only one of the two look-ups has found, if its record is sound."""
+    """A thread that only one of the two lookups found, if its record is undamaged."""
     for row in found:
         with suppress(Damaged):
             stored = rows.stored_thread(row)
@@ -89,7 +90,7 @@ def threads(
     page: list[ThreadRow] = []
     for row in found:
         stored = rows.stored_thread(row)
-        # Names are in the order of their bytes, so the first without the prefix ends them.
+        # Names are ordered by their bytes, so the first one without the prefix is the end.
         if stored.name is None or not stored.name.startswith(prefix):
             break
         page.append(stored.record())
@@ -135,7 +136,7 @@ def checkpoints(
     if label is not None:
         cursor = connection.execute(_SQL["checkpoints_by_label"], (thread, label, high))
     else:
-        # Steps are compared below, once a row is verified: a damaged step would hide it.
+        # Steps are compared below, after a row is verified: a WHERE clause would miss a row with a damaged step.
         cursor = connection.execute(_SQL["checkpoints"], (low, high))
         expected = top
     page: list[CheckpointRow] = []
@@ -147,7 +148,7 @@ def checkpoints(
         met += [fields[0] for fields in chunk]
         for fields in chunk:
             row = rows.decode(*fields)
-            # Tombstones keep their rows: a gap can only be damage.
+            # Tombstones keep their rows, so a gap means damage.
             if expected is not None:
                 _expect(thread, row.seq, expected)
                 expected -= 1
@@ -166,7 +167,7 @@ def checkpoints(
 def walk(
     connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int
 ) -> list[CheckpointRow | Damaged]:
-    """Every checkpoint of some seqs, whole; what is wrong with it in the place of one that cannot be read."""
+    """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
     found = find_number(connection, namespace, thread)
     if found is None or found.name is None:
         return []
@@ -178,7 +179,7 @@ def walk(
     except FAILURES as error:
         if primary(error) != sqlite3.SQLITE_CORRUPT:
             raise
-        # Where a page is damaged SQLite gives up on the whole range: what lies beside it is read row by row.
+        # SQLite gives up on the whole range at a damaged page, so the other rows are read one by one.
         for seq in range(first, end):
             if seq not in stored:
                 stored[seq] = _alone(connection, thread, seq)
@@ -203,7 +204,7 @@ def _decoded(row: tuple[Any, ...]) -> CheckpointRow | Damaged:
 
 
 def refs(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[CheckpointRow]:
-    """Sweeping trusts this page: a checkpoint missing from it would lose its cells, so a gap is `Damaged`."""
+    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
     found = find_number(connection, namespace, thread)
     if found is None or found.name is None:
         return []
@@ -233,30 +234,35 @@ def last(connection: sqlite3.Connection, namespace: bytes, thread: int) -> int:
 
 
 def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list[int]:
-    """Sweeping and dropping trust this list, so each entry takes two witnesses; `Damaged` if they disagree."""
+    """The forks of a thread, from two lookups that must agree (else `Damaged`): sweep and drop rely on them."""
     if find_number(connection, namespace, thread) is None:
         return []
     registered = connection.execute(_SQL["forks"], (thread,)).fetchall()
     if registered != connection.execute(_SQL["forks_in_index"], (thread,)).fetchall():
-        raise Damaged(f"two look-ups of the forks of thread number {thread} disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"two lookups of the forks of thread number {thread} disagree; run hf.verify() to see what is affected"
+        )
     using: list[int] = []
     for (number,) in registered:
         fork = find_number(connection, namespace, number)
         if fork is None:
-            raise Damaged(f"thread number {number}, a fork of {thread}, is missing; run a check to see what is hurt")
-        # A dropped thread stays registered, so that forks of its cells learn of its origins, but uses nothing itself.
+            raise Damaged(
+                f"thread number {number}, a fork of thread number {thread}, is missing; "
+                "run hf.verify() to see what is affected"
+            )
+        # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
         if fork.name is not None:
             using.append(number)
     return using
 
 
 def _confirm(connection: sqlite3.Connection, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
-    """Which checkpoints have a label takes two witnesses, as names do: the index, and the rows themselves.
+    """`Damaged` unless the index and the rows agree on which checkpoints have the label.
 
-    An entry that the index has lost would give an older one in the place of the newest.
+    If the index lost an entry, an older checkpoint would be returned instead of the newest.
     """
     if [row_key for (row_key,) in connection.execute(_SQL["labelled"], (*ends, label))] != met:
-        raise Damaged("a label is missing from the index of labels; run a check to see what is hurt")
+        raise Damaged("a label is missing from the index of labels; run hf.verify() to see what is affected")
 
 
 def _expect(thread: int, seq: int, expected: int) -> None:

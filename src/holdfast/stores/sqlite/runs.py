@@ -1,4 +1,4 @@
-"""Runs and their journals: the verbs that read and write them, and what a commit does for a run."""
+"""Runs and their journals: read and write verbs, and the part of a commit that concerns the run."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from holdfast.stores import entries as entries_of
 from holdfast.stores import leases, records, rows
 from holdfast.stores.contract import Commit
 from holdfast.stores.rows import MAX_SEQ, MAX_THREAD
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sqlite import reading, schema
 
 _SQL: Final = schema.statements("runs.sql")
-# The statuses of the index `run_open`.
+# The statuses that the index `run_open` covers.
 _OPEN: Final = frozenset(("queued", "running", "waiting"))
 
 
 class _Found(NamedTuple):
-    """A run that was looked up to be written: itself, its columns, and the number of its newest journal entry."""
+    """A run that was read to be written: the record, its columns, and the number of its newest journal entry."""
 
     run: RunRow
     columns: records.RunColumns
@@ -36,10 +36,10 @@ class _Found(NamedTuple):
 def run(connection: sqlite3.Connection, namespace: bytes, thread: int) -> RunRow | None:
     found = _find(connection, namespace, thread)
     if found is None and 1 <= thread <= MAX_THREAD and _last_effect(connection, thread):
-        # A journal without a run: "there is none" is only believed of a thread that is not there either.
+        # A journal without a run means damage, unless the thread does not exist either.
         stored = reading.find_number(connection, namespace, thread)
         if stored is not None and stored.name is not None:
-            raise Damaged(f"the run of thread number {thread} is missing, but not its journal")
+            raise Damaged(f"the run of thread number {thread} is missing, but its journal exists")
     return None if found is None else found.run
 
 
@@ -62,18 +62,18 @@ def woken(
     return found[:limit]
 
 
-def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[EffectRow]:
+def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after: int, limit: int) -> list[Entry]:
     found = _find(connection, namespace, thread)
     if found is None:
-        run(connection, namespace, thread)  # which raises if it should be there
+        run(connection, namespace, thread)  # raises if the run should exist
         return []
     expected = max(after, 0) + 1
     if expected > MAX_SEQ:
         return []
-    page: list[EffectRow] = []
+    page: list[Entry] = []
     ends = rows.key(thread, expected), rows.key(thread, MAX_SEQ)
     for row_key, record in connection.execute(_SQL["effects"], (*ends, limit)):
-        # Entries are never removed: a gap can only be damage.
+        # Entries are never removed, so a gap means damage.
         if row_key & MAX_SEQ != expected:
             raise entries_of.missing(thread, expected)
         page.append(records.read_effect(row_key, record))
@@ -83,9 +83,9 @@ def effects(connection: sqlite3.Connection, namespace: bytes, thread: int, after
     return page
 
 
-def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: str) -> list[EffectRow]:
+def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: str) -> list[Entry]:
     if _find(connection, namespace, thread) is None:
-        run(connection, namespace, thread)  # which raises if it should be there
+        run(connection, namespace, thread)  # raises if the run should exist
         return []
     found = connection.execute(_SQL["marked"], (thread, rows.to_bytes(mark)))
     return [records.read_effect(row_key, record) for row_key, record in found]
@@ -94,7 +94,7 @@ def marked(connection: sqlite3.Connection, namespace: bytes, thread: int, mark: 
 def last_effect(connection: sqlite3.Connection, namespace: bytes, thread: int) -> int:
     found = _find_for_journal(connection, namespace, thread)
     if found is None:
-        run(connection, namespace, thread)  # which raises if it should be there
+        run(connection, namespace, thread)  # raises if the run should exist
         return 0
     return found.last
 
@@ -108,7 +108,7 @@ def claim(connection: sqlite3.Connection, namespace: bytes, expect: RunRow | Non
     if expect is None:
         thread = reading.find_number(connection, namespace, row.thread)
         if thread is None or thread.name is None:
-            raise NotFound(f"there is no thread number {row.thread}; nothing was changed")
+            raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
     _put(connection, namespace, row, found)
     _show(connection, namespace, row)
 
@@ -128,7 +128,7 @@ def update(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> Non
     _show(connection, namespace, row)
 
 
-def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: EffectRow | None, last: int) -> int:
+def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: Entry | None, last: int) -> int:
     found = _find_for_journal(connection, namespace, row.thread)
     before = leases.require_fence(found.run if found else None, row.fence)
     leases.require_last(found.last if found else 0, last)
@@ -143,7 +143,7 @@ def park(connection: sqlite3.Connection, namespace: bytes, row: RunRow, entry: E
 
 
 def journal(
-    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, entries: Sequence[EffectRow]
+    connection: sqlite3.Connection, namespace: bytes, thread: int, fence: int, entries: Sequence[Entry]
 ) -> list[int]:
     found = _find_for_journal(connection, namespace, thread)
     leases.require_fence(found.run if found else None, fence)
@@ -154,7 +154,7 @@ def tell(
     connection: sqlite3.Connection,
     namespace: bytes,
     thread: int,
-    entry: EffectRow,
+    entry: Entry,
     last: int | None,
     run: RunRow | None,
 ) -> int:
@@ -174,8 +174,8 @@ def settle(
     namespace: bytes,
     thread: int,
     number: int,
-    expect: EffectStatus,
-    entry: EffectRow,
+    expect: EntryStatus,
+    entry: Entry,
     run: RunRow | None,
     then: RunRow | None,
 ) -> None:
@@ -199,34 +199,34 @@ def settle(
 
 
 def require_free(connection: sqlite3.Connection, namespace: bytes, thread: int, clock: Callable[[], Clock]) -> None:
-    """`LeaseHeld` if somebody's lease on the thread has not ended."""
+    """`LeaseHeld` if another worker's lease on the thread has not ended."""
     found = _find(connection, namespace, thread)
     if found is not None:
         leases.require_free(found.run, clock())
 
 
 def keep(connection: sqlite3.Connection, namespace: bytes, thread: int, commit: Commit) -> None:
-    """Store what a commit brings for its run."""
+    """Store the run and journal entries of a commit."""
     found = _find_for_journal(connection, namespace, thread)
     if commit.run is None:
-        _append(connection, thread, found, commit.effects)
+        _append(connection, thread, found, commit.entries)
         return
     row = msgspec.structs.replace(commit.run, thread=thread)
     if found is not None:
         row = leases.keep_lease(found.run, row)
-    written = entries_of.encode(thread, found.last if found else 0, commit.effects)
+    written = entries_of.encode(thread, found.last if found else 0, commit.entries)
     stored = records.store_run(namespace, row, written.last)
     _write(connection, thread, written)
     connection.execute(_SQL["put_run"], stored)
 
 
 def forget(connection: sqlite3.Connection, thread: int) -> None:
-    """Remove the run of a thread that is being dropped; its journal is not seen without."""
+    """Remove the run of a thread that is being dropped. Without it, its journal is not visible."""
     connection.execute(_SQL["delete_run"], (thread,))
 
 
 def clear(connection: sqlite3.Connection, thread: int, limit: int) -> bool:
-    """Remove some of the journal of a thread that was dropped. Whether there was any."""
+    """Remove some journal entries of a dropped thread; return whether there were any."""
     return connection.execute(_SQL["delete_effects"], (thread, limit)).rowcount > 0
 
 
@@ -240,7 +240,7 @@ def _find(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Fou
 
 
 def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: int) -> _Found | None:
-    """The run, if its journal is whole at its end."""
+    """The run, after checking that its journal ends with the entry it should."""
     if not 1 <= thread <= MAX_THREAD:
         return None
     row = connection.execute(_SQL["run_and_last"], (thread,)).fetchone()
@@ -249,15 +249,17 @@ def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: 
     columns = row[1:]
     found = _Found(records.read_run(columns), columns, columns[records.ENTRIES])
     if (row[0] or 0) & MAX_SEQ != found.last:
-        raise Damaged(f"the run of thread number {thread} and its journal disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"the run of thread number {thread} does not match its journal; run hf.verify() to see what is affected"
+        )
     return found
 
 
 def _named(row: Any) -> tuple[str, RunRow]:
-    """A run of a listing, and its thread's name."""
+    """A run from a listing, with the name of its thread."""
     found = records.read_run(row[: records.RUN_COLUMNS])
     if row[records.RUN_COLUMNS] is None:
-        raise Damaged(f"the run of thread number {found.thread} is there, but not the thread")
+        raise Damaged(f"thread number {found.thread} has a run, but the thread is missing")
     return rows.stored_thread(row[records.RUN_COLUMNS :]).record().name, found
 
 
@@ -271,17 +273,15 @@ def _put(connection: sqlite3.Connection, namespace: bytes, row: RunRow, known: _
 
 
 def _show(connection: sqlite3.Connection, namespace: bytes, row: RunRow) -> None:
-    """Let listings of threads show the status of the run."""
+    """Copy the status of the run to the thread's row, for listings of threads."""
     thread = reading.find_number(connection, namespace, row.thread)
     if thread is not None:
         thread.status, thread.updated_at = rows.to_bytes(row.status), row.updated_at
         connection.execute(_SQL["show_status"], (thread.thread_no, thread.status, thread.updated_at, thread.checksum()))
 
 
-def _append(
-    connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[EffectRow]
-) -> list[int]:
-    """Write journal entries; their numbers. One that has a number already replaces the entry of that number."""
+def _append(connection: sqlite3.Connection, thread: int, found: _Found | None, entries: Sequence[Entry]) -> list[int]:
+    """Write journal entries and return their numbers. An entry that has a number replaces the entry of that number."""
     written = entries_of.encode(thread, found.last if found else 0, entries)
     _write(connection, thread, written)
     if written.new and found:

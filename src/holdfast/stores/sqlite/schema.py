@@ -1,4 +1,4 @@
-"""The schema, its versions, and the statements by name."""
+"""The schema and its versions, and access to the named SQL statements."""
 
 from __future__ import annotations
 
@@ -9,21 +9,21 @@ from typing import Final
 
 from holdfast.stores.statements import named
 
-# "hldf": how `file` and other programs tell a Holdfast store from any other SQLite database.
+# "hldf": lets `file` and other programs recognise a Holdfast store among SQLite databases.
 APPLICATION_ID: Final = 0x686C6466
 VERSION: Final = 2
 
-# auto_vacuum: pages that were freed can be given back a few at a time.
+# auto_vacuum mode: free pages can be returned a few at a time.
 INCREMENTAL: Final = 2
 
 
 def statements(file: str) -> Mapping[str, str]:
-    """The statements of a file under `sql/`, each introduced by a line `-- name: …`."""
+    """The statements of a file in `sql/`. Each starts with a line `-- name: …`."""
     return named(_text(file))
 
 
 def creating(table: str) -> list[str]:
-    """The statements that create a table and its indexes, but not the counter that gives its numbers."""
+    """The statements that create a table and its indexes, without AUTOINCREMENT."""
     places = (f"TABLE {table} (", f" ON {table} (")
     scripts = (_text(f"schema_{number:04}.sql") for number in range(1, VERSION + 1))
     statements = [each for script in scripts for each in _split(script) if any(place in each for place in places)]
@@ -31,12 +31,12 @@ def creating(table: str) -> list[str]:
 
 
 def upgrade(connection: sqlite3.Connection, version: int) -> None:
-    """Bring the schema from `version` (0: none yet) to `VERSION`, in one transaction."""
+    """Upgrade the schema from `version` (0 for an empty file) to `VERSION`, in one transaction."""
     connection.execute("BEGIN")
     try:
         if version == 0:
-            # It is written into the first page, so it must come before anything else and in the same transaction:
-            # a creation that is cut off must leave nothing.
+            # This is written to the first page, so it must come first, in the same transaction: an interrupted creation
+            # must leave nothing.
             connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
         for number in range(version + 1, VERSION + 1):
             for statement in _split(_text(f"schema_{number:04}.sql")):
@@ -52,7 +52,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
 
 
 def _split(script: str) -> list[str]:
-    """One statement per item: `executescript` would commit the transaction it is called in."""
+    """Split a script into statements. `executescript` would commit the current transaction."""
     found: list[str] = []
     pending = ""
     for line in script.splitlines(keepends=True):

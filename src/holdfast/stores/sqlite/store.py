@@ -1,4 +1,4 @@
-"""`SQLiteStore`: the verbs of the contract over one writer, a pool of readers and the gate."""
+"""`SQLiteStore`: the verbs of the contract, on one writer connection and a pool of readers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, EffectRow, EffectStatus, Progress, RunRow
+from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.sqlite import backup, check, keys, maintenance, mending, reading, runs, values, writing
 from holdfast.stores.sqlite import cells as reading_cells
@@ -42,15 +42,15 @@ T = TypeVar("T")
 
 _VACUUM_PAGES: Final = 256
 _VALUES_AT_ONCE: Final = 64
-# Seconds that fork() waits for calls in flight.
+# Seconds for which fork() waits for calls in progress.
 _FORK_PATIENCE: Final = 5.0
 
 
 class SQLiteStore:
     """One SQLite file, opened on one namespace. Any number of threads and processes may use it.
 
-    Raises `StoreError` if the folder does not exist or the file cannot be opened, `NotAStore` or `NewerFormat`
-    (leaving the file as it was) if it is something else.
+    Raises `StoreError` if the folder does not exist or the file cannot be opened. Raises `NotAStore` or `NewerFormat`,
+    leaving the file unchanged, if it is not a store that this version can read.
     """
 
     encoding: Literal["packed", "text"] = "packed"
@@ -69,10 +69,10 @@ class SQLiteStore:
     ) -> None:
         if sqlite3.sqlite_version_info < OLDEST_SQLITE:
             oldest = ".".join(map(str, OLDEST_SQLITE))
-            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; Holdfast needs {oldest} or later")
+            raise StoreError(f"SQLite {sqlite3.sqlite_version} is too old; install SQLite {oldest} or later")
         if durability not in ("full", "normal", "off"):
             raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
-        # Not abspath: the gate and the WAL lie beside the file itself, whichever link leads to it.
+        # The gate and the WAL are next to the file itself, so links must be resolved; abspath does not do that.
         self._path = os.path.realpath(path)
         self._namespace = rows.to_bytes(namespace)
         self._clock = clock or clocks.machine
@@ -119,7 +119,7 @@ class SQLiteStore:
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading_cells.cells, spans)
 
-    def value(self, digest: bytes) -> list[bytes]:
+    def blob(self, digest: bytes) -> list[bytes]:
         return self._read(values.read, digest)
 
     def last(self, thread: int) -> int:
@@ -141,24 +141,24 @@ class SQLiteStore:
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         return self._read(runs.runs, statuses, after, max(limit, 0))
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return self._read(runs.woken, self._clock(), self._wall(), max(limit, 0))
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[EffectRow]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return self._read(runs.effects, thread, after, max(limit, 0))
 
-    def marked(self, thread: int, mark: str) -> list[EffectRow]:
-        return self._read(runs.marked, thread, mark)
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(runs.marked, thread, topic)
 
-    def last_effect(self, thread: int) -> int:
+    def last_entry(self, thread: int) -> int:
         return self._read(runs.last_effect, thread)
 
     # -- writing ----------------------------------------------------------------------------------------------------
 
     def commit(self, commit: Commit) -> Position:
         packed: tuple[list[Packed] | None, ...] = ()
-        if commit.values:
-            packed = tuple([None if self._read(values.known, value) else pack(value) for value in commit.values])
+        if commit.blobs:
+            packed = tuple([None if self._read(values.known, value) else pack(value) for value in commit.blobs])
         prepared = preparing.prepare(commit, packed)
         return self._write(prepared.weight, writing.commit, prepared, self._clock)
 
@@ -175,21 +175,21 @@ class SQLiteStore:
     def update_run(self, row: RunRow) -> None:
         self._write(0, runs.update, row)
 
-    def park(self, row: RunRow, entry: EffectRow | None, last: int) -> int:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         return self._write(0 if entry is None else preparing.weigh([entry]), runs.park, row, entry, last)
 
-    def journal(self, thread: int, fence: int, rows: Sequence[EffectRow]) -> list[int]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         return self._write(preparing.weigh(rows), runs.journal, thread, fence, rows)
 
-    def tell(self, thread: int, row: EffectRow, *, last: int | None = None, run: RunRow | None = None) -> int:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         return self._write(preparing.weigh([row]), runs.tell, thread, row, last, run)
 
     def settle(
         self,
         thread: int,
         number: int,
-        expect: EffectStatus,
-        row: EffectRow,
+        expect: EntryStatus,
+        row: Entry,
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
@@ -201,16 +201,16 @@ class SQLiteStore:
 
     def drop(self, thread: int) -> None:
         origins = self._write(0, writing.forget, thread, self._clock)
-        # Nobody can see the rest any more. Should this end half-way, sweeping the thread goes on with it. Errors that
-        # say that nothing was changed would be wrong: the thread is gone.
+        # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. These errors would
+        # report that nothing was changed, which is wrong here.
         with suppress(Busy, ReadOnly, StoreFull):
             for number in (thread, *origins):
                 self._clear(number)
 
-    def mark_values(self) -> int:
+    def start_epoch(self) -> int:
         return self._write(0, values.advance)
 
-    def sweep_values(self, live: Collection[bytes], epoch: int) -> int:
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = frozenset(live)
         removed = after = 0
         while page := self._read(values.stale, epoch, after, _VALUES_AT_ONCE):
@@ -285,7 +285,7 @@ class SQLiteStore:
             yield from self._read(check.thread, thread)
 
     def close(self) -> None:
-        if not self._writer.torn:  # a lock that was held at the time of the fork is held for ever
+        if not self._writer.torn:  # a lock that was held during the fork stays locked forever
             self._readers.close()
         if self._writer.close():
             _stores.discard(self)
@@ -295,7 +295,7 @@ class SQLiteStore:
     def _read(
         self, verb: Callable[Concatenate[sqlite3.Connection, bytes, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
-        """Run a reading verb in a transaction of its own: one snapshot."""
+        """Run a read verb in its own transaction, on one snapshot."""
         self._writer.ready()
         try:
             reader = self._readers.take()
@@ -317,7 +317,7 @@ class SQLiteStore:
         *args: P.args,
         **kwargs: P.kwargs,
     ) -> T:
-        """Run a writing verb in a durable transaction, its own or one shared with others that wait."""
+        """Run a write verb in a durable transaction, alone or in a group with other waiting writes."""
 
         def run(writer: sqlite3.Connection) -> T:
             return verb(writer, self._namespace, *args, **kwargs)
@@ -330,9 +330,9 @@ class SQLiteStore:
             continue
 
     # -- fork() -----------------------------------------------------------------------------------------------------
-    # SQLite keeps its file locks per process in memory that a child inherits: a connection the child opens beside an
-    # inherited one takes no locks of its own, and the parent, closing last as it believes, deletes the WAL under it.
-    # So calls in flight are let out before the fork, and the child closes what it inherited before it opens anything.
+    # SQLite keeps its file locks in process memory, which a child inherits. A connection that the child opens while it
+    # still has an inherited one takes no locks, and the parent may delete the WAL that the child uses. So calls in
+    # progress are finished before the fork, and the child closes inherited connections before it opens new ones.
 
     def pause(self, patience: float) -> None:
         deadline = time.monotonic() + patience
@@ -352,22 +352,22 @@ class SQLiteStore:
         if self._paused:
             self._readers.restart()
         else:
-            _stores.discard(self)  # there is nothing that another fork could wait for
+            _stores.discard(self)  # another fork has no connection to wait for
         self._writer.restart(paused=self._paused)
 
 
 def _end(reader: sqlite3.Connection) -> None:
-    """End a read transaction. The pool does not reuse a connection on which that fails."""
+    """End a read transaction. The pool does not reuse a connection if this fails."""
     try:
         reader.execute("COMMIT")
     except FAILURES:
-        # It fails after a page that could not be read, even if the verb has coped; nothing was written either way.
+        # It fails after an unreadable page, even if the verb handled that. Nothing was written either way.
         return
 
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()
 _forking: list[SQLiteStore] = []
-# Two threads that fork at once would each pause half of the stores, and release what the other holds.
+# Two threads that fork at once would each pause some of the stores and release stores that the other paused.
 _fork = threading.Lock()
 
 
@@ -377,7 +377,7 @@ def _before_fork() -> None:
         _forking.append(store)
         store.pause(_FORK_PATIENCE)
     opening.acquire()
-    # Stores that were opened meanwhile; one that has yet to be opened has no connection to lose.
+    # Stores opened meanwhile. A store that is not opened yet has no connection to lose.
     for store in _stores.difference(_forking):
         _forking.append(store)
         store.pause(0.0)
@@ -391,7 +391,7 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _fork  # noqa: PLW0603 - nobody else is left who could release the one that was inherited
+    global _fork  # noqa: PLW0603 - the inherited lock is held by a thread that does not exist in the child
     _fork = threading.Lock()
     opening.release()
     while _forking:

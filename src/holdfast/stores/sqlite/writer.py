@@ -1,4 +1,4 @@
-"""The writer: one connection, used by one caller at a time, for all who wait. Poison, and the size of the WAL."""
+"""The writer connection of a store: group commits, failure of the connection, and WAL checkpoints."""
 
 from __future__ import annotations
 
@@ -16,28 +16,28 @@ from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, 
 
 T = TypeVar("T")
 
-# What a save writes to the WAL besides its own bytes, on average: the pages around them.
+# What a save writes to the WAL in addition to its own bytes, on average.
 _PAGES: Final = 4 * PAGE_SIZE
-# Bytes written between two checkpoints of the WAL: what SQLite's own default comes to with pages of 4 kB.
+# Bytes written between two checkpoints of the WAL: SQLite's default with pages of 4 kB.
 _CHECKPOINT_AFTER: Final = 4 << 20
-# A WAL of this size is not being emptied because there is always a reader in it: wait for a moment without.
+# A WAL of this size is never empty because of overlapping readers. Then wait for a moment without readers.
 _TOO_LONG: Final = 64 << 20
 # Milliseconds.
 _READERS_LEAVE: Final = 50
 _SCRUB_WAITS: Final = 1000
-# Bytes of a file that may be written anew in memory; a larger one goes over a file where SQLite has its temporary ones.
+# Larger files are vacuumed through a temporary file of SQLite instead of in memory. Bytes.
 _VACUUMED_IN_MEMORY: Final = 64 << 20
 
 
 class Work(NamedTuple):
-    """Something to do inside a write transaction, and about how many bytes it will write."""
+    """A function to run inside a write transaction, and roughly how many bytes it will write."""
 
     run: Callable[[sqlite3.Connection], Any]
     weight: int
 
 
 class _Struck(BaseException):
-    """Carries what a signal handler raised once the work was done, past those who would take it for the work's."""
+    """Carries an exception that a signal handler raised after the commit: the write itself did not fail."""
 
     def __init__(self, error: Exception) -> None:
         super().__init__()
@@ -71,20 +71,20 @@ class Writer:
                 raise
 
     def write(self, work: Work) -> Any:
-        """Do the work in a transaction, its own or one shared with others that wait; returns when it is durable."""
+        """Run the work in a transaction, alone or in a group; return when it is durable."""
         try:
             return self.group.submit(work)
         except _Struck as struck:
             raise struck.error from struck.error.__cause__
 
     def truncate_wal(self) -> None:
-        """Empty the WAL and give its space back, if no reader is in it."""
+        """Empty the WAL and release its disk space, unless a reader uses it."""
         self._exclusively(self._truncate)
 
     def scrub(self) -> None:
-        """Write the whole file anew, without what is free in it, and leave nothing in the WAL.
+        """Rewrite the whole file without its free space, and empty the WAL.
 
-        `ErasePending` if a reader needs the WAL: what is in the file then may be that of before.
+        `ErasePending` if a reader needs the WAL; the file may still hold the old data then.
         """
         self._exclusively(self._scrub)
 
@@ -96,11 +96,11 @@ class Writer:
             raise unknown(self._path)
         if self.torn:
             raise StoreError(
-                f"{self._path}: the process was forked in the middle of a call; use the store in its parent"
+                f"{self._path}: this process was forked during a call and cannot use the store. Use it in the parent."
             )
 
     def close(self) -> bool:
-        """Close; whether it was open."""
+        """Close the writer; return whether it was open."""
         with self.lock:
             if self._closed:
                 return False
@@ -118,10 +118,10 @@ class Writer:
         return True
 
     def restart(self, *, paused: bool) -> None:
-        """In a forked child: let go of what was inherited. What was in use at the time cannot even be closed."""
+        """In a forked child: release what was inherited. Connections in use during the fork cannot be closed."""
         self.lock = threading.Lock()
         self.group = GroupCommit(self._run_batch)
-        # Not left, only closed: the lock is the parent's, and would outlive it for as long as the child has it open.
+        # Closed without unlocking: the lock belongs to the parent, and must not stay held by the child.
         self._gate.close()
         if not paused:
             self.torn = True
@@ -136,23 +136,25 @@ class Writer:
         if self.connection is None:
             self.connection = open_writer(self._path, self._durability, self._timeout, self._gate)
             self._file = self._identity()
-            # What an earlier process left behind counts as written since the last checkpoint.
+            # What an earlier process left in the WAL counts as written since the last checkpoint.
             self._written = self._wal_size()
         return self.connection
 
     def _exclusively(self, run: Callable[[sqlite3.Connection], T]) -> T:
-        """Run something while neither this process nor another writes."""
+        """Run a function while no other thread or process writes."""
         with self.lock:
             self.ready()
             connection = self._connected()
             try:
                 self._gate.enter()
-                # SQLite would go on writing to a file that has lost its name, and acknowledge what nobody can find.
+                # SQLite would continue to write to a file that was deleted or renamed, and acknowledge lost writes.
                 found = self._identity()
                 if found is None:
-                    raise StoreError(f"{self._path} is not there any more; nothing was written")
+                    raise StoreError(f"{self._path}: the file was deleted or moved; nothing was written")
                 if found != self._file:
-                    raise Replaced(f"{self._path} was replaced while it was open; nothing was written. Open it again")
+                    raise Replaced(
+                        f"{self._path}: the file was replaced while it was open; nothing was written. Open it again."
+                    )
                 return run(connection)
             finally:
                 self._gate.leave()
@@ -167,7 +169,7 @@ class Writer:
 
     def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> None:
         if not self._transact(connection, entries):
-            # Some failures end the transaction for all. Apart, each gets the answer it deserves.
+            # Some failures end the transaction for the whole group. Run separately, each entry gets its own result.
             for entry in entries:
                 self.ready()
                 self._transact(connection, [entry])
@@ -175,7 +177,7 @@ class Writer:
             self._empty_wal(connection)
 
     def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> bool:
-        """Run the entries in one transaction and answer them. False, with nothing done, if they must be run apart."""
+        """Run the entries in one transaction and settle them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
         committing = False
         try:
@@ -186,8 +188,8 @@ class Writer:
             self._answer(entries, outcomes)
         except BaseException as error:
             if committing and not isinstance(error, FAILURES) and not connection.in_transaction:
-                # The commit went through; an interrupt came before everybody was told. Whoever is not would go back
-                # to the line, and what is done would be done again.
+                # The commit succeeded, but an interrupt came before all entries were settled. Unsettled entries would
+                # be queued again and done twice.
                 self._answer(entries, outcomes)
                 if isinstance(error, Exception):
                     raise _Struck(error) from error
@@ -204,10 +206,10 @@ class Writer:
         return True
 
     def _member(self, connection: sqlite3.Connection, work: Work) -> tuple[Any, Exception | None]:
-        """One entry's answer, or its error if it left nothing in the transaction; else it raises.
+        """The result of one entry, or its error if it changed nothing in the transaction; raise otherwise.
 
-        Work that is refused is nearly always refused before it writes. Savepoints would isolate the rest as well, at
-        the price of two more statements for every member; instead the rest is rolled back together and run apart.
+        Work that fails nearly always fails before it writes. Savepoints would isolate the other cases too, but cost two
+        more statements per entry. Instead the group is rolled back and its entries run separately.
         """
         before = connection.total_changes
         try:
@@ -218,7 +220,7 @@ class Writer:
             return None, error
 
     def _answer(self, entries: Sequence[Entry[Work, Any]], outcomes: Sequence[tuple[Any, Exception | None]]) -> None:
-        # Refusals wait for the commit, too: what they were refused for may have been written in the same transaction.
+        # Errors wait for the commit, too: their cause may have been written in the same transaction.
         for entry, (answer, error) in zip(entries, outcomes, strict=True):
             if entry.settled:
                 entry.wake()
@@ -229,7 +231,7 @@ class Writer:
                 entry.fail(error)
 
     def _failure(self, error: Exception) -> Exception:
-        """The error to raise in one caller: an instance of its own, as each has its own traceback."""
+        """The error to raise in one caller: a separate instance, because each caller has its own traceback."""
         if self._poisoned:
             failure: Exception = unknown(self._path)
         elif isinstance(error, FAILURES):
@@ -244,18 +246,18 @@ class Writer:
             try:
                 connection.execute("ROLLBACK")
             except sqlite3.Error:
-                # What cannot be rolled back cannot be trusted to be gone.
+                # After a failed rollback the state of the transaction is not known.
                 self._poisoned = True
 
     # -- the WAL ----------------------------------------------------------------------------------------------------
 
     def _empty_wal(self, connection: sqlite3.Connection, *, truncate: bool = False) -> None:
-        """Move the WAL's pages into the database. Failing to is no failure of the commits, which are durable in it."""
+        """Move the WAL's pages into the database. Errors are ignored: the commits are already durable in the WAL."""
         self._written = 0
         try:
             _, frames, _ = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
             if truncate or frames * PAGE_SIZE > _TOO_LONG:
-                # These wait for readers to leave, and everybody's writes wait meanwhile: not for long.
+                # These wait for readers, and all writes wait meanwhile, so the timeout is short.
                 connection.execute(f"PRAGMA busy_timeout = {_READERS_LEAVE:d}")
                 try:
                     if truncate:
@@ -269,7 +271,7 @@ class Writer:
 
     def _scrub(self, connection: sqlite3.Connection) -> None:
         try:
-            self._require_empty_wal(connection)  # first: whoever is in the way is so before the long part, too
+            self._require_empty_wal(connection)  # first, so that a reader in the way is found before the long part
             in_memory = os.stat(self._path).st_size <= _VACUUMED_IN_MEMORY
             connection.execute(f"PRAGMA temp_store = {2 if in_memory else 1:d}")
             try:
@@ -281,7 +283,7 @@ class Writer:
             self._poisoned = self._poisoned or is_input_output(error)
             raise self._failure(error) from error
         except OSError as error:
-            raise StoreError(f"{self._path}: cannot be looked at") from error
+            raise StoreError(f"{self._path}: cannot read the file's size; erased data may still be in it") from error
 
     def _require_empty_wal(self, connection: sqlite3.Connection) -> None:
         connection.execute(f"PRAGMA busy_timeout = {_SCRUB_WAITS:d}")
@@ -291,8 +293,8 @@ class Writer:
             connection.execute(f"PRAGMA busy_timeout = {int(self._timeout * 1000):d}")
         if busy or self._wal_size():
             raise ErasePending(
-                f"{self._path}: a read that is under way keeps what was erased in the -wal file; erase again when it "
-                "has ended"
+                f"{self._path}: a read in progress keeps erased data in the -wal file. Erase again when the read has "
+                "ended."
             )
         self._written = 0
 
@@ -306,7 +308,7 @@ class Writer:
             self._gate.enter(timeout=0.1)
             self._truncate(connection)
         except StoreError:
-            return  # somebody is writing, or this process may not: the next checkpoint will do it
+            return  # another process is writing, or this one may not: the next checkpoint does it
         finally:
             self._gate.leave()
 

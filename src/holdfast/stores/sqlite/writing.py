@@ -1,4 +1,4 @@
-"""Writing verbs: functions of the writer's connection that is inside a write transaction."""
+"""Write verbs: functions of the writer connection, inside a write transaction."""
 
 from __future__ import annotations
 
@@ -37,16 +37,19 @@ def commit(
         )
         preparing.advance(thread, wanted)
     for base in wanted.bases:
-        # The head cannot be deleted, so the position just checked vouches for it.
+        # The head cannot be deleted, so checking the position was enough.
         if expect is None or base != (expect.thread, expect.head):
             _require_base(connection, namespace, *base)
     for origin in wanted.origins:
         if origin != thread.thread_no:
             if reading.find_number(connection, namespace, origin) is None:
-                raise Conflict(f"thread number {origin}, whose cells the checkpoint uses, is gone; nothing was stored")
+                raise Conflict(
+                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                    "Call latest() and save again."
+                )
             connection.execute(_SQL["insert_fork"], (origin, thread.thread_no))
-    if wanted.values:
-        values.keep(connection, namespace, wanted.values, prepared.values)
+    if wanted.blobs:
+        values.keep(connection, namespace, wanted.blobs, prepared.values)
     key = rows.key(thread.thread_no, row.seq)
     cells = None if prepared.cells is None else segment.seal(prepared.cells, rows.context(key))
     _insert_checkpoint(connection, key, prepared.row, cells)
@@ -54,7 +57,7 @@ def commit(
         _insert(connection, thread)
     else:
         _update(connection, thread)
-    if wanted.effects or wanted.run is not None:
+    if wanted.entries or wanted.run is not None:
         runs.keep(connection, namespace, thread.thread_no, wanted)
     return thread.position()
 
@@ -72,7 +75,7 @@ def rewind(
         connection, namespace, expect, None, lambda found: leases.require_free(found, clock()) if found else None
     )
     if thread.move >= MAX_SEQ:
-        raise TooLarge("a thread has at most 2**32 - 1 moves")
+        raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
     row = reading.checkpoint(connection, namespace, thread.thread_no, to)
     if row is None or row.deleted:
         raise NotFound(f"checkpoint {to} of the thread does not exist; nothing was changed")
@@ -85,12 +88,14 @@ def rewind(
 
 
 def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seqs: Collection[int]) -> int:
-    """Turn checkpoints into tombstones; their cells stay, as others may name them."""
+    """Turn checkpoints into tombstones. Their cells stay, because other checkpoints may use them."""
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is None:
-        raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
+        raise NotFound(f"thread number {thread_no} does not exist; nothing was changed")
     if thread.head in seqs:
-        raise Protected(f"checkpoint {thread.head} is the head of its thread; rewind or drop the thread instead")
+        raise Protected(
+            "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+        )
     buried = 0
     for seq in sorted(set(seqs)):
         row = reading.checkpoint(connection, namespace, thread_no, seq)
@@ -99,7 +104,7 @@ def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seq
         key = rows.key(thread_no, seq)
         stone = rows.tombstone(row)
         (cells,) = connection.execute(_SQL["cells_of"], (key,)).fetchone()
-        # Not an UPDATE: that would leave the page it shrinks nearly empty. Only a DELETE joins pages again.
+        # Not an UPDATE: that would leave the page nearly empty. Only a DELETE merges pages.
         connection.execute(_SQL["delete_checkpoint"], (key,))
         _insert_checkpoint(connection, key, stone, cells)
         buried += 1
@@ -110,10 +115,10 @@ def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seq
 
 
 def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int, clock: Callable[[], Clock]) -> list[int]:
-    """Free a thread's name; from here on its checkpoints are gone for every reader. Whose cells it used."""
+    """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is None:
-        raise NotFound(f"there is no thread number {thread_no}; nothing was changed")
+        raise NotFound(f"thread number {thread_no} does not exist; nothing was changed")
     runs.require_free(connection, namespace, thread_no, clock)
     runs.forget(connection, thread_no)
     thread.name = thread.name_hash = thread.agent = None
@@ -125,10 +130,10 @@ def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int, clo
 def _new_thread(connection: sqlite3.Connection, namespace: bytes, wanted: Commit) -> StoredThread:
     name = rows.to_bytes(wanted.name)
     if reading.find_thread(connection, namespace, name) is not None:
-        raise AlreadyExists("a thread of that name exists; nothing was stored")
+        raise AlreadyExists("a thread with that name already exists; nothing was stored")
     (last,) = connection.execute(_SQL["last_thread_number"]).fetchone()
     if last >= MAX_THREAD:
-        raise TooLarge("the store has given out all its thread numbers")
+        raise TooLarge("the store has no thread numbers left; nothing was stored")
     return preparing.new_thread(last + 1, namespace, wanted)
 
 
@@ -139,26 +144,26 @@ def _expected(
     name: bytes | None,
     allow: Callable[[RunRow | None], None],
 ) -> StoredThread:
-    """The thread, if its run allows it and it is in the position the caller expects.
+    """The thread, if its run allows the write and the thread is at the position that the caller expects.
 
-    The run comes first: a worker that lost its lease is told that, and not that somebody else saved.
+    The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
     """
     row = connection.execute(_SQL["position"], (expect.thread,)).fetchone()
     if row is None:
         allow(None)
-        raise Conflict("the thread was dropped; nothing was stored")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     has_run = row[1] is not None and row[2] == namespace
     allow(records.read_run(row[_RUN]) if has_run else None)
     thread = rows.stored_thread(row[_RUN.stop :])
     if thread.namespace != namespace or thread.name is None or (name is not None and thread.name != name):
-        raise Conflict("the thread was dropped; nothing was stored")
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if thread.position() != expect:
-        raise Conflict(
-            f"the thread is at checkpoint {thread.head}, move {thread.move}, not at checkpoint {expect.head}, "
-            f"move {expect.move}; somebody else saved or rewound it. Nothing was stored"
-        )
+        raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if row[0] != rows.key(thread.thread_no, thread.last):
-        raise Damaged(f"thread number {thread.thread_no} and its checkpoints disagree; run a check to see what is hurt")
+        raise Damaged(
+            f"the record of thread number {thread.thread_no} does not match its checkpoints; "
+            "run hf.verify() to see what is affected"
+        )
     return thread
 
 
@@ -166,8 +171,7 @@ def _require_base(connection: sqlite3.Connection, namespace: bytes, thread: int,
     row = reading.checkpoint(connection, namespace, thread, seq)
     if row is None or row.deleted:
         raise Conflict(
-            f"checkpoint {seq} of thread number {thread}, which this one builds on, was deleted; nothing was stored. "
-            "Call latest() and save again"
+            "a checkpoint whose cells this commit reuses was deleted; nothing was stored. Call latest() and save again."
         )
 
 

@@ -1,4 +1,4 @@
-"""The store contract as a test suite: `holdfast.stores.contract`, sentence by sentence."""
+"""The store contract (`holdfast.stores.contract`) as a test suite."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class StoreContract(
     HandleContract,
     ConcurrencyContract,
 ):
-    """Every store passes this suite. Subclass it, say how your store is opened, and run pytest:
+    """The test suite that every store must pass. Subclass it, define how your store is opened, and run pytest:
 
     ```python
     class TestMine(StoreContract):
@@ -46,6 +46,6 @@ class StoreContract(
             return MyStore(tmp_path / "data", namespace=namespace)
     ```
 
-    A store of `durable = True` opened twice with one path is two handles on the same data, whether or not the first
-    was closed. A store of `durable = False` starts empty each time.
+    A store with `durable = True` that is opened twice with one path gives two handles on the same data, whether or not
+    the first was closed. A store with `durable = False` starts empty each time.
     """

@@ -1,4 +1,4 @@
-"""What every part of the contract suite has: a way to open the store, and a store that is open."""
+"""The base class of the contract suite: how to open the store, and a fixture with an open store."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from holdfast.stores.contract import Store
 
 class ContractBase:
     durable: ClassVar[bool]
-    """Whether what was committed is there again when the store is opened again."""
+    """Whether committed data is still there when the store is opened again."""
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-        raise NotImplementedError("A subclass says how its store is opened.")
+        raise NotImplementedError("define open_store() in the subclass: it opens the store to be tested")
 
     @pytest.fixture
     def store(self, tmp_path: Path) -> Iterator[Store]:

@@ -1,4 +1,4 @@
-"""What the contract suite is written with: short ways to make the records a store moves."""
+"""Helpers of the contract suite: short functions that make the records of a store."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.stores.contract import (
     NO_REFS,
+    Append,
+    Blob,
     CheckpointRow,
     Commit,
     Live,
     Position,
     Refs,
-    Run,
-    SharedValue,
     Span,
     Store,
     Summary,
     ThreadRow,
 )
 from holdfast.stores.hashing import PLAIN, Hashing
-from holdfast.stores.running import EffectRow, EffectStatus, Owner, RunRow
+from holdfast.stores.running import Entry, EntryStatus, Owner, RunRow
 
 _ids = itertools.count(1)
 
@@ -35,31 +35,31 @@ FAR = 1_000_000
 
 
 def cell(text: str) -> bytes:
-    """A cell as both encodings may hold it: JSON."""
+    """A cell that is valid in both encodings: JSON."""
     return json.dumps(text).encode()
 
 
-def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) -> Run:
-    return Run(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
+def run(*texts: str, log: int = 1, start: int = 0, refs: Sequence[Refs] = ()) -> Append:
+    return Append(log=log, start=start, cells=tuple(map(cell, texts)), refs=tuple(refs))
 
 
-def value(*pieces: bytes, by: Hashing = PLAIN) -> SharedValue:
-    """A value under the address that a store has it under: by its hashing."""
-    return SharedValue(digest=by.address(b"".join(pieces)), pieces=pieces)
+def value(*pieces: bytes, by: Hashing = PLAIN) -> Blob:
+    """A blob under the address that the store's hashing gives it."""
+    return Blob(digest=by.address(b"".join(pieces)), pieces=pieces)
 
 
-def prompt(store: Store) -> SharedValue:
+def prompt(store: Store) -> Blob:
     return value(b'"a long system prompt"', by=store.hashing)
 
 
-def image(store: Store) -> SharedValue:
+def image(store: Store) -> Blob:
     return value(b'"an im', b'age"', by=store.hashing)
 
 
-def holds(store: Store, shared: SharedValue) -> bool:
-    """Whether the store has a value. In how many pieces it comes back is the store's own affair."""
+def holds(store: Store, shared: Blob) -> bool:
+    """Whether the store has a blob. The store may return it in any number of pieces."""
     try:
-        return b"".join(store.value(shared.digest)) == b"".join(shared.pieces)
+        return b"".join(store.blob(shared.digest)) == b"".join(shared.pieces)
     except Damaged:
         return False
 
@@ -70,7 +70,7 @@ def summary(step: int = 0, **changes: Any) -> Summary:
 
 
 def row(seq: int, **changes: Any) -> CheckpointRow:
-    """A checkpoint row with an id and a digest of its own."""
+    """A checkpoint row with a unique id and digest."""
     id_ = next(_ids).to_bytes(16, "big")
     fields: dict[str, Any] = {
         "seq": seq,
@@ -89,8 +89,8 @@ def commit(
     name: str,
     expect: Position | None = None,
     *,
-    runs: Sequence[Run] = (),
-    values: Sequence[SharedValue] = (),
+    appends: Sequence[Append] = (),
+    blobs: Sequence[Blob] = (),
     bases: Sequence[tuple[int, int]] = (),
     origins: Sequence[int] = (),
     shows: Summary | None = None,
@@ -104,8 +104,8 @@ def commit(
         name=name,
         expect=expect,
         row=made,
-        runs=tuple(runs),
-        values=tuple(values),
+        appends=tuple(appends),
+        blobs=tuple(blobs),
         summary=shows or summary(made.step),
         bases=tuple(bases),
         origins=tuple(origins),
@@ -113,19 +113,19 @@ def commit(
 
 
 def run_row(thread: int, **changes: Any) -> RunRow:
-    """A run with fence 1 that nobody holds."""
+    """A run with fence 1 that no worker holds."""
     fields: dict[str, Any] = {"thread": thread, "status": "running", "fence": 1, "created_at": 1, "updated_at": 1}
     return RunRow(**(fields | changes))
 
 
 def held(store: Store, thread: int, **changes: Any) -> RunRow:
-    """A run that somebody holds for an hour."""
+    """A run that a worker holds for an hour."""
     clock = store.clock()
     fields = {"owner": Owner("host", "boot", 1, 2, 3), "clock": clock.id, "lease_until": clock.now + 3_600_000}
     return run_row(thread, **(fields | changes))
 
 
-def effect(status: EffectStatus = "done", **changes: Any) -> EffectRow:
+def effect(status: EntryStatus = "done", **changes: Any) -> Entry:
     fields: dict[str, Any] = {
         "branch": 1,
         "step": 1,
@@ -137,16 +137,16 @@ def effect(status: EffectStatus = "done", **changes: Any) -> EffectRow:
         "fence": 1,
         "begun_at": 1_700_000_000,
     }
-    return EffectRow(**(fields | changes))
+    return Entry(**(fields | changes))
 
 
-def numbered(*rows: EffectRow) -> list[EffectRow]:
-    """Entries as a journal gives them back that holds these and no others."""
+def numbered(*rows: Entry) -> list[Entry]:
+    """Entries with the numbers they get in a journal that holds only these."""
     return [msgspec.structs.replace(row, number=number) for number, row in enumerate(rows, 1)]
 
 
 class Line:
-    """A thread being written: log 1 grows by what each save brings, and every row names all of it."""
+    """A thread being written: each save appends cells to log 1, and every row refers to all of them."""
 
     def __init__(self, store: Store, name: str) -> None:
         self.store = store
@@ -156,7 +156,7 @@ class Line:
 
     @property
     def at(self) -> Position:
-        assert self.position is not None, "nothing was saved yet"
+        assert self.position is not None, "nothing has been saved yet"
         return self.position
 
     @property
@@ -170,7 +170,7 @@ class Line:
         seqs = self._seqs + [seq] * len(texts)
         changes.setdefault("refs", Refs(spans=(Span(0, 1, 0, len(seqs), seqs[0], seqs[-1]),)) if seqs else NO_REFS)
         runs = [run(*texts, start=start, refs=cell_refs)] if texts else []
-        self.position = self.store.commit(commit(self.name, self.position, runs=runs, **changes))
+        self.position = self.store.commit(commit(self.name, self.position, appends=runs, **changes))
         self._seqs = seqs
         return self.position
 
@@ -179,7 +179,7 @@ class Line:
         return self.position
 
     def span(self, start: int = 0, count: int | None = None) -> Span:
-        """The span of some of the cells, all from `start` if `count` is not given."""
+        """The span of some of the cells; all from `start` on if `count` is not given."""
         seqs = self._seqs[start:] if count is None else self._seqs[start : start + count]
         return Span(self.number, 1, start, len(seqs), seqs[0], seqs[-1])
 
@@ -188,12 +188,12 @@ class Line:
 
     def stored(self) -> ThreadRow:
         found = self.store.thread(self.name)
-        assert found is not None, "the thread is not there"
+        assert found is not None, "the thread does not exist"
         return found
 
 
 def saved(store: Store, name: str, *saves: str) -> Line:
-    """A thread with one checkpoint for each of `saves`, each of which brings a cell for each of its words."""
+    """A thread with one checkpoint for each of `saves`, which appends a cell for each of its words."""
     line = Line(store, name)
     for words in saves:
         line.save(*words.split())
@@ -201,7 +201,7 @@ def saved(store: Store, name: str, *saves: str) -> Line:
 
 
 def running(store: Store, name: str = "a", **changes: Any) -> tuple[Line, RunRow]:
-    """A thread with a run that somebody holds for an hour."""
+    """A thread with a run that a worker holds for an hour."""
     line = saved(store, name, "x")
     row = held(store, line.number, **changes)
     store.claim(None, row)
@@ -209,7 +209,7 @@ def running(store: Store, name: str = "a", **changes: Any) -> tuple[Line, RunRow
 
 
 def inside(made: Commit, **changes: Any) -> Commit:
-    """The commit, with what it brings for a run."""
+    """The commit with fields for a run."""
     return msgspec.structs.replace(made, **changes)
 
 
@@ -223,14 +223,14 @@ def names_of(store: Store, *, prefix: str = "", after: str | None = None, limit:
 
 
 def noise(store: Store, size: int, seed: str = "noise") -> bytes:
-    """Bytes that do not compress, in the form the store's encoding has."""
+    """Incompressible bytes that are valid in the store's encoding."""
     if store.encoding == "packed":
         return hashlib.shake_256(seed.encode()).digest(size)
     return b'"' + hashlib.shake_256(seed.encode()).hexdigest(size // 2).encode() + b'"'
 
 
 def everything(store: Store) -> list[object]:
-    """All that a store shows of its threads, for comparing before and after."""
+    """All that a store shows of its threads, for comparisons before and after."""
     seen: list[object] = []
     for thread in store.threads(prefix="", after=None, limit=FAR):
         number = thread.position.thread

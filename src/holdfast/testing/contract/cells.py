@@ -1,16 +1,16 @@
-"""Reading cells by their spans."""
+"""Reading cells by span."""
 
 from __future__ import annotations
 
 import pytest
 
 from holdfast.errors import Damaged, InvalidArgument
-from holdfast.stores.contract import NO_REFS, Refs, Run, Span, Store
+from holdfast.stores.contract import NO_REFS, Append, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, cell, commit, noise, run, saved, texts_of
 
-NODE = Refs(spans=(Span(0, 1, 0, 2, 1, 1),), values=(b"v" * 32,))
-LEAF = Refs(values=(b"w" * 32,))
+NODE = Refs(spans=(Span(0, 1, 0, 2, 1, 1),), blobs=(b"v" * 32,))
+LEAF = Refs(blobs=(b"w" * 32,))
 
 
 class CellsContract(ContractBase):
@@ -33,33 +33,33 @@ class CellsContract(ContractBase):
         assert texts_of(store, *spans) == expected
         assert [texts_of(store, span)[0] for span in spans] == expected
 
-    def test_spans_come_back_in_the_order_they_were_asked_for(self, store: Store) -> None:
+    def test_cells_are_returned_in_the_order_of_the_spans(self, store: Store) -> None:
         line, other = saved(store, "a", "a b c"), saved(store, "b", "d", "e f")
         spans = [line.span(2, 1), other.span(), line.span(0, 2), line.span(2, 1), other.span(1, 1)]
         assert texts_of(store, *spans) == [["c"], ["d", "e", "f"], ["a", "b"], ["c"], ["e"]]
 
-    def test_logs_are_apart(self, store: Store) -> None:
+    def test_logs_are_separate(self, store: Store) -> None:
         runs = [run("a", "b", log=1), run("c", log=2), run("d", "e", log=2**33)]
-        first = store.commit(commit("t", runs=runs))
-        store.commit(commit("t", first, runs=[run("f", log=2, start=1), run("g", log=1, start=2)]))
+        first = store.commit(commit("t", appends=runs))
+        store.commit(commit("t", first, appends=[run("f", log=2, start=1), run("g", log=1, start=2)]))
         spans = [Span(first.thread, *at) for at in [(1, 0, 3, 1, 2), (2, 0, 2, 1, 2), (2**33, 0, 2, 1, 1)]]
         assert texts_of(store, *spans) == [["a", "b", "g"], ["c", "f"], ["d", "e"]]
 
-    def test_a_log_that_other_commits_pass_over(self, store: Store) -> None:
+    def test_a_log_that_other_commits_do_not_extend(self, store: Store) -> None:
         line = saved(store, "a", "x")
         for n in range(5):
-            line.position = store.commit(commit("a", line.at, runs=[run(str(n), log=2, start=n)]))
+            line.position = store.commit(commit("a", line.at, appends=[run(str(n), log=2, start=n)]))
         line.save("y")
         assert texts_of(store, line.span(), Span(line.number, 2, 0, 5, 2, 6)) == [["x", "y"], list("01234")]
 
     def test_a_log_may_start_anywhere(self, store: Store) -> None:
-        position = store.commit(commit("a", runs=[run("x", "y", log=3, start=40)]))
+        position = store.commit(commit("a", appends=[run("x", "y", log=3, start=40)]))
         assert texts_of(store, Span(position.thread, 3, 40, 2, 1, 1)) == [["x", "y"]]
 
     def test_empty_cells_and_equal_cells(self, store: Store) -> None:
         if store.encoding == "text":
-            pytest.skip("an empty text is no value")
-        position = store.commit(commit("a", runs=[Run(log=1, start=0, cells=(b"", b"\0", b"", b"\0"))]))
+            pytest.skip("an empty text is not a valid value")
+        position = store.commit(commit("a", appends=[Append(log=1, start=0, cells=(b"", b"\0", b"", b"\0"))]))
         assert store.cells([Span(position.thread, 1, 0, 4, 1, 1)])[0].cells == [b"", b"\0", b"", b"\0"]
 
     def test_many_cells_in_one_commit(self, store: Store) -> None:
@@ -70,7 +70,7 @@ class CellsContract(ContractBase):
 
     def test_big_cells(self, store: Store) -> None:
         cells = (noise(store, 2**20), cell("x" * 2**20), cell("small"), noise(store, 2**20, "other"))
-        position = store.commit(commit("a", runs=[Run(log=1, start=0, cells=cells)]))
+        position = store.commit(commit("a", appends=[Append(log=1, start=0, cells=cells)]))
         whole, small = store.cells([Span(position.thread, 1, 0, 4, 1, 1), Span(position.thread, 1, 2, 1, 1, 1)])
         assert whole.cells == list(cells)
         assert small.cells == [cell("small")]
@@ -101,14 +101,14 @@ class CellsContract(ContractBase):
         assert whole.refs == [NO_REFS, NO_REFS, NODE, NO_REFS]
         assert bare.refs == []
 
-    def test_refs_for_only_some_cells_of_a_run_are_refused(self, store: Store) -> None:
+    def test_refs_for_only_some_cells_of_an_append_are_rejected(self, store: Store) -> None:
         with pytest.raises(InvalidArgument):
-            store.commit(commit("a", runs=[run("x", "y", refs=[NODE])]))
+            store.commit(commit("a", appends=[run("x", "y", refs=[NODE])]))
         assert store.thread("a") is None
 
-    # -- what is not there ------------------------------------------------------------------------------------------
+    # -- missing cells ----------------------------------------------------------------------------------------------
 
-    def test_cells_that_are_not_there_are_damage(self, store: Store) -> None:
+    def test_missing_cells_raise_damaged(self, store: Store) -> None:
         line = saved(store, "a", "x y", "z")
         for missing in [
             Span(line.number, 1, 0, 4, 1, 2),
@@ -124,7 +124,7 @@ class CellsContract(ContractBase):
                 store.cells([line.span(), missing])
         assert texts_of(store, line.span()) == [["x", "y", "z"]]
 
-    def test_a_hole_in_a_log_is_damage(self, store: Store) -> None:
+    def test_a_gap_in_a_log_raises_damaged(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         store.sweep(line.number, line.live(line.span(0, 1), line.span(2, 1)))
         with pytest.raises(Damaged):

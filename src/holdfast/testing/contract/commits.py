@@ -1,4 +1,4 @@
-"""Committing: creating threads, compare-and-set, all or nothing."""
+"""Commits: creating threads, compare-and-set, all or nothing."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from holdfast.testing.contract.build import commit, everything, run, saved, summ
 
 
 def refuse(store: Store, refused: Commit, error: type[HoldfastError] = Conflict) -> None:
-    """The commit raises, and leaves neither rows, cells nor values behind."""
+    """Assert that the commit raises and stores no rows, cells or blobs."""
     seq = max(refused.row.seq, 1)
     cells = [Span(thread, 77, 0, 1, seq, seq) for thread in (*store.thread_numbers(), 1)]
     brought = value(b'"refused"', by=store.hashing)
-    refused = msgspec.structs.replace(refused, runs=(run("x", log=77),), values=(brought,))
+    refused = msgspec.structs.replace(refused, appends=(run("x", log=77),), blobs=(brought,))
     before = everything(store)
     with pytest.raises(error):
         store.commit(refused)
     assert everything(store) == before
     with pytest.raises(Damaged):
-        store.value(brought.digest)
+        store.blob(brought.digest)
     for span in cells:
         with pytest.raises(Damaged):
             store.cells([span])
@@ -55,26 +55,26 @@ class CommitContract(ContractBase):
     def test_a_commit_without_cells(self, store: Store) -> None:
         assert store.commit(commit("a")).last == 1
 
-    def test_an_empty_run_stores_nothing(self, store: Store) -> None:
+    def test_an_empty_append_stores_nothing(self, store: Store) -> None:
         line = saved(store, "a", "x y")
-        assert store.commit(commit("a", line.at, runs=[run(start=2), run(log=5)])).last == 2
+        assert store.commit(commit("a", line.at, appends=[run(start=2), run(log=5)])).last == 2
         with pytest.raises(Damaged):
             store.cells([Span(line.number, 5, 0, 1, 2, 2)])
 
-    def test_a_checkpoint_comes_back_whole(self, store: Store) -> None:
+    def test_a_checkpoint_is_returned_complete(self, store: Store) -> None:
         origin = saved(store, "origin", "x")
-        refs = Refs(spans=(Span(0, 1, 0, 3, 1, 1), Span(origin.number, 2**33, 5, 2**20, 1, 1)), values=(b"d" * 32,))
+        refs = Refs(spans=(Span(0, 1, 0, 3, 1, 1), Span(origin.number, 2**33, 5, 2**20, 1, 1)), blobs=(b"d" * 32,))
         made = commit("a", parent=(origin.number, 1), step=2**40, label="né\0w", refs=refs, meta=b"{}", skeleton=b"[1]")
         position = store.commit(made)
         assert store.checkpoint(position.thread, 1) == made.row
 
     @pytest.mark.parametrize("label", [None, "", "x"])
-    def test_labels_come_back_as_given(self, store: Store, label: str | None) -> None:
+    def test_labels_are_returned_as_given(self, store: Store, label: str | None) -> None:
         position = store.commit(commit("a", label=label))
         [listed] = store.checkpoints(position.thread, before=None, limit=10)
         assert listed.label == label
 
-    def test_a_seq_never_given_out_is_none(self, store: Store) -> None:
+    def test_an_unassigned_seq_returns_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
         assert [store.checkpoint(line.number, seq) for seq in (0, 2, 10**9)] == [None] * 3
         assert store.checkpoint(line.number + 1, 1) is None
@@ -101,7 +101,7 @@ class CommitContract(ContractBase):
         refuse(store, commit("a", msgspec.structs.replace(line.at, thread=other.number)))
         refuse(store, commit("a", msgspec.structs.replace(line.at, thread=other.number + 100)))
 
-    def test_a_position_of_a_thread_that_is_not_there_conflicts(self, store: Store) -> None:
+    def test_a_position_of_a_missing_thread_conflicts(self, store: Store) -> None:
         refuse(store, commit("a", Position(1, 1, 1, 1)))
 
     def test_a_position_from_before_a_drop_conflicts(self, store: Store) -> None:
@@ -109,7 +109,7 @@ class CommitContract(ContractBase):
         store.drop(line.number)
         refuse(store, commit("a", line.at))
 
-    def test_a_position_from_before_a_drop_conflicts_with_the_thread_that_has_the_name_now(self, store: Store) -> None:
+    def test_a_position_from_before_a_drop_conflicts_with_a_new_thread(self, store: Store) -> None:
         line = saved(store, "a", "x")
         store.drop(line.number)
         saved(store, "a", "x")
@@ -136,7 +136,7 @@ class CommitContract(ContractBase):
 
     # -- bases ------------------------------------------------------------------------------------------------------
 
-    def test_bases_that_are_there(self, store: Store) -> None:
+    def test_existing_bases(self, store: Store) -> None:
         line, other = saved(store, "a", "x", "y"), saved(store, "b", "x")
         line.save("z", bases=[(line.number, 1), (line.number, 2), (other.number, 1)])
         assert line.at.last == 3
@@ -147,7 +147,7 @@ class CommitContract(ContractBase):
         refuse(store, commit("a", line.at, bases=[(line.number, 2), (line.number, 1)]))
         refuse(store, commit("b", bases=[(line.number, 1)]))
 
-    def test_a_base_that_never_was_conflicts(self, store: Store) -> None:
+    def test_a_base_that_never_existed_conflicts(self, store: Store) -> None:
         line = saved(store, "a", "x")
         for base in [(line.number, 2), (line.number, 0), (line.number + 100, 1)]:
             refuse(store, commit("b", bases=[base]))

@@ -15,12 +15,12 @@ from holdfast.stores.contract import Commit, Position, Refs, Span, Store
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import Line, commit, names_of, run, saved, texts_of, value
 
-# Long enough for the slowest disk; a store that hangs fails instead of holding the suite.
+# Long enough for the slowest disk; a store that hangs fails the test instead of blocking the suite.
 PATIENCE = 60
 
 
 def race(store: Store, commits: list[Commit]) -> list[Position]:
-    """Commit all at once; the positions of those that won."""
+    """Commit all at once; return the positions of those that won."""
     start = threading.Barrier(len(commits), timeout=PATIENCE)
 
     def attempt(one: Commit) -> Position | None:
@@ -37,14 +37,14 @@ def race(store: Store, commits: list[Commit]) -> list[Position]:
 class ConcurrencyContract(ContractBase):
     @pytest.fixture
     def restless(self) -> Iterator[None]:
-        """Threads take turns so often that whatever is not atomic is seen half done."""
+        """Switch threads so often that a verb that is not atomic is seen half done."""
         usual = sys.getswitchinterval()
         sys.setswitchinterval(1e-6)
         yield
         sys.setswitchinterval(usual)
 
     @pytest.mark.usefixtures("restless")
-    def test_sixteen_writers_of_a_thread_each(self, store: Store) -> None:
+    def test_sixteen_writers_on_separate_threads(self, store: Store) -> None:
         start = threading.Barrier(16, timeout=PATIENCE)
 
         def write(name: str) -> Line:
@@ -65,7 +65,7 @@ class ConcurrencyContract(ContractBase):
     @pytest.mark.usefixtures("restless")
     def test_one_of_many_creates_a_thread(self, store: Store) -> None:
         for name in "abc":
-            commits = [commit(name, runs=[run(f"{n}")]) for n in range(8)]
+            commits = [commit(name, appends=[run(f"{n}")]) for n in range(8)]
             [won] = race(store, commits)
             stored = store.thread(name)
             assert stored is not None
@@ -76,9 +76,9 @@ class ConcurrencyContract(ContractBase):
 
     @pytest.mark.usefixtures("restless")
     def test_one_of_many_wins_each_position(self, store: Store) -> None:
-        at = store.commit(commit("a", runs=[run("0")]))
+        at = store.commit(commit("a", appends=[run("0")]))
         for seq in range(2, 12):
-            commits = [commit("a", at, runs=[run(f"{n}", start=seq - 1)]) for n in range(8)]
+            commits = [commit("a", at, appends=[run(f"{n}", start=seq - 1)]) for n in range(8)]
             [at] = race(store, commits)
             assert at == Position(at.thread, seq, seq, seq)
             stored = store.checkpoint(at.thread, seq)
@@ -96,8 +96,8 @@ class ConcurrencyContract(ContractBase):
             try:
                 for n in range(1, last + 1):
                     brought = value(b'"value %d"' % n, by=store.hashing)
-                    refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), values=(brought.digest,))
-                    line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, values=[brought])
+                    refs = Refs(spans=(Span(0, 1, 0, 3 * n, 1, n),), blobs=(brought.digest,))
+                    line.save(f"{n}a", f"{n}b", f"{n}c", refs=refs, blobs=[brought])
             finally:
                 done.set()
 
@@ -116,7 +116,7 @@ class ConcurrencyContract(ContractBase):
                     [span] = head.refs.spans
                     [texts] = texts_of(store, msgspec.structs.replace(span, thread=at.thread))
                     assert texts == [f"{n}{part}" for n in range(1, seen + 1) for part in "abc"]
-                    assert store.value(head.refs.values[0]) == [b'"value %d"' % seen]
+                    assert store.blob(head.refs.blobs[0]) == [b'"value %d"' % seen]
                     listed = store.checkpoints(at.thread, before=None, limit=100)
                     assert [row.seq for row in listed] == list(range(listed[0].seq, 0, -1))
                 if finished:
@@ -128,7 +128,7 @@ class ConcurrencyContract(ContractBase):
             assert [reader.result(PATIENCE) for reader in readers] == [last] * 4
 
     @pytest.mark.usefixtures("restless")
-    def test_compacting_and_sweeping_beside_readers_and_a_writer(self, store: Store) -> None:
+    def test_compacting_and_sweeping_with_readers_and_a_writer(self, store: Store) -> None:
         line = saved(store, "a", *(f"{n}" for n in range(20)))
         kept = line.span(5, 10)
         done = threading.Event()

@@ -1,4 +1,4 @@
-"""Forks and dropping: whose cells stay for whom."""
+"""Forks and drops: cells stay as long as a fork uses them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.testing.contract.build import FAR, Line, names_of, saved, texts_of
 
 
 def fork(origin: Line, name: str, *texts: str) -> Line:
-    """A thread whose first checkpoint builds on the head of another."""
+    """A thread whose first checkpoint reuses the cells of another thread's head."""
     line = Line(origin.store, name)
     at = (origin.number, origin.at.head)
     line.save(*texts, parent=at, bases=[at], origins=[origin.number], refs=Refs(spans=(origin.span(),)))
@@ -70,7 +70,7 @@ class ForkContract(ContractBase):
             store.cells([line.span()])
         assert texts_of(store, other.span()) == [["z"]]
 
-    def test_the_name_is_free_at_once_and_the_number_is_not_given_out_again(self, store: Store) -> None:
+    def test_the_name_is_free_at_once_and_the_number_is_not_reused(self, store: Store) -> None:
         seen: list[int] = []
         for n in range(4):
             line = saved(store, "a", f"{n}")
@@ -126,7 +126,7 @@ class ForkContract(ContractBase):
         with pytest.raises(Damaged):
             store.cells([origin.span()])
 
-    def test_a_dropped_fork_is_no_fork(self, store: Store) -> None:
+    def test_a_dropped_fork_is_not_listed(self, store: Store) -> None:
         origin = saved(store, "origin", "x")
         line = fork(origin, "fork", "y")
         store.drop(line.number)

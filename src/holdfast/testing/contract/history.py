@@ -1,4 +1,4 @@
-"""A thread's history: pages of it, rewinding it, deleting from it."""
+"""The history of a thread: pages of checkpoints, rewinds, deletions."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class HistoryContract(ContractBase):
         assert seqs(store.checkpoints(line.number, before=FAR, limit=1)) == [5]
 
     def test_a_listing_leaves_out_refs_and_skeletons(self, store: Store) -> None:
-        made = commit("a", refs=Refs(values=(b"d" * 32,)), meta=b'{"m":1}', skeleton=b"[2]", step=7)
+        made = commit("a", refs=Refs(blobs=(b"d" * 32,)), meta=b'{"m":1}', skeleton=b"[2]", step=7)
         position = store.commit(made)
         assert store.checkpoints(position.thread, before=None, limit=1) == [
             msgspec.structs.replace(made.row, refs=NO_REFS, skeleton=b"")
@@ -61,19 +61,19 @@ class HistoryContract(ContractBase):
         assert seqs(store.refs(line.number, after=4, limit=2)) == [5]
         assert seqs(store.refs(line.number, after=5, limit=2)) == []
 
-    def test_refs_come_as_stored_and_without_meta_and_skeletons(self, store: Store) -> None:
-        refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), values=(b"d" * 32, b"e" * 32))
+    def test_refs_are_returned_without_meta_and_skeletons(self, store: Store) -> None:
+        refs = Refs(spans=(Span(0, 1, 0, 2, 1, 1), Span(0, 3, 4, 5, 1, 1)), blobs=(b"d" * 32, b"e" * 32))
         made = commit("a", refs=refs, meta=b'{"m":1}', skeleton=b"[2]", step=7)
         position = store.commit(made)
         assert store.refs(position.thread, after=0, limit=1) == [
             msgspec.structs.replace(made.row, meta=b"", skeleton=b"")
         ]
 
-    def test_a_thread_that_is_not_there_has_no_history(self, store: Store) -> None:
+    def test_a_missing_thread_has_no_history(self, store: Store) -> None:
         assert store.checkpoints(99, before=None, limit=10) == []
         assert store.refs(99, after=0, limit=10) == []
 
-    def test_the_last_seq_given_out(self, store: Store) -> None:
+    def test_the_last_seq_assigned(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         assert store.last(line.number) == 3
         line.rewind(1)
@@ -82,7 +82,7 @@ class HistoryContract(ContractBase):
         line.save("w")
         assert store.last(line.number) == 4
 
-    def test_a_thread_that_is_not_there_gave_out_nothing(self, store: Store) -> None:
+    def test_a_missing_thread_has_no_last_seq(self, store: Store) -> None:
         line = saved(store, "a", "x")
         assert store.last(line.number + 100) == 0
         store.drop(line.number)
@@ -126,7 +126,7 @@ class HistoryContract(ContractBase):
             store.rewind(stale, to=1, summary=summary())
         assert everything(store) == before
 
-    def test_a_rewind_to_what_is_not_there(self, store: Store) -> None:
+    def test_a_rewind_to_a_missing_checkpoint(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         store.delete(line.number, [1])
         before = everything(store)
@@ -179,28 +179,28 @@ class HistoryContract(ContractBase):
         stored = line.stored()
         assert (stored.count, stored.position) == (1, line.at)
 
-    def test_the_head_is_protected_and_nothing_beside_it_is_deleted(self, store: Store) -> None:
+    def test_the_head_is_protected_and_nothing_else_is_deleted(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         before = everything(store)
         with pytest.raises(Protected):
             store.delete(line.number, [1, 3, 2])
         assert everything(store) == before
 
-    def test_the_head_is_what_a_rewind_made_it(self, store: Store) -> None:
+    def test_the_head_after_a_rewind_is_protected(self, store: Store) -> None:
         line = saved(store, "a", "x", "y", "z")
         line.rewind(2)
         with pytest.raises(Protected):
             store.delete(line.number, [2])
         assert store.delete(line.number, [1, 3]) == 2
 
-    def test_a_seq_is_not_given_out_again(self, store: Store) -> None:
+    def test_a_seq_is_not_reused(self, store: Store) -> None:
         line = saved(store, "a", "x", "y")
         line.rewind(1)
         store.delete(line.number, [2])
         assert line.stored().position.last == 2
         assert line.save("z").head == 3
 
-    def test_deleting_hurts_no_other_checkpoint(self, store: Store) -> None:
+    def test_deleting_affects_no_other_checkpoint(self, store: Store) -> None:
         line, other = saved(store, "a", "x", "y", "z"), saved(store, "b", "x", "y")
         kept = store.checkpoint(line.number, 3), store.checkpoint(other.number, 1)
         store.delete(line.number, [1, 2])

@@ -1,4 +1,4 @@
-"""The journal of a run's effects: numbers, pages, replacing, what is told from outside, settling."""
+"""The journal of a run: numbers, pages, replacing, posting from outside, settling."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
 from holdfast.types import Status, Usage
@@ -23,7 +23,7 @@ replace = msgspec.structs.replace
 class JournalContract(ContractBase):
     @pytest.fixture
     def thread(self, store: Store) -> int:
-        """A thread whose run somebody holds with fence 1."""
+        """A thread whose run a worker holds with fence 1."""
         line = saved(store, "a", "x")
         store.claim(None, held(store, line.number))
         return line.number
@@ -37,11 +37,11 @@ class JournalContract(ContractBase):
         other = saved(store, "b", "x").number
         store.claim(None, held(store, other))
         assert store.journal(other, 1, [effect()]) == [1]
-        assert store.effects(thread, after=0, limit=10) == numbered(effect(), effect(key="b"), effect(key="c"))
-        assert store.effects(other, after=0, limit=10) == numbered(effect())
+        assert store.entries(thread, after=0, limit=10) == numbered(effect(), effect(key="b"), effect(key="c"))
+        assert store.entries(other, after=0, limit=10) == numbered(effect())
 
-    def test_an_entry_comes_back_as_it_was_given(self, store: Store, thread: int) -> None:
-        whole = EffectRow(
+    def test_an_entry_is_returned_as_given(self, store: Store, thread: int) -> None:
+        whole = Entry(
             branch=7,
             step=1 << 40,
             key="schlüssel \ud800",
@@ -59,17 +59,15 @@ class JournalContract(ContractBase):
             usage=Usage(input=1 << 40, output=3, cost=0.25, currency="EUR"),
             held=1 << 40,
         )
-        bare = EffectRow(
-            branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0
-        )
+        bare = Entry(branch=1, step=0, key="", name="", kind="read", status="begun", arguments=b"", fence=1, begun_at=0)
         store.journal(thread, 1, [whole, bare])
-        assert store.effects(thread, after=0, limit=10) == numbered(whole, bare)
+        assert store.entries(thread, after=0, limit=10) == numbered(whole, bare)
 
     def test_pages_of_a_journal(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect(key=f"{n}") for n in range(1, 6)])
 
         def page(after: int, limit: int) -> list[int]:
-            return [row.number for row in store.effects(thread, after=after, limit=limit)]
+            return [row.number for row in store.entries(thread, after=after, limit=limit)]
 
         assert page(0, 10) == [1, 2, 3, 4, 5]
         assert page(0, 2) == [1, 2]
@@ -80,8 +78,8 @@ class JournalContract(ContractBase):
 
     def test_a_thread_without_a_run_has_no_journal(self, store: Store) -> None:
         line = saved(store, "a", "x")
-        assert store.effects(line.number, after=0, limit=10) == []
-        assert store.effects(99, after=0, limit=10) == []
+        assert store.entries(line.number, after=0, limit=10) == []
+        assert store.entries(99, after=0, limit=10) == []
 
     def test_sixteen_writers_of_one_journal(self, store: Store, thread: int) -> None:
         start = threading.Barrier(16, timeout=PATIENCE)
@@ -98,7 +96,7 @@ class JournalContract(ContractBase):
         finally:
             sys.setswitchinterval(usual)
         assert sorted(number for numbers in given for number in numbers) == list(range(1, 81))
-        keys = {row.number: row.key for row in store.effects(thread, after=0, limit=100)}
+        keys = {row.number: row.key for row in store.entries(thread, after=0, limit=100)}
         for n, numbers in enumerate(given):
             assert [keys[number] for number in numbers] == [f"{n}-{part}" for part in range(5)]
 
@@ -109,22 +107,22 @@ class JournalContract(ContractBase):
         done = effect("done", key="b", number=2, result=b"r" * 3000, begun_at=5, ended_at=6)
         assert store.journal(thread, 1, [done]) == [2]
         first = effect("begun", key="a", number=1)
-        assert store.effects(thread, after=0, limit=10) == [first, done, effect("begun", key="c", number=3)]
+        assert store.entries(thread, after=0, limit=10) == [first, done, effect("begun", key="c", number=3)]
         shorter = replace(done, result=None)
         store.journal(thread, 1, [shorter])
-        assert store.effects(thread, after=1, limit=1) == [shorter]
+        assert store.entries(thread, after=1, limit=1) == [shorter]
 
-    def test_of_two_entries_for_one_number_the_last_stays(self, store: Store, thread: int) -> None:
+    def test_the_last_of_two_entries_for_one_number_is_kept(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun", key="a"), effect("begun", key="b")])
         twice = [effect("asked", number=1), effect("begun", key="c"), effect("done", number=1, result=b"r")]
         assert store.journal(thread, 1, twice) == [1, 3, 1]
-        assert [row.status for row in store.effects(thread, after=0, limit=10)] == ["done", "begun", "begun"]
+        assert [row.status for row in store.entries(thread, after=0, limit=10)] == ["done", "begun", "begun"]
 
-    def test_numbers_come_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
+    def test_numbers_are_returned_in_the_order_of_the_entries(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun"), effect("begun")])
         rows = [effect(key="new"), effect("done", number=2), effect(key="newer"), effect("failed", number=1)]
         assert store.journal(thread, 1, rows) == [3, 2, 4, 1]
-        found = store.effects(thread, after=0, limit=10)
+        found = store.entries(thread, after=0, limit=10)
         assert [(row.key, row.status) for row in found] == [
             ("key", "failed"),
             ("key", "done"),
@@ -133,19 +131,19 @@ class JournalContract(ContractBase):
         ]
 
     @pytest.mark.parametrize("number", [2, 3, -1, 1 << 33])
-    def test_an_entry_that_is_not_there_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
+    def test_a_missing_entry_is_not_replaced(self, store: Store, thread: int, number: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         other = saved(store, "b", "x").number
         store.claim(None, held(store, other))
         store.journal(other, 1, [effect()] * 5)
         with pytest.raises(NotFound):
             store.journal(thread, 1, [effect("done", number=1), effect(), effect(number=number)])
-        assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
         assert store.journal(thread, 1, [effect()]) == [2]
 
-    # -- what is told from outside ----------------------------------------------------------------------------------
+    # -- posting from outside ---------------------------------------------------------------------------------------
 
-    def test_telling_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
+    def test_posting_needs_no_fence_and_replaces_nothing(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         found = store.run(thread)
         assert found is not None
@@ -153,9 +151,9 @@ class JournalContract(ContractBase):
         store.claim(found, taken)
         with pytest.raises(LeaseLost):
             store.journal(thread, 1, [effect("done", number=1)])
-        assert store.tell(thread, effect("late", number=1, result=b"late")) == 2
-        assert store.tell(thread, effect("done", number=99, kind="answer", fence=0, by="ann")) == 3
-        assert store.effects(thread, after=0, limit=10) == [
+        assert store.post(thread, effect("late", number=1, result=b"late")) == 2
+        assert store.post(thread, effect("done", number=99, kind="answer", fence=0, by="ann")) == 3
+        assert store.entries(thread, after=0, limit=10) == [
             effect("begun", number=1),
             effect("late", number=2, result=b"late"),
             effect("done", number=3, kind="answer", fence=0, by="ann"),
@@ -164,63 +162,63 @@ class JournalContract(ContractBase):
         assert store.journal(thread, 2, [effect()]) == [4]
 
     @pytest.mark.parametrize("status", ["waiting", "queued", "idle", "completed", "dead"])
-    def test_what_is_told_is_kept_when_nobody_holds_the_run(self, store: Store, thread: int, status: Status) -> None:
+    def test_an_entry_is_posted_while_no_worker_holds_the_run(self, store: Store, thread: int, status: Status) -> None:
         found = store.run(thread)
         assert found is not None
         ended = replace(found, status=status)
         store.update_run(ended)
-        assert store.tell(thread, effect("late")) == 1
-        assert store.effects(thread, after=0, limit=10) == [effect("late", number=1)]
+        assert store.post(thread, effect("late")) == 1
+        assert store.entries(thread, after=0, limit=10) == [effect("late", number=1)]
         assert store.run(thread) == ended
 
-    def test_nothing_is_told_without_a_run(self, store: Store) -> None:
+    def test_posting_needs_a_run(self, store: Store) -> None:
         line = saved(store, "a", "x")
         for number in (line.number, 99, 0, -1):
             with pytest.raises(NotFound):
-                store.tell(number, effect("late"))
+                store.post(number, effect("late"))
             with pytest.raises(NotFound):
-                store.tell(number, effect("late"), last=0)
-        assert store.effects(line.number, after=0, limit=10) == []
+                store.post(number, effect("late"), last=0)
+        assert store.entries(line.number, after=0, limit=10) == []
 
-    def test_telling_after_what_one_has_seen(self, store: Store, thread: int) -> None:
+    def test_posting_after_the_newest_known_entry(self, store: Store, thread: int) -> None:
         with pytest.raises(Conflict):
-            store.tell(thread, effect(), last=1)
-        assert store.tell(thread, effect(key="a"), last=0) == 1
+            store.post(thread, effect(), last=1)
+        assert store.post(thread, effect(key="a"), last=0) == 1
         for seen in (0, 2, -1):
             with pytest.raises(Conflict):
-                store.tell(thread, effect(key="b"), last=seen)
-        assert store.tell(thread, effect(key="b"), last=1) == 2
+                store.post(thread, effect(key="b"), last=seen)
+        assert store.post(thread, effect(key="b"), last=1) == 2
         store.journal(thread, 1, [effect("failed", key="a", number=1)])
-        assert store.tell(thread, effect(key="c"), last=2) == 3, "an entry that is replaced is no new one"
-        assert [row.key for row in store.effects(thread, after=0, limit=10)] == ["a", "b", "c"]
+        assert store.post(thread, effect(key="c"), last=2) == 3, "a replaced entry is not a new one"
+        assert [row.key for row in store.entries(thread, after=0, limit=10)] == ["a", "b", "c"]
 
-    def test_one_of_many_tells(self, store: Store, thread: int) -> None:
+    def test_only_one_of_many_posts_wins(self, store: Store, thread: int) -> None:
         start = threading.Barrier(8, timeout=PATIENCE)
 
         def attempt(n: int) -> int | None:
             start.wait()
             try:
-                store.tell(thread, effect(key=f"{n}"), last=0)
+                store.post(thread, effect(key=f"{n}"), last=0)
             except Conflict:
                 return None
             return n
 
         with ThreadPoolExecutor(8) as pool:
             [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
-        assert store.effects(thread, after=0, limit=10) == [effect(key=f"{won}", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect(key=f"{won}", number=1)]
 
     # -- the newest entry -------------------------------------------------------------------------------------------
 
     def test_the_number_of_the_newest_entry(self, store: Store, thread: int) -> None:
-        assert store.last_effect(thread) == 0
+        assert store.last_entry(thread) == 0
         store.journal(thread, 1, [effect("begun"), effect("begun")])
-        assert store.last_effect(thread) == 2
+        assert store.last_entry(thread) == 2
         store.journal(thread, 1, [effect("done", number=1)])
-        assert store.last_effect(thread) == 2
-        store.tell(thread, effect())
-        assert store.last_effect(thread) == 3
+        assert store.last_entry(thread) == 2
+        store.post(thread, effect())
+        assert store.last_entry(thread) == 3
         other = saved(store, "b", "x").number
-        assert [store.last_effect(number) for number in (other, 99, 0, -1, 1 << 40)] == [0] * 5
+        assert [store.last_entry(number) for number in (other, 99, 0, -1, 1 << 40)] == [0] * 5
 
     # -- settling ---------------------------------------------------------------------------------------------------
 
@@ -231,7 +229,7 @@ class JournalContract(ContractBase):
         store.update_run(replace(found, status="waiting"))
         settled = effect("done", key="b", result=b"it happened")
         store.settle(thread, 2, "in_doubt", settled)
-        assert store.effects(thread, after=0, limit=10) == [
+        assert store.entries(thread, after=0, limit=10) == [
             effect("in_doubt", key="a", number=1),
             replace(settled, number=2),
         ]
@@ -243,18 +241,18 @@ class JournalContract(ContractBase):
             store.settle(thread, 1, "in_doubt", effect("done", number=1))
         with pytest.raises(Conflict):
             store.settle(thread, 1, "begun", effect("done", number=1))
-        assert store.effects(thread, after=0, limit=10) == [effect("not_done", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("not_done", number=1)]
 
     @pytest.mark.parametrize("number", [0, 2, -1, 1 << 33])
-    def test_an_entry_that_is_not_there_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
+    def test_a_missing_entry_cannot_be_settled(self, store: Store, thread: int, number: int) -> None:
         store.journal(thread, 1, [effect("begun")])
         with pytest.raises(NotFound):
             store.settle(thread, number, "begun", effect("done"))
         with pytest.raises(NotFound):
             store.settle(99, 1, "begun", effect("done"))
-        assert store.effects(thread, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("begun", number=1)]
 
-    def test_one_of_many_settles(self, store: Store, thread: int) -> None:
+    def test_only_one_of_many_settlements_wins(self, store: Store, thread: int) -> None:
         store.journal(thread, 1, [effect("in_doubt")])
         start = threading.Barrier(8, timeout=PATIENCE)
 
@@ -268,18 +266,18 @@ class JournalContract(ContractBase):
 
         with ThreadPoolExecutor(8) as pool:
             [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
-        assert store.effects(thread, after=0, limit=10) == [effect("done", result=b"%d" % won, number=1)]
+        assert store.entries(thread, after=0, limit=10) == [effect("done", result=b"%d" % won, number=1)]
 
-    # -- beside the rest --------------------------------------------------------------------------------------------
+    # -- with other verbs -------------------------------------------------------------------------------------------
 
     def test_a_journal_outlives_rewinds_and_deletions(self, store: Store, thread: int) -> None:
         row = store.run(thread)
         found = store.thread("a")
         assert row is not None
         assert found is not None
-        at = store.commit(replace(commit("a", found.position), fence=1, effects=(effect(),)))
+        at = store.commit(replace(commit("a", found.position), fence=1, entries=(effect(),)))
         store.update_run(replace(row, status="idle"))
         store.rewind(at, to=1, summary=found.summary)
         store.delete(thread, [2])
-        assert store.effects(thread, after=0, limit=10) == numbered(effect())
+        assert store.entries(thread, after=0, limit=10) == numbered(effect())
         assert list(store.check()) == []

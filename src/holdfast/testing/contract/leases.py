@@ -1,4 +1,4 @@
-"""Fences and leases: what they let through, what a commit does for a run, whom they keep out."""
+"""Fences and leases: which writes they allow, and the part of a commit that concerns a run."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class LeaseContract(ContractBase):
     # -- losing a lease ---------------------------------------------------------------------------------------------
 
     @pytest.mark.parametrize("lease", ["held", "expired", "another clock"])
-    def test_a_fence_is_good_until_somebody_else_claims(self, store: Store, lease: str) -> None:
+    def test_a_fence_is_valid_until_another_claim(self, store: Store, lease: str) -> None:
         ended: dict[str, Any] = {} if lease == "held" else {"lease_until": store.clock().now - 1}
         line, row = running(store, **ended)
         if lease == "another clock":
@@ -44,28 +44,29 @@ class LeaseContract(ContractBase):
         store.renew(line.number, 1, row.lease_until)
 
     @pytest.mark.parametrize("how", ["taken over", *ENDED])
-    @pytest.mark.parametrize("verb", ["renew", "update_run", "journal", "commit", "park"])
-    def test_who_lost_the_lease_changes_nothing(self, store: Store, how: str, verb: str) -> None:
+    def test_who_lost_the_lease_changes_nothing(self, store: Store, how: str) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()])
         if how == "taken over":
             store.claim(row, held(store, line.number, fence=2))
         else:
             store.update_run(replace(row, status=how))
-        before = store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)
+        before = store.run(line.number), everything(store), store.entries(line.number, after=0, limit=10)
         calls: dict[str, Callable[[], object]] = {
             "renew": lambda: store.renew(line.number, 1, FAR),
             "update_run": lambda: store.update_run(row),
             "journal": lambda: store.journal(line.number, 1, [effect(), effect(number=1)]),
-            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, effects=(effect(),))),
-            "park": lambda: store.park(replace(row, status="waiting"), effect("asked"), 1),
+            "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),))),
+            "suspend": lambda: store.suspend(replace(row, status="waiting"), effect("asked"), 1),
         }
-        with pytest.raises(LeaseLost):
-            calls[verb]()
-        assert (store.run(line.number), everything(store), store.effects(line.number, after=0, limit=10)) == before
+        for verb, call in calls.items():
+            with pytest.raises(LeaseLost):
+                call()
+            after = store.run(line.number), everything(store), store.entries(line.number, after=0, limit=10)
+            assert after == before, verb
 
     @pytest.mark.parametrize("fence", [0, 1, 2])
-    def test_without_a_run_there_is_no_lease_to_have(self, store: Store, fence: int) -> None:
+    def test_a_thread_without_a_run_has_no_lease(self, store: Store, fence: int) -> None:
         line = saved(store, "a", "x")
         for number in (line.number, 99, 0):
             with pytest.raises(LeaseLost):
@@ -75,7 +76,7 @@ class LeaseContract(ContractBase):
             with pytest.raises(LeaseLost):
                 store.journal(number, fence, [effect()])
             with pytest.raises(LeaseLost):
-                store.park(run_row(number, fence=fence, status="waiting"), None, 0)
+                store.suspend(run_row(number, fence=fence, status="waiting"), None, 0)
         with pytest.raises(LeaseLost):
             store.commit(inside(commit("a", line.at), fence=fence))
         with pytest.raises(LeaseLost):
@@ -94,9 +95,9 @@ class LeaseContract(ContractBase):
     def test_a_commit_creates_the_run_of_a_thread_that_has_none(self, store: Store) -> None:
         line = saved(store, "a", "x")
         row = run_row(line.number)
-        at = store.commit(inside(commit("a", line.at), run=row, effects=(effect(),)))
+        at = store.commit(inside(commit("a", line.at), run=row, entries=(effect(),)))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == [effect(number=1)]
+        assert store.entries(line.number, after=0, limit=10) == [effect(number=1)]
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", at), run=row))
         assert line.stored().position == at
@@ -121,11 +122,11 @@ class LeaseContract(ContractBase):
         [number] = store.journal(line.number, 1, [effect("begun", key="k")])
         done = effect("done", key="k", number=number, result=b"r")
         late = replace(row, attempt=0, updated_at=99)
-        made = inside(commit("a", line.at), fence=1, run=late, effects=(effect(key="x"), done, effect(key="y")))
+        made = inside(commit("a", line.at), fence=1, run=late, entries=(effect(key="x"), done, effect(key="y")))
         at = store.commit(made)
         assert line.stored().position == at == Position(line.number, 2, 2, 2)
         assert store.run(line.number) == late
-        assert store.effects(line.number, after=0, limit=10) == [
+        assert store.entries(line.number, after=0, limit=10) == [
             done,
             effect(key="x", number=2),
             effect(key="y", number=3),
@@ -133,22 +134,22 @@ class LeaseContract(ContractBase):
         at = store.commit(inside(commit("a", at), fence=1))
         assert store.run(line.number) == late
 
-    def test_a_refused_commit_leaves_run_and_journal_alone(self, store: Store) -> None:
+    def test_a_rejected_commit_leaves_run_and_journal_unchanged(self, store: Store) -> None:
         line, row = running(store)
-        brings = {"fence": 1, "run": replace(row, attempt=9), "effects": (effect(),)}
+        brings = {"fence": 1, "run": replace(row, attempt=9), "entries": (effect(),)}
         wrong = replace(line.at, move=9)
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", wrong), **brings))
         with pytest.raises(Conflict):
             store.commit(inside(commit("a", line.at, bases=[(line.number, 9)]), **brings))
         with pytest.raises(NotFound):
-            store.commit(inside(commit("a", line.at), **(brings | {"effects": (effect(), effect(number=5))})))
+            store.commit(inside(commit("a", line.at), **(brings | {"entries": (effect(), effect(number=5))})))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == []
+        assert store.entries(line.number, after=0, limit=10) == []
         assert line.stored().position == line.at
         assert store.checkpoint(line.number, 2) is None
 
-    def test_who_lost_the_lease_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+    def test_a_lost_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, row = running(store)
         store.claim(row, held(store, line.number, fence=2))
         store.commit(inside(commit("a", line.at), fence=2))
@@ -161,7 +162,7 @@ class LeaseContract(ContractBase):
         for made in (
             inside(commit("a", line.at), fence=1, run=replace(row, fence=2)),
             inside(commit("a", line.at), fence=1, run=replace(row, thread=other.number)),
-            inside(commit("b", other.at), effects=(effect(),)),
+            inside(commit("b", other.at), entries=(effect(),)),
             inside(commit("new"), run=run_row(other.number)),
         ):
             with pytest.raises(InvalidArgument):
@@ -170,9 +171,9 @@ class LeaseContract(ContractBase):
         assert store.run(other.number) is None
         assert store.thread("new") is None
 
-    # -- keeping others out -----------------------------------------------------------------------------------------
+    # -- excluding other writers ------------------------------------------------------------------------------------
 
-    def test_a_live_lease_keeps_others_out(self, store: Store) -> None:
+    def test_a_live_lease_excludes_other_writers(self, store: Store) -> None:
         line, row = running(store)
         line.position = store.commit(inside(commit("a", line.at), fence=1))
         before = everything(store)
@@ -184,10 +185,10 @@ class LeaseContract(ContractBase):
             store.drop(line.number)
         assert everything(store) == before
         assert store.run(line.number) == row
-        assert store.delete(line.number, [1]) == 1, "what is not the head can be deleted"
+        assert store.delete(line.number, [1]) == 1, "checkpoints other than the head can be deleted"
         saved(store, "b", "x").save("y")
 
-    def test_who_is_kept_out_is_told_that_and_not_that_the_thread_moved(self, store: Store) -> None:
+    def test_a_held_lease_is_reported_before_a_conflict(self, store: Store) -> None:
         line, _ = running(store)
         store.commit(inside(commit("a", line.at), fence=1))
         with pytest.raises(LeaseHeld):
@@ -196,7 +197,7 @@ class LeaseContract(ContractBase):
             store.rewind(line.at, to=1, summary=summary())
 
     @pytest.mark.parametrize("why", ["expired", "another clock", "no owner", *ENDED])
-    def test_a_lease_that_has_ended_keeps_nobody_out(self, store: Store, why: str) -> None:
+    def test_an_ended_lease_excludes_no_writer(self, store: Store, why: str) -> None:
         changes: dict[str, dict[str, Any]] = {
             "expired": {"lease_until": store.clock().now},
             "another clock": {"clock": "another boot"},
@@ -212,8 +213,8 @@ class LeaseContract(ContractBase):
 
     # -- a lease does not move backwards -----------------------------------------------------------------------------
 
-    @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "park"])
-    def test_what_was_under_way_during_a_renewal_does_not_take_it_back(self, store: Store, verb: str) -> None:
+    @pytest.mark.parametrize("verb", ["renew", "update_run", "commit", "suspend"])
+    def test_a_write_prepared_before_a_renewal_does_not_undo_it(self, store: Store, verb: str) -> None:
         line, row = running(store)
         renewed = row.lease_until + 5
         store.renew(line.number, 1, renewed)
@@ -222,14 +223,14 @@ class LeaseContract(ContractBase):
             "renew": lambda: store.renew(line.number, 1, row.lease_until),
             "update_run": lambda: store.update_run(slow),
             "commit": lambda: store.commit(inside(commit("a", line.at), fence=1, run=slow)),
-            "park": lambda: store.park(slow, None, 0),
+            "suspend": lambda: store.suspend(slow, None, 0),
         }
         calls[verb]()
         assert store.run(line.number) == replace(row if verb == "renew" else slow, lease_until=renewed)
 
     @pytest.mark.parametrize("verb", ["update_run", "commit"])
     @pytest.mark.parametrize("changes", [{"status": "idle", "lease_until": 0}, {"clock": "another", "lease_until": 5}])
-    def test_a_lease_ends_with_the_run_and_counts_anew_on_another_clock(
+    def test_a_lease_ends_with_the_run_and_restarts_on_another_clock(
         self, store: Store, verb: str, changes: dict[str, Any]
     ) -> None:
         line, row = running(store)
@@ -252,23 +253,23 @@ class LeaseContract(ContractBase):
     def test_a_dropped_thread_has_no_run_and_no_journal(self, store: Store, forked: bool) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()] * 3)
-        store.park(replace(row, status="waiting", wake_at=1), None, 3)
+        store.suspend(replace(row, status="waiting", wake_at=1), None, 3)
         if forked:
             saved(store, "fork", "y").save(origins=[line.number], bases=[(line.number, 1)])
         store.drop(line.number)
         assert store.run(line.number) is None
-        assert store.effects(line.number, after=0, limit=10) == []
-        assert store.last_effect(line.number) == 0
+        assert store.entries(line.number, after=0, limit=10) == []
+        assert store.last_entry(line.number) == 0
         assert store.runs(statuses=["waiting"], after=(0, 0), limit=10) == []
-        assert store.woken(limit=10) == []
+        assert store.due(limit=10) == []
         with pytest.raises(LeaseLost):
             store.journal(line.number, 1, [effect()])
         with pytest.raises(LeaseLost):
-            store.park(row, effect(), 3)
+            store.suspend(row, effect(), 3)
         with pytest.raises(NotFound):
-            store.tell(line.number, effect())
+            store.post(line.number, effect())
         with pytest.raises(NotFound):
-            store.tell(line.number, effect(), last=3)
+            store.post(line.number, effect(), last=3)
         with pytest.raises(NotFound):
             store.settle(line.number, 1, "done", effect())
         with pytest.raises(Conflict):
@@ -278,4 +279,4 @@ class LeaseContract(ContractBase):
         assert list(store.check()) == []
         again = saved(store, "a", "z")
         assert store.run(again.number) is None
-        assert store.effects(again.number, after=0, limit=10) == []
+        assert store.entries(again.number, after=0, limit=10) == []

@@ -1,4 +1,4 @@
-"""Names: pages of threads in the order of their bytes, and names nobody would choose."""
+"""Listings of threads in the order of their names' bytes, with ordinary and hostile names."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ class ListingContract(ContractBase):
         assert names_of(store) == []
         assert store.thread_numbers() == []
 
-    def test_threads_are_listed_as_they_stand(self, store: Store) -> None:
+    def test_a_listing_shows_the_current_threads(self, store: Store) -> None:
         lines = [saved(store, name, "x", "y") for name in ("b", "c", "a")]
         lines[0].rewind(1)
         store.delete(lines[1].number, [1])
@@ -102,7 +102,7 @@ class ListingContract(ContractBase):
         assert names_of(store, after="t5", limit=3) == ["t6"]
         assert names_of(store, after="t6", limit=3) == []
 
-    def test_a_page_begins_after_a_name_that_need_not_be_there(self, store: Store) -> None:
+    def test_a_page_may_start_after_a_missing_name(self, store: Store) -> None:
         for name in ("a", "c"):
             saved(store, name, "x")
         assert names_of(store, after="") == ["a", "c"]
@@ -138,13 +138,13 @@ class ListingContract(ContractBase):
                 ]
 
     def test_names_are_ordered_by_their_utf_8_bytes(self, store: Store) -> None:
-        # Order by UTF-16, by locale or without case would each put these differently.
+        # Orders by UTF-16, by locale or without case would each differ here.
         names = ["Z", "a", "z", "Ä", "ä", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "a\0", "a!"]
         for name in reversed(names):
             saved(store, name, "x")
         assert names_of(store) == in_order(names)
 
-    def test_hostile_names_are_each_a_thread_of_their_own(self, store: Store) -> None:
+    def test_hostile_names_are_distinct_threads(self, store: Store) -> None:
         lines = {name: saved(store, name, f"cell-{at}") for at, name in enumerate(HOSTILE)}
         assert len({line.number for line in lines.values()}) == len(HOSTILE)
         assert names_of(store) == in_order(HOSTILE)
@@ -158,7 +158,7 @@ class ListingContract(ContractBase):
         assert names_of(store) == in_order(HOSTILE[1::2])
 
     @pytest.mark.parametrize("name", ["\ud800", "a\udfffb"])
-    def test_a_lone_surrogate_is_a_name_of_its_own_or_refused(self, store: Store, name: str) -> None:
+    def test_a_lone_surrogate_is_a_distinct_name_or_rejected(self, store: Store, name: str) -> None:
         saved(store, "?", "x")
         saved(store, "\ufffd", "x")
         try:

@@ -1,4 +1,4 @@
-"""Namespaces: two stores on the same data see nothing of each other."""
+"""Namespaces: two stores on the same data do not see each other's records."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class NamespaceContract(ContractBase):
 
     @pytest.fixture
     def hidden(self, store: Store, other: Store) -> Line:
-        """A thread of the first namespace whose number the other has not given out."""
+        """A thread of the first namespace whose number is not used in the other."""
         saved(other, "mine", "x")
         names = (f"hidden-{n}" for n in range(3))
         lines = [saved(store, name, "secret", "secret") for name in names]
@@ -38,12 +38,12 @@ class NamespaceContract(ContractBase):
         assert store.thread("a") is None
         assert there.stored().position == there.at
 
-    def test_names_and_numbers_are_not_seen(self, other: Store, hidden: Line) -> None:
+    def test_names_and_numbers_of_another_namespace_are_hidden(self, other: Store, hidden: Line) -> None:
         assert other.thread(hidden.name) is None
         assert names_of(other) == ["mine"]
         assert len(other.thread_numbers()) == 1
 
-    def test_a_number_leads_nowhere(self, other: Store, hidden: Line) -> None:
+    def test_a_number_of_another_namespace_finds_nothing(self, other: Store, hidden: Line) -> None:
         assert other.checkpoint(hidden.number, 1) is None
         assert other.checkpoints(hidden.number, before=None, limit=10) == []
         assert other.refs(hidden.number, after=0, limit=10) == []
@@ -78,27 +78,27 @@ class NamespaceContract(ContractBase):
         store.drop(hidden.number)
         assert hidden.number not in store.thread_numbers()
 
-    def test_values_are_not_seen(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[prompt(store)]))
+    def test_blobs_of_another_namespace_are_hidden(self, store: Store, other: Store) -> None:
+        store.commit(commit("a", blobs=[prompt(store)]))
         with pytest.raises(Damaged):
-            other.value(prompt(store).digest)
-        assert other.sweep_values([], other.mark_values()) == 0
+            other.blob(prompt(store).digest)
+        assert other.sweep_blobs([], other.start_epoch()) == 0
         assert holds(store, prompt(store))
 
-    def test_a_value_of_both_is_swept_in_one(self, store: Store, other: Store) -> None:
+    def test_a_blob_in_two_namespaces_is_swept_in_one(self, store: Store, other: Store) -> None:
         for each in (store, other):
-            each.commit(commit("a", values=[prompt(each)]))
-        assert other.sweep_values([], other.mark_values()) == 1
+            each.commit(commit("a", blobs=[prompt(each)]))
+        assert other.sweep_blobs([], other.start_epoch()) == 1
         assert holds(store, prompt(store))
         with pytest.raises(Damaged):
-            other.value(prompt(store).digest)
+            other.blob(prompt(store).digest)
 
     def test_epochs_protect_in_their_own_namespace(self, store: Store, other: Store) -> None:
-        store.commit(commit("a", values=[prompt(store)]))
-        epoch = store.mark_values()
-        other.mark_values()
-        other.commit(commit("a", values=[prompt(other)]))
-        assert store.sweep_values([], epoch) == 1
+        store.commit(commit("a", blobs=[prompt(store)]))
+        epoch = store.start_epoch()
+        other.start_epoch()
+        other.commit(commit("a", blobs=[prompt(other)]))
+        assert store.sweep_blobs([], epoch) == 1
 
     @pytest.mark.usefixtures("needs_durable")
     def test_namespaces_that_look_alike(self, tmp_path: Path) -> None:

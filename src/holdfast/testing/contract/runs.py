@@ -1,4 +1,4 @@
-"""Runs: the clock, claiming, renewing and updating, pages of runs."""
+"""Runs: the clock, claims, renewals, updates, and pages of runs."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class RunContract(ContractBase):
 
     # -- the clock --------------------------------------------------------------------------------------------------
 
-    def test_the_clock_names_itself_and_never_goes_back(self, store: Store) -> None:
+    def test_the_clock_has_an_id_and_never_goes_back(self, store: Store) -> None:
         seen = [store.clock() for _ in range(100)]
         assert {at.id for at in seen} == {seen[0].id} != {""}
         assert [at.now for at in seen] == sorted(at.now for at in seen)
@@ -125,7 +125,7 @@ class RunContract(ContractBase):
         with pytest.raises(Conflict):
             store.claim(renewed, replace(row, fence=2, attempt=9))
 
-    def test_a_run_that_is_not_there_is_not_as_expected(self, store: Store) -> None:
+    def test_a_claim_of_a_missing_run_conflicts(self, store: Store) -> None:
         line = saved(store, "a", "x")
         row = run_row(line.number)
         with pytest.raises(Conflict):
@@ -144,7 +144,7 @@ class RunContract(ContractBase):
             store.claim(row, run_row(other.number, fence=2))
         assert (store.run(line.number), store.run(other.number)) == (row, None)
 
-    def test_a_thread_that_is_not_there_cannot_be_claimed(self, store: Store) -> None:
+    def test_a_missing_thread_cannot_be_claimed(self, store: Store) -> None:
         line = saved(store, "a", "x")
         store.drop(line.number)
         for number in (line.number, 99):
@@ -152,12 +152,12 @@ class RunContract(ContractBase):
                 store.claim(None, run_row(number))
         assert store.runs(statuses=["running"], after=(0, 0), limit=10) == []
 
-    def test_a_claim_does_not_ask_whether_a_lease_has_ended(self, store: Store) -> None:
-        """An owner that is proven dead is replaced at once; who may claim is decided above the store."""
+    def test_a_claim_does_not_check_the_lease(self, store: Store) -> None:
+        """An owner that is proven dead is replaced at once. The layer above decides who may claim."""
         _, row = running(store)
         store.claim(row, replace(row, fence=2))
 
-    def test_one_of_many_claims(self, store: Store) -> None:
+    def test_only_one_of_many_claims_wins(self, store: Store) -> None:
         line, row = running(store, lease_until=0)
         start = threading.Barrier(8, timeout=PATIENCE)
 
@@ -176,18 +176,18 @@ class RunContract(ContractBase):
 
     # -- renewing and updating --------------------------------------------------------------------------------------
 
-    def test_renewing_moves_the_end_of_the_lease_and_nothing_else(self, store: Store) -> None:
+    def test_a_renewal_changes_only_the_end_of_the_lease(self, store: Store) -> None:
         line, row = running(store, lease_until=100)
         store.renew(line.number, 1, 123)
         assert store.run(line.number) == replace(row, lease_until=123)
 
-    def test_renewing_brings_how_far_the_run_says_it_is(self, store: Store) -> None:
+    def test_a_renewal_stores_the_progress(self, store: Store) -> None:
         line, row = running(store, lease_until=100)
         said = Progress(1.5, 3.0, "hälf \ud800", 1_700_000_000_000_003)
         store.renew(line.number, 1, 123, said)
         assert store.run(line.number) == replace(row, lease_until=123, progress=said)
         store.renew(line.number, 1, 124)
-        assert store.run(line.number) == replace(row, lease_until=124, progress=said), "nothing new: it stays"
+        assert store.run(line.number) == replace(row, lease_until=124, progress=said), "without progress, it stays"
         store.renew(line.number, 1, 100, replace(said, done=2.0))
         assert store.run(line.number) == replace(row, lease_until=124, progress=replace(said, done=2.0))
         with pytest.raises(LeaseLost):
@@ -232,7 +232,7 @@ class RunContract(ContractBase):
         assert listed("waiting", "queued") == ["queued", "waiting"]
         assert listed("dead", "running", "completed") == ["running", "completed", "dead"]
         assert listed(*ENDED) == list(ENDED)
-        assert listed("unheard of", "'; --") == []
+        assert listed("no such status", "'; --") == []
 
     def test_a_run_moves_in_the_pages_when_it_changes(self, store: Store) -> None:
         _, first = running(store, "a", updated_at=1)
@@ -251,8 +251,8 @@ class RunContract(ContractBase):
         line, row = next(pair for pair in reversed(lines) if pair[0].number not in other.thread_numbers())
         store.journal(line.number, 1, [effect("begun")])
         assert other.run(line.number) is None
-        assert other.effects(line.number, after=0, limit=10) == []
-        assert other.last_effect(line.number) == 0
+        assert other.entries(line.number, after=0, limit=10) == []
+        assert other.last_entry(line.number) == 0
         assert other.runs(statuses=("running", *ENDED), after=(0, 0), limit=10) == []
         with pytest.raises(NotFound):
             other.claim(None, row)
@@ -269,24 +269,24 @@ class RunContract(ContractBase):
         with pytest.raises(Conflict):
             other.commit(commit(line.name, line.at))
         with pytest.raises(LeaseLost):
-            other.park(replace(row, status="waiting"), effect(), 1)
+            other.suspend(replace(row, status="waiting"), effect(), 1)
         with pytest.raises(NotFound):
-            other.tell(line.number, effect())
+            other.post(line.number, effect())
         with pytest.raises(NotFound):
             other.settle(line.number, 1, "begun", effect())
         with pytest.raises(NotFound):
             other.settle(line.number, 1, "begun", effect(), row, replace(row, fence=2))
         assert store.run(line.number) == row
-        assert store.effects(line.number, after=0, limit=10) == [effect("begun", number=1)]
+        assert store.entries(line.number, after=0, limit=10) == [effect("begun", number=1)]
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_runs_and_journals_are_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+    def test_runs_and_journals_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line, row = running(store)
             store.journal(line.number, 1, [effect(result=b"r" * 5000), effect("begun")])
         with closing(self.open_store(tmp_path)) as store:
             assert store.run(line.number) == row
-            assert store.effects(line.number, after=0, limit=10) == numbered(
+            assert store.entries(line.number, after=0, limit=10) == numbered(
                 effect(result=b"r" * 5000), effect("begun")
             )
             assert store.runs(statuses=["running"], after=(0, 0), limit=10) == [("a", row)]

@@ -1,4 +1,4 @@
-"""Sweeping and compacting: what is live stays, whatever else goes."""
+"""Sweeping, compacting and scrubbing: live cells stay, whatever else is removed."""
 
 from __future__ import annotations
 
@@ -46,16 +46,16 @@ class SweepContract(ContractBase):
         assert store.sweep(line.number, live) == 3
         assert texts_of(store, line.span(1, 4), line.span(6, 1)) == [list("tuvw"), ["y"]]
 
-    def test_logs_are_swept_apart(self, store: Store) -> None:
-        first = store.commit(commit("a", runs=[run("x", log=1)]))
-        store.commit(commit("a", first, runs=[run("y", log=2)]))
+    def test_logs_are_swept_separately(self, store: Store) -> None:
+        first = store.commit(commit("a", appends=[run("x", log=1)]))
+        store.commit(commit("a", first, appends=[run("y", log=2)]))
         one, two = Span(first.thread, 1, 0, 1, 1, 1), Span(first.thread, 2, 0, 1, 2, 2)
         assert store.sweep(first.thread, Live((two,), 2)) == 1
         assert texts_of(store, two) == [["y"]]
         assert is_gone(store, one)
 
-    def test_a_live_run_beside_a_dead_one_of_the_same_commit(self, store: Store) -> None:
-        at = store.commit(commit("a", runs=[run("x", log=1), run("y", log=2)]))
+    def test_a_live_append_and_a_dead_one_of_the_same_commit(self, store: Store) -> None:
+        at = store.commit(commit("a", appends=[run("x", log=1), run("y", log=2)]))
         live = Span(at.thread, 2, 0, 1, 1, 1)
         store.sweep(at.thread, Live((live,), 1))
         assert texts_of(store, live) == [["y"]]
@@ -67,7 +67,7 @@ class SweepContract(ContractBase):
         assert everything(store) == before
         assert texts_of(store, other.span()) == [["x", "y"]]
 
-    def test_saving_goes_on_after_a_sweep(self, store: Store) -> None:
+    def test_saving_continues_after_a_sweep(self, store: Store) -> None:
         line = saved(store, "a", "x", "y")
         store.sweep(line.number, line.live())
         line.save("z")
@@ -77,7 +77,7 @@ class SweepContract(ContractBase):
 
     def test_compacting_keeps_every_live_cell_and_its_refs(self, store: Store) -> None:
         line = Line(store, "a")
-        refs = [Refs(values=(bytes([n]) * 32,)) for n in range(60)]
+        refs = [Refs(blobs=(bytes([n]) * 32,)) for n in range(60)]
         for n in range(60):
             line.save(f"{n}", cell_refs=[refs[n]] if n % 3 else ())
         spans = [line.span(), *(line.span(start, 7) for start in range(50))]
@@ -117,7 +117,7 @@ class SweepContract(ContractBase):
         assert texts_of(store, line.span(20)) == [[f"{n}" for n in range(20, 30)]]
         assert is_gone(store, line.span(19, 1))
 
-    def test_saving_goes_on_after_compacting(self, store: Store) -> None:
+    def test_saving_continues_after_compacting(self, store: Store) -> None:
         line = saved(store, "a", *(f"{n}" for n in range(20)))
         store.compact(line.number, line.live(line.span()))
         for n in range(20, 40):
@@ -138,10 +138,10 @@ class SweepContract(ContractBase):
         assert texts_of(store, line.span(10)) == [[f"{n}" for n in range(10, 20)]]
 
     def test_several_logs_are_compacted(self, store: Store) -> None:
-        position = store.commit(commit("a", runs=[run("0", log=1), run("0'", log=2)]))
+        position = store.commit(commit("a", appends=[run("0", log=1), run("0'", log=2)]))
         for n in range(1, 20):
             runs = [run(f"{n}", log=1, start=n), run(f"{n}'", log=2, start=n)]
-            position = store.commit(commit("a", position, runs=runs))
+            position = store.commit(commit("a", position, appends=runs))
         one, two = (Span(position.thread, log, 0, 20, 1, 20) for log in (1, 2))
         expected = texts_of(store, one, two)
         store.compact(position.thread, Live((one, two), 20))
@@ -159,7 +159,7 @@ class SweepContract(ContractBase):
 
     # -- scrubbing --------------------------------------------------------------------------------------------------
 
-    def test_scrubbing_touches_nothing_that_is_there(self, store: Store) -> None:
+    def test_scrubbing_changes_no_existing_data(self, store: Store) -> None:
         line, other, gone = saved(store, "a", *"uvwxyz"), saved(store, "b", "x", "y"), saved(store, "c", "z")
         fork = saved(store, "d")
         fork.save("own", origins=[line.number], bases=[(line.number, 2)])
@@ -179,7 +179,7 @@ class SweepContract(ContractBase):
         assert texts_of(store, other.span()) == [["x", "y", "z"]]
 
     @pytest.mark.parametrize("verb", ["sweep", "compact"])
-    def test_a_thread_that_was_dropped_meanwhile(self, store: Store, verb: str) -> None:
+    def test_maintenance_of_a_dropped_thread(self, store: Store, verb: str) -> None:
         line = saved(store, "a", "x")
         store.drop(line.number)
         assert getattr(store, verb)(line.number, line.live()) in (0, Compacted())

@@ -1,4 +1,4 @@
-"""Runs that wait: a question becomes visible as the run begins to wait, an answer as it is queued again."""
+"""Waiting runs: the question is visible as soon as the run waits, the answer as soon as it is queued again."""
 
 from __future__ import annotations
 
@@ -27,78 +27,78 @@ def waits(row: RunRow) -> RunRow:
 
 
 def all_of(store: Store, thread: int) -> tuple[object, ...]:
-    """All that a store shows of a run and of everything around it."""
-    return store.run(thread), store.effects(thread, after=0, limit=100), store.last_effect(thread), everything(store)
+    """All that a store shows of a run and its surroundings."""
+    return store.run(thread), store.entries(thread, after=0, limit=100), store.last_entry(thread), everything(store)
 
 
 class WaitingContract(ContractBase):
-    # -- parking ----------------------------------------------------------------------------------------------------
+    # -- suspending -------------------------------------------------------------------------------------------------
 
-    def test_a_run_parks_with_its_question(self, store: Store) -> None:
+    def test_a_run_suspends_with_its_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect(key="a")])
-        assert store.park(waits(row), effect("asked", key="b"), 1) == 2
+        assert store.suspend(waits(row), effect("asked", key="b"), 1) == 2
         assert store.run(line.number) == replace(waits(row), question=2)
-        assert store.effects(line.number, after=0, limit=10) == numbered(effect(key="a"), effect("asked", key="b"))
-        assert store.last_effect(line.number) == 2
+        assert store.entries(line.number, after=0, limit=10) == numbered(effect(key="a"), effect("asked", key="b"))
+        assert store.last_entry(line.number) == 2
         assert (line.stored().summary.status, line.stored().summary.updated_at) == ("waiting", 9)
         assert list(store.check()) == []
 
-    def test_an_entry_that_is_there_becomes_the_question(self, store: Store) -> None:
+    def test_an_existing_entry_becomes_the_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun", key="a"), effect(key="b")])
         asked = effect("asked", key="a", number=1, result=b"r" * 3000)
-        assert store.park(waits(row), asked, 2) == 1
+        assert store.suspend(waits(row), asked, 2) == 1
         assert store.run(line.number) == replace(waits(row), question=1)
-        assert store.effects(line.number, after=0, limit=10) == [asked, effect(key="b", number=2)]
+        assert store.entries(line.number, after=0, limit=10) == [asked, effect(key="b", number=2)]
 
-    def test_a_run_parks_without_a_question(self, store: Store) -> None:
+    def test_a_run_suspends_without_a_question(self, store: Store) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect()])
-        assert store.park(replace(waits(row), question=7, wake_at=5), None, 1) == 0
+        assert store.suspend(replace(waits(row), question=7, wake_at=5), None, 1) == 0
         assert store.run(line.number) == replace(waits(row), question=0, wake_at=5)
-        assert store.effects(line.number, after=0, limit=10) == numbered(effect())
+        assert store.entries(line.number, after=0, limit=10) == numbered(effect())
 
-    def test_a_run_parks_in_the_status_it_gives(self, store: Store) -> None:
+    def test_a_run_suspends_in_the_given_status(self, store: Store) -> None:
         line, row = running(store)
-        store.park(replace(row, status="failed", reason="why"), effect("failed"), 0)
+        store.suspend(replace(row, status="failed", reason="why"), effect("failed"), 0)
         assert store.run(line.number) == replace(row, status="failed", reason="why", question=1)
         assert line.stored().summary.status == "failed"
 
     @pytest.mark.parametrize("last", [0, 1, 3, -1, 1 << 40])
-    def test_what_was_written_meanwhile_keeps_a_run_from_parking(self, store: Store, last: int) -> None:
+    def test_a_run_does_not_suspend_after_an_unseen_entry(self, store: Store, last: int) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun")])
-        store.tell(line.number, effect("done", key="answer"))
+        store.post(line.number, effect("done", key="answer"))
         before = all_of(store, line.number)
         for entry in (effect("asked"), effect("asked", number=1), None):
             with pytest.raises(Conflict):
-                store.park(waits(row), entry, last)
+                store.suspend(waits(row), entry, last)
         assert all_of(store, line.number) == before
-        assert store.park(waits(row), effect("asked"), 2) == 3
+        assert store.suspend(waits(row), effect("asked"), 2) == 3
 
     @pytest.mark.parametrize("number", [2, -1, 1 << 33])
-    def test_a_question_that_is_not_there_parks_nothing(self, store: Store, number: int) -> None:
+    def test_a_missing_question_suspends_nothing(self, store: Store, number: int) -> None:
         line, row = running(store)
         store.journal(line.number, 1, [effect("begun")])
         before = all_of(store, line.number)
         with pytest.raises(NotFound):
-            store.park(waits(row), effect("asked", number=number), 1)
+            store.suspend(waits(row), effect("asked", number=number), 1)
         assert all_of(store, line.number) == before
 
-    def test_who_lost_the_lease_is_told_that_and_not_that_the_journal_grew(self, store: Store) -> None:
+    def test_a_lost_lease_is_reported_before_a_new_journal_entry(self, store: Store) -> None:
         line, row = running(store)
         store.claim(row, held(store, line.number, fence=2))
-        store.tell(line.number, effect())
+        store.post(line.number, effect())
         with pytest.raises(LeaseLost):
-            store.park(waits(row), effect("asked"), 0)
+            store.suspend(waits(row), effect("asked"), 0)
 
-    def test_a_parked_run_is_written_by_nobody_without_a_claim(self, store: Store) -> None:
+    def test_a_suspended_run_needs_a_claim_to_be_written(self, store: Store) -> None:
         line, row = running(store)
-        store.park(waits(row), effect("asked"), 0)
+        store.suspend(waits(row), effect("asked"), 0)
         before = all_of(store, line.number)
         calls: list[Callable[[], object]] = [
-            lambda: store.park(waits(row), effect("asked"), 1),
+            lambda: store.suspend(waits(row), effect("asked"), 1),
             lambda: store.journal(line.number, 1, [effect()]),
             lambda: store.update_run(row),
             lambda: store.commit(inside(commit("a", line.at), fence=1)),
@@ -114,7 +114,7 @@ class WaitingContract(ContractBase):
     def asking(self, store: Store) -> RunRow:
         """The run of thread "a", which waits for an answer to its journal entry 1."""
         line, row = running(store)
-        store.park(waits(row), effect("asked"), 0)
+        store.suspend(waits(row), effect("asked"), 0)
         found = store.run(line.number)
         assert found is not None
         return found
@@ -123,7 +123,7 @@ class WaitingContract(ContractBase):
         queued = replace(asking, status="queued", fence=2, question=0, updated_at=12)
         store.settle(asking.thread, 1, "asked", effect("done", by="ann"), asking, queued)
         assert store.run(asking.thread) == queued
-        assert store.effects(asking.thread, after=0, limit=10) == numbered(effect("done", by="ann"))
+        assert store.entries(asking.thread, after=0, limit=10) == numbered(effect("done", by="ann"))
         [listed] = store.threads(prefix="", after=None, limit=9)
         assert (listed.summary.status, listed.summary.updated_at) == ("queued", 12)
         store.claim(queued, held(store, asking.thread, fence=3))
@@ -134,7 +134,7 @@ class WaitingContract(ContractBase):
         store.settle(asking.thread, 1, "asked", effect("done"), asking)
         assert store.run(asking.thread) == asking
 
-    def test_a_refused_answer_queues_nothing(self, store: Store, asking: RunRow) -> None:
+    def test_a_rejected_answer_queues_nothing(self, store: Store, asking: RunRow) -> None:
         queued = replace(asking, status="queued", fence=2)
         before = all_of(store, asking.thread)
         with pytest.raises(Conflict):
@@ -149,7 +149,7 @@ class WaitingContract(ContractBase):
         assert all_of(store, asking.thread) == before
 
     @pytest.mark.parametrize("fence", [0, 1, 3])
-    def test_the_fence_of_what_follows_is_one_higher(self, store: Store, asking: RunRow, fence: int) -> None:
+    def test_the_fence_of_then_is_one_higher(self, store: Store, asking: RunRow, fence: int) -> None:
         other = saved(store, "b", "x")
         before = all_of(store, asking.thread)
         with pytest.raises(InvalidArgument):
@@ -163,7 +163,7 @@ class WaitingContract(ContractBase):
         assert all_of(store, asking.thread) == before
         assert store.run(other.number) is None
 
-    def test_one_of_many_answers(self, store: Store, asking: RunRow) -> None:
+    def test_only_one_of_many_answers_wins(self, store: Store, asking: RunRow) -> None:
         start = threading.Barrier(8, timeout=PATIENCE)
 
         def attempt(n: int) -> int | None:
@@ -178,21 +178,21 @@ class WaitingContract(ContractBase):
         with ThreadPoolExecutor(8) as pool:
             [won] = [n for n in pool.map(attempt, range(8), timeout=PATIENCE) if n is not None]
         assert store.run(asking.thread) == replace(asking, status="queued", fence=2, attempt=won)
-        assert store.effects(asking.thread, after=0, limit=10) == numbered(effect("done", result=b"%d" % won))
+        assert store.entries(asking.thread, after=0, limit=10) == numbered(effect("done", result=b"%d" % won))
 
-    # -- parking and telling at once --------------------------------------------------------------------------------
+    # -- suspending and posting at once -----------------------------------------------------------------------------
 
     @pytest.fixture
     def outside(self, store: Store, tmp_path: Path) -> Iterator[Store]:
-        """Another handle on the same data where there can be one."""
+        """Another handle on the same data, if the store allows one."""
         if not self.durable:
             yield store
             return
         with closing(self.open_store(tmp_path)) as second:
             yield second
 
-    def test_an_early_answer_and_a_question_come_in_one_order(self, store: Store, outside: Store) -> None:
-        """Whoever tells something always gets it in; who then parks has either been seen waiting, or is refused."""
+    def test_an_early_answer_and_a_question_are_ordered(self, store: Store, outside: Store) -> None:
+        """A post always succeeds. The run either was waiting before it, or is refused and does not suspend."""
         for round_ in range(ROUNDS):
             line, row = running(store, f"{round_}")
             start = threading.Barrier(2, timeout=PATIENCE)
@@ -200,26 +200,26 @@ class WaitingContract(ContractBase):
             def park(row: RunRow = row, start: threading.Barrier = start) -> int | None:
                 start.wait()
                 try:
-                    return store.park(waits(row), effect("asked", key="q"), 0)
+                    return store.suspend(waits(row), effect("asked", key="q"), 0)
                 except Conflict:
                     return None
 
             def tell(thread: int = line.number, start: threading.Barrier = start) -> int:
                 start.wait()
-                return outside.tell(thread, effect("done", key="answer"))
+                return outside.post(thread, effect("done", key="answer"))
 
             with ThreadPoolExecutor(2) as pool:
                 parking, telling = pool.submit(park), pool.submit(tell)
                 question, answer = parking.result(PATIENCE), telling.result(PATIENCE)
             found = store.run(line.number)
-            keys = [entry.key for entry in store.effects(line.number, after=0, limit=10)]
+            keys = [entry.key for entry in store.entries(line.number, after=0, limit=10)]
             if question is None:
                 assert (answer, keys, found) == (1, ["answer"], row)
             else:
                 assert (question, answer, keys) == (1, 2, ["q", "answer"])
                 assert found == replace(waits(row), question=1)
 
-    def test_one_of_a_question_and_a_word_that_must_come_first(self, store: Store, outside: Store) -> None:
+    def test_either_the_question_or_the_post_wins(self, store: Store, outside: Store) -> None:
         for round_ in range(ROUNDS):
             line, row = running(store, f"{round_}")
             start = threading.Barrier(2, timeout=PATIENCE)
@@ -232,15 +232,15 @@ class WaitingContract(ContractBase):
                     return None
 
             def park(row: RunRow = row) -> int:
-                return store.park(waits(row), effect("asked", key="q"), 0)
+                return store.suspend(waits(row), effect("asked", key="q"), 0)
 
             def tell(thread: int = line.number) -> int:
-                return outside.tell(thread, effect("done", key="answer"), last=0)
+                return outside.post(thread, effect("done", key="answer"), last=0)
 
             with ThreadPoolExecutor(2) as pool:
                 question, answer = pool.map(attempt, (park, tell), timeout=PATIENCE)
             assert {question, answer} == {1, None}
-            [entry] = store.effects(line.number, after=0, limit=10)
+            [entry] = store.entries(line.number, after=0, limit=10)
             assert entry.key == ("q" if question else "answer")
             found = store.run(line.number)
             assert found == (replace(waits(row), question=1) if question else row)
@@ -248,20 +248,20 @@ class WaitingContract(ContractBase):
     # -- opening again ----------------------------------------------------------------------------------------------
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_questions_and_answers_are_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+    def test_questions_and_answers_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             line, row = running(store)
-            store.park(waits(row), effect("asked"), 0)
+            store.suspend(waits(row), effect("asked"), 0)
         with closing(self.open_store(tmp_path)) as store:
             asking = replace(waits(row), question=1)
             assert store.run(line.number) == asking
-            assert store.effects(line.number, after=0, limit=10) == numbered(effect("asked"))
-            assert store.tell(line.number, effect(kind="cancel"), last=1) == 2
+            assert store.entries(line.number, after=0, limit=10) == numbered(effect("asked"))
+            assert store.post(line.number, effect(kind="cancel"), last=1) == 2
             queued = replace(asking, status="queued", fence=2)
             store.settle(line.number, 1, "asked", effect("done"), asking, queued)
         with closing(self.open_store(tmp_path)) as store:
             assert store.run(line.number) == queued
-            assert store.last_effect(line.number) == 2
-            assert store.effects(line.number, after=0, limit=10) == numbered(effect("done"), effect(kind="cancel"))
+            assert store.last_entry(line.number) == 2
+            assert store.entries(line.number, after=0, limit=10) == numbered(effect("done"), effect(kind="cancel"))
             assert line.name in [thread.name for thread in store.threads(prefix="", after=None, limit=9)]
             assert list(store.check()) == []

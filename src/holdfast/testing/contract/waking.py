@@ -1,4 +1,4 @@
-"""Runs that wait for a time: found when it has come, by the store's clock, or by the wall clock after another boot."""
+"""Runs that wait for a time: due by the store's clock, or by the wall clock after another boot."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from holdfast.testing.contract.build import commit, effect, held, inside, run_ro
 replace = msgspec.structs.replace
 
 HOUR = 3_600_000
-# Apart enough to tell, and short enough for a clock that counts from a boot not long ago.
+# Large enough to distinguish, and small enough for a clock that started counting recently.
 APART = 5_000
 
 
@@ -28,9 +28,9 @@ def wall() -> int:
 
 
 def sleeping(store: Store, name: str, *, here: int | None = None, elsewhere: int | None = None) -> RunRow:
-    """A run that waits for a time, so many ms from now, by the store's clock or by that of another boot.
+    """A run that waits for a time, in so many ms, by the store's clock or by that of another boot.
 
-    What the clock that does not count says is the contrary.
+    The clock that does not count gives the opposite answer.
     """
     _, row = running(store, name)
     clock = store.clock()
@@ -41,24 +41,24 @@ def sleeping(store: Store, name: str, *, here: int | None = None, elsewhere: int
         wake_at = 1 if elsewhere > 0 else clock.now + HOUR
         changes = {"clock": "another boot", "wake_at": wake_at, "wake_wall": wall() + elsewhere * 1000}
     row = replace(row, status="waiting", owner=None, lease_until=0, **changes)
-    store.park(row, None, 0)
+    store.suspend(row, None, 0)
     return row
 
 
 def names(store: Store, limit: int = 100) -> list[str]:
-    return [name for name, _ in store.woken(limit=limit)]
+    return [name for name, _ in store.due(limit=limit)]
 
 
 class WakingContract(ContractBase):
-    def test_a_run_is_found_when_its_time_has_come(self, store: Store) -> None:
+    def test_a_due_run_is_found(self, store: Store) -> None:
         due = sleeping(store, "due", here=0)
         sleeping(store, "later", here=HOUR)
-        assert store.woken(limit=10) == [("due", due)]
+        assert store.due(limit=10) == [("due", due)]
 
     def test_on_another_clock_the_wall_clock_counts(self, store: Store) -> None:
         due = sleeping(store, "due", elsewhere=-1)
         sleeping(store, "later", elsewhere=HOUR)
-        assert store.woken(limit=10) == [("due", due)]
+        assert store.due(limit=10) == [("due", due)]
 
     def test_longest_overdue_first_whatever_the_clock(self, store: Store) -> None:
         sleeping(store, "c", here=-3 * APART)
@@ -76,35 +76,35 @@ class WakingContract(ContractBase):
         for n, boot in enumerate(("a boot", "", "z boot", "another \ud800"), 1):
             _, row = running(store, f"due {n}")
             wakes = {"clock": boot, "wake_at": 1 << 50, "wake_wall": wall() - n * 1_000_000}
-            store.park(replace(row, status="waiting", **wakes), None, 0)
+            store.suspend(replace(row, status="waiting", **wakes), None, 0)
             _, row = running(store, f"later {n}")
-            store.park(replace(row, status="waiting", **(wakes | {"wake_wall": wall() + HOUR * 1000})), None, 0)
+            store.suspend(replace(row, status="waiting", **(wakes | {"wake_wall": wall() + HOUR * 1000})), None, 0)
         assert names(store) == ["due 4", "due 3", "due 2", "due 1"]
 
-    def test_one_that_waits_for_an_answer_alone_is_not_found(self, store: Store) -> None:
+    def test_a_run_that_waits_only_for_an_answer_is_not_found(self, store: Store) -> None:
         line, row = running(store)
-        store.park(replace(row, status="waiting", wake_at=0, wake_wall=1), effect("asked"), 0)
-        assert store.woken(limit=10) == []
+        store.suspend(replace(row, status="waiting", wake_at=0, wake_wall=1), effect("asked"), 0)
+        assert store.due(limit=10) == []
         found = store.run(line.number)
         assert found is not None
         store.claim(found, replace(found, fence=2, clock="another boot"))
-        assert store.woken(limit=10) == []
+        assert store.due(limit=10) == []
 
     @pytest.mark.parametrize("status", ["running", "queued", "idle", "completed", "failed", "halted", "dead"])
-    def test_only_what_waits_is_found(self, store: Store, status: str) -> None:
+    def test_only_waiting_runs_are_found(self, store: Store, status: str) -> None:
         _, row = running(store)
         store.update_run(replace(row, status=status, wake_at=1, wake_wall=1))
-        assert store.woken(limit=10) == []
+        assert store.due(limit=10) == []
 
-    def test_a_run_that_moved_on_is_found_no_more(self, store: Store) -> None:
-        sleeping(store, "beside it", here=HOUR)
+    def test_a_claimed_run_is_no_longer_found(self, store: Store) -> None:
+        sleeping(store, "another", here=HOUR)
         row = sleeping(store, "a", here=0)
         assert names(store) == ["a"]
         store.claim(row, held(store, row.thread, fence=2, wake_at=row.wake_at))
         assert names(store) == []
         found = store.run(row.thread)
         assert found is not None
-        store.park(replace(found, status="waiting", wake_at=store.clock().now + HOUR), None, 0)
+        store.suspend(replace(found, status="waiting", wake_at=store.clock().now + HOUR), None, 0)
         assert names(store) == []
         later = store.run(row.thread)
         assert later is not None
@@ -112,9 +112,9 @@ class WakingContract(ContractBase):
         assert names(store) == ["a"]
         assert list(store.check()) == []
 
-    def test_an_answer_takes_it_off(self, store: Store) -> None:
+    def test_an_answered_run_is_no_longer_found(self, store: Store) -> None:
         line, row = running(store)
-        store.park(replace(row, status="waiting", wake_at=1), effect("asked"), 0)
+        store.suspend(replace(row, status="waiting", wake_at=1), effect("asked"), 0)
         assert names(store) == ["a"]
         found = store.run(line.number)
         assert found is not None
@@ -122,23 +122,23 @@ class WakingContract(ContractBase):
         store.settle(line.number, 1, "asked", effect("done"), found, queued)
         assert names(store) == []
 
-    def test_a_run_that_a_commit_brings_or_changes(self, store: Store) -> None:
+    def test_a_run_that_a_commit_creates_or_changes(self, store: Store) -> None:
         clock = store.clock().id
         row = run_row(0, status="waiting", clock=clock, wake_at=1)
         at = store.commit(inside(commit("brought"), run=row))
         line, mine = running(store, "changed")
         store.commit(inside(commit("changed", line.at), fence=1, run=replace(mine, status="waiting", wake_at=2)))
         assert names(store) == ["brought", "changed"]
-        assert store.woken(limit=1) == [("brought", replace(row, thread=at.thread))]
+        assert store.due(limit=1) == [("brought", replace(row, thread=at.thread))]
 
-    def test_a_run_that_woke_stays_until_somebody_claims_it(self, store: Store) -> None:
+    def test_a_due_run_is_found_until_it_is_claimed(self, store: Store) -> None:
         sleeping(store, "a", here=0)
         assert names(store) == names(store) == ["a"]
 
-    def test_a_journal_that_grows_does_not_hide_it(self, store: Store) -> None:
+    def test_a_due_run_with_a_new_journal_entry_is_found(self, store: Store) -> None:
         row = sleeping(store, "a", here=0)
-        store.tell(row.thread, effect())
-        assert store.woken(limit=10) == [("a", row)]
+        store.post(row.thread, effect())
+        assert store.due(limit=10) == [("a", row)]
         assert list(store.check()) == []
 
     def test_a_dropped_thread_does_not_wake(self, store: Store) -> None:
@@ -163,10 +163,10 @@ class WakingContract(ContractBase):
         assert sorted(names(store)) == ["a", "b"]
 
     @pytest.mark.usefixtures("needs_durable")
-    def test_what_sleeps_is_there_when_the_store_is_opened_again(self, tmp_path: Path) -> None:
+    def test_waiting_runs_survive_reopening(self, tmp_path: Path) -> None:
         with closing(self.open_store(tmp_path)) as store:
             rows = [sleeping(store, "here", here=-APART), sleeping(store, "elsewhere", elsewhere=-1)]
             sleeping(store, "later", here=HOUR)
         with closing(self.open_store(tmp_path)) as store:
-            assert store.woken(limit=10) == [("here", rows[0]), ("elsewhere", rows[1])]
+            assert store.due(limit=10) == [("here", rows[0]), ("elsewhere", rows[1])]
             assert list(store.check()) == []

@@ -1,1 +1,1 @@
-"""The drill: a crash lab for your own agent. It is killed everywhere, and must come to the same end each time."""
+"""The drill: a crash lab for your own agent. It kills the agent at every point and checks that it ends the same way."""

@@ -1,7 +1,7 @@
-"""What stands between a run and the functions it calls: notes each call in the world log, and can kill around it.
+"""Wraps the functions that a run calls: records each call in the world log, and can kill the process around it.
 
-A process of the drill is there for nothing else, so the classes that make calls are replaced in it, once: every call of
-every run is seen, of children too, whichever way it is asked for.
+A process of the drill does nothing else, so the classes that make calls are replaced in it, once. So every call of
+every run is recorded, including those of children.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from typing import Any
 from msgspec.structs import replace
 
 from holdfast.codec import msgpack
-from holdfast.errors import InvalidArgument
+from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
 from holdfast.runs.calls import Calls, Stream, _digest, _name
+from holdfast.runs.context import RunContext
 from holdfast.runs.drivers import Call, is_async
-from holdfast.runs.journal import again, text_of
-from holdfast.runs.outcome import NotDone
-from holdfast.runs.tool_calls import Acting
+from holdfast.runs.record import error_of, text_of
+from holdfast.runs.tool_calls import ToolCall
 from holdfast.runs.tools import Tool, takes_key, tool_of
 from holdfast.testing.drill.points import Countdown
 from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
@@ -33,12 +33,12 @@ from holdfast.testing.drill.world import Begun, Called, Ended, WorldLog, stored
 Signature = tuple[int, int, str, str, str]
 
 
-class Unplayable(NotDone):
-    """The recorded run has nothing to give for a call. It was not made, so no run is left in doubt of it."""
+class Unplayable(ToolNotDone):
+    """The recorded run has no result for a call. The call was not made, so it leaves no run in doubt."""
 
 
 class Book:
-    """What calls gave in a run that was recorded, to be given again."""
+    """The results of the calls of a recorded run, to be played back."""
 
     def __init__(self, calls: Sequence[Called]) -> None:
         self._ended: dict[Signature, list[Ended]] = {}
@@ -48,7 +48,7 @@ class Book:
                 self._ended.setdefault(_signature(called.begun), []).append(called.ended)
 
     def give(self, begun: Begun) -> Any:
-        """What a call gave. Unplayable if it was never made, or if what it gave could not be kept."""
+        """The result of a call. Unplayable if it was never made, or if its result could not be stored."""
         signature = _signature(begun)
         known = self._ended.get(signature)
         if known is None:
@@ -59,16 +59,16 @@ class Book:
         ended = known[min(self._given[signature], len(known) - 1)]
         self._given[signature] += 1
         if ended.error is not None:
-            raise again(ended.error)
+            raise error_of(ended.error)
         if ended.result is None:
             raise Unplayable(
-                f"what {begun.name} returned cannot be played back; drill this agent without recorded=True"
+                f"the result of {begun.name} cannot be played back; drill this agent without recorded=True"
             )
         return msgpack.decode(ended.result)
 
 
 class Stage:
-    """Decides what is called in place of what, and notes it."""
+    """Decides which function is called for a call, and records it."""
 
     def __init__(
         self,
@@ -79,7 +79,7 @@ class Stage:
         live: bool,
         book: Book | None,
     ) -> None:
-        """With a `book`, nothing is called: what it holds is given."""
+        """With a `book`, no function is called: its results are returned."""
         self._log = log
         self._countdown = countdown
         self._fakes = fakes
@@ -89,12 +89,12 @@ class Stage:
         self.refused: InvalidArgument | None = None
 
     def tool(self, tool: Tool, thread: int, step: int, entry: str) -> Tool:
-        """The tool as it is called here. InvalidArgument if the agent's own function would be."""
+        """The tool with the function to call here. InvalidArgument if that would be the agent's own function."""
         fake = self._fakes.get(tool.name)
         if fake is None and not self._live and self._book is None:
             self.refused = InvalidArgument(
-                f"{tool.name} was not called: it is the agent's own tool, and a drill calls it again and again; give a "
-                f"function that stands in for it (fakes=), or allow it with live=True"
+                f"{tool.name} was not called: it is the agent's own tool, and a drill calls tools repeatedly; pass a "
+                f"function that replaces it (fakes=), or allow it with live=True"
             )
             raise self.refused
         function = tool.function if fake is None else fake
@@ -108,14 +108,14 @@ class Stage:
             entry=entry,
             may_give_up=tool.in_doubt == "give_up",
         )
-        nothing_done: tuple[type[BaseException], ...] = (NotDone, *tool.not_done)
+        nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *tool.not_done)
         changed: dict[str, Any] = {"function": self._watched(function, begun, tool.function, nothing_done)}
         if tool.probe is not None:
             changed["probe"] = self._watched(self._probe(tool, fake, begun), replace(begun, kind="probe"), tool.probe)
         return replace(tool, **changed)
 
     def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
-        """A model function as it is called here."""
+        """A model function, wrapped."""
         begun = Begun(call=0, kind="model", name=_name(function), arguments="", thread=thread, step=step, entry="")
         return self._watched(function, begun, function)
 
@@ -123,7 +123,7 @@ class Stage:
     def stream(
         self, stream: Stream, function: Callable[..., Any], given: Any, thread: int, step: int
     ) -> Generator[Stream]:
-        """A stream whose function is called by the block, and is over when the stream is ended."""
+        """A stream whose function the block calls. The call ends with the stream."""
         if self._book is not None:
             raise InvalidArgument("a stream cannot be played back; drill this agent without recorded=True")
         begun = Begun(
@@ -146,7 +146,7 @@ class Stage:
         yield stream
 
     def _probe(self, tool: Tool, fake: Callable[..., Any] | None, begun: Begun) -> Callable[..., Any]:
-        """What answers for a tool in doubt: its own probe, that of its stand-in, or the world log."""
+        """The probe for a tool in doubt: its own, that of its fake, or the world log."""
         if self._book is None:
             probe = tool.probe if fake is None else tool_of(fake).probe
             if probe is not None:
@@ -164,7 +164,7 @@ class Stage:
         shown_as: Callable[..., Any],
         nothing_done: tuple[type[BaseException], ...] = (),
     ) -> Callable[..., Any]:
-        """The function, noted. `nothing_done` are the errors that say that it did nothing."""
+        """The function, with its calls recorded. `nothing_done` are the errors that mean that it did nothing."""
         has_key = takes_key(function)
 
         def failed(begun: Begun, error: BaseException) -> None:
@@ -204,9 +204,9 @@ class Stage:
             return value
 
         made = call_async if is_async(function) and not self._is_played(about) else call
-        # Signature and name are those of the agent's own function: what is checked of them is its business.
+        # Signature and name are those of the agent's own function, because Holdfast checks them.
         wrapped = functools.wraps(shown_as)(made)
-        wrapped.__qualname__ = about.name  # an object that can be called has none, and the journal wants one
+        wrapped.__qualname__ = about.name  # a callable object has none, and the journal needs one
         return wrapped
 
     def _is_played(self, about: Begun) -> bool:
@@ -235,16 +235,16 @@ class Stage:
 
 
 def watch_calls(stage: Stage) -> None:
-    """From now on, every call of every run of this process goes over the stage."""
+    """From now on, send every call of every run of this process through the stage."""
 
-    class WatchedActing(Acting):
-        def call(self, tool: Tool, given: dict[str, Any], step: int, key: str) -> Call:
-            watched = stage.tool(tool, self._lease.row.thread, step, key)
-            return (yield from super().call(watched, given, step, key))
+    class WatchedToolCall(ToolCall):
+        def __init__(self, context: RunContext, tool: Tool, given: dict[str, Any], step: int, key: str) -> None:
+            super().__init__(context, stage.tool(tool, context.lease.row.thread, step, key), given, step, key)
 
     class WatchedCalls(Calls):
         def model(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Call:
-            watched = stage.model(function, self._lease.row.thread, self.step) if callable(function) else function
+            row, step = self.context.lease.row, self.context.step
+            watched = stage.model(function, row.thread, step) if callable(function) else function
             return (yield from super().model(watched, *args, **kwargs))
 
         @contextmanager
@@ -255,10 +255,11 @@ def watch_calls(stage: Stage) -> None:
                 if stream.recorded is not None:
                     yield stream
                     return
-                with stage.stream(stream, function, (list(args), kwargs), self._lease.row.thread, self.step):
+                row, step = self.context.lease.row, self.context.step
+                with stage.stream(stream, function, (list(args), kwargs), row.thread, step):
                     yield stream
 
-    for module, name, watched in ((calls_module, "Acting", WatchedActing), (core_module, "Calls", WatchedCalls)):
+    for module, name, watched in ((calls_module, "ToolCall", WatchedToolCall), (core_module, "Calls", WatchedCalls)):
         setattr(module, name, watched)
 
 

@@ -1,4 +1,4 @@
-"""What a process of the drill does: the agent's work, from the start or from where another process died, to its end."""
+"""A process of the drill: runs or resumes the agent until it ends."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ from holdfast.codec import msgpack
 from holdfast.errors import HoldfastError, InvalidArgument, Unsupported
 from holdfast.handle import Holdfast
 from holdfast.runs.drivers import is_async
-from holdfast.runs.outcome import Happened, NotDone
+from holdfast.runs.tools import Happened, NotDone
 from holdfast.testing.drill.calling import Book, Stage, Unplayable, watch_calls
 from holdfast.testing.drill.points import Countdown, counted
 from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.watching import look
 from holdfast.testing.drill.world import Settled, WorldLog
-from holdfast.types import Question, Status
+from holdfast.types import PendingQuestion, Status
 from holdfast.urls import open_store
 
 THREAD = "drill"
 _MOST_QUESTIONS = 100
-_MOST_TIMES = 3  # that a run is told that one call did not happen
+_MOST_TIMES = 3  # how often a run is answered that one call did not happen
 _MOST_RUNS = 1000
 _MOMENT_SECONDS = 0.002
 
 
 class Task(msgspec.Struct, frozen=True):
-    """What a process is told."""
+    """The instructions for a process."""
 
     folder: str
-    at: int = 0  # the point to die at; 0 to live
+    at: int = 0  # the point to be killed at; 0 for none
     is_resumed: bool = False
     played_from: str | None = None  # the folder of the run whose calls are played back
 
 
 class Outcome(msgspec.Struct, frozen=True, kw_only=True):
-    """What a process saw that came to the end of the run, or failed on the way."""
+    """The result of a process that finished the run or failed."""
 
     status: Status = "running"
     state: bytes = b""
@@ -56,12 +56,12 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     seen_at_start: list[bytes] = []
     seen: list[bytes] = []
     failure: str | None = None
-    is_usage: bool = False  # the failure is no fault of the agent's, but of what it or the drill was given
-    trace: str = ""  # of the agent's own code; none for an error of ours, which says what to do
+    is_usage: bool = False  # the failure is due to the definition of the drill, not to the agent
+    trace: str = ""  # of the agent's own code; empty for errors of Holdfast, which tell what to do
 
 
 class Stuck(HoldfastError):
-    """The run cannot be brought to an end by the drill, as it was given."""
+    """The drill cannot finish the run as it is defined."""
 
 
 def log_of(folder: Path) -> WorldLog:
@@ -69,13 +69,13 @@ def log_of(folder: Path) -> WorldLog:
 
 
 def outcome_of(folder: Path) -> Outcome | None:
-    """What the last process of a run left; None if it came to no end."""
+    """The outcome that the last process of a run left; None if it left none."""
     path = folder / "outcome"
     return msgspec.msgpack.decode(path.read_bytes(), type=Outcome) if path.exists() else None
 
 
 def live(drill: Drill, task: Task) -> NoReturn:
-    """Be a process of the drill. Never returns: what was forked must not go on as its parent."""
+    """Run a process of the drill. Never returns, because a forked process must not continue as its parent."""
     try:
         outcome = _outcome(drill, task)
         (Path(task.folder) / "outcome").write_bytes(msgspec.msgpack.encode(outcome))
@@ -98,19 +98,19 @@ def _outcome(drill: Drill, task: Task) -> Outcome:
         book = None if task.played_from is None else Book(log_of(Path(task.played_from)).calls())
         stage = Stage(log, countdown, drill.stand_ins(), live=drill.live, book=book)
         watch_calls(stage)
-        # A kill leaves what was written, synced or not; that a power failure does too is not for this to find out.
+        # A kill keeps written data, synced or not. Power failures are not tested here.
         store = counted(open_store(folder / "agent.db", namespace="default", durability="off"), countdown)
         with Holdfast(store, tools=drill.declared()) as hf:
             status = _work(drill, hf, log)
             if stage.refused is not None:
                 raise stage.refused
             return _ended(drill, hf, status, countdown.places, seen_at_start)
-    except BaseException as error:  # noqa: BLE001 - whatever it is, the drill has to hear of it
+    except BaseException as error:  # noqa: BLE001 - the drill must get every error
         return _failed(error)
 
 
 def _enter(folder: Path) -> None:
-    """Be in a folder of one's own, with nobody to talk to: what agents print would be in the way of the report."""
+    """Change to a separate folder and redirect output: what agents print would disturb the report."""
     here = str(Path.cwd())
     sys.path[:] = [os.path.join(here, entry) for entry in sys.path]
     work = folder / "work"
@@ -120,14 +120,14 @@ def _enter(folder: Path) -> None:
     os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
     for number in (1, 2):
         os.dup2(output, number)
-    # Where tests capture what is printed, these go elsewhere.
+    # Test runners replace these to capture output.
     sys.stdout = sys.stderr = os.fdopen(output, "w", buffering=1)
 
 
 def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
-    """Run, and tell the run what it asks, until it has ended; how."""
+    """Run the agent and answer its questions until the run has ended; return its status."""
     told: Counter[Any] = Counter()
-    question: Question | None = None
+    question: PendingQuestion | None = None
     for _ in range(_MOST_QUESTIONS):
         status = asyncio.run(_run_async(drill, hf)) if is_async(drill.handler) else _run(drill, hf)
         if status not in ("waiting", "queued"):
@@ -138,16 +138,16 @@ def _work(drill: Drill, hf: Holdfast, log: WorldLog) -> Status:
         if not questions and status == "waiting":
             _sleep(drill, hf)
     last = "" if question is None else f", the last time {question.name!r}"
-    raise Stuck(f"the run waited {_MOST_QUESTIONS} times and came to no end{last}; let the agent wait less often")
+    raise Stuck(f"the run waited {_MOST_QUESTIONS} times and did not end{last}; make the agent wait less often")
 
 
 def _sleep(drill: Drill, hf: Holdfast) -> None:
-    """Wait until a run that sleeps is due."""
-    store = hf._session.store
+    """Wait until a sleeping run is due."""
+    store = hf.context.store
     due = [row.wake_at for _, row in store.runs(statuses=("waiting",), after=(0, 0), limit=_MOST_RUNS) if row.wake_at]
     seconds = (min(due) - store.clock().now) / 1000 if due else drill.timeout + 1
     if seconds > drill.timeout:
-        raise Stuck("the run sleeps for longer than the drill waits; let the agent sleep for less, or give timeout=")
+        raise Stuck("the run sleeps longer than the drill waits; make the agent sleep less, or give timeout=")
     time.sleep(max(seconds, 0) + _MOMENT_SECONDS)
 
 
@@ -175,30 +175,33 @@ def _check_result(drill: Drill, result: Any) -> None:
     try:
         msgpack.check(result)
     except Unsupported as refused:
-        raise Stuck(f"what {drill.name} returns cannot be the result of a run: {refused}") from None
+        raise Stuck(f"the value that {drill.name} returns cannot be the result of a run: {refused}") from None
 
 
-def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: Question, told: Counter[Any]) -> None:
-    """Answer as the drill was told to; about a call, say what the world log says. `told` counts calls not done."""
+def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, told: Counter[Any]) -> None:
+    """Answer a question of the run: from `answers`, or about a call from the world log.
+
+    `told` counts the answers that a call was not done.
+    """
     if question.about == "wait":
         if question.name not in drill.answers:
             answers = json.dumps({question.name: "…"}, ensure_ascii=False)
             raise Stuck(
-                f"the run waits for an answer to {question.name!r}; give one: answers={{{question.name!r}: …}}, or on "
+                f"the run waits for an answer to {question.name!r}; pass one: answers={{{question.name!r}: …}}, or on "
                 f"the command line --answers '{answers}'"
             )
         hf.answer(question.thread, question.name, drill.answers[question.name])
         return
     effect = next(each for each in hf.effects(question.thread) if each.number == question.effect)
-    thread = hf._session.store.thread(question.thread)
+    thread = hf.context.store.thread(question.thread)
     truth = log.truth(0 if thread is None else thread.position.thread, effect.step, effect.key)
     place = (question.thread, effect.step, effect.key)
     if told[place] == _MOST_TIMES:
-        why = "did not come back" if effect.error is None else f"raised {effect.error.partition(':')[0]}"
+        why = "did not return" if effect.error is None else f"raised {effect.error.partition(':')[0]}"
         raise Stuck(
             f"the call of {effect.name} in step {effect.step} is in doubt, and was made {_MOST_TIMES + 1} times: each "
-            f"time it {why}, which does not say whether it happened. Let what is called in the drill return, or "
-            "raise holdfast.NotDone where nothing was done; or declare such errors with not_done= of the tool"
+            f"time it {why}, which leaves open whether it happened; make the function return, or raise "
+            "holdfast.ToolNotDone if nothing was done, or declare such errors with not_done= of the tool"
         )
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()
@@ -225,7 +228,7 @@ def _ended(drill: Drill, hf: Holdfast, status: Status, places: list[str], seen_a
 
 
 def _failed(error: BaseException) -> Outcome:
-    """What is reported of an error: where it is from in the agent's code, and its text only if it is ours."""
+    """The outcome for an error: its place in the agent's code, and its text only if it is an error of Holdfast."""
     shown = traceback.TracebackException.from_exception(error)
     at = place_of(shown)
     if isinstance(error, HoldfastError):
@@ -237,7 +240,7 @@ def _failed(error: BaseException) -> Outcome:
 
 
 def place_of(shown: traceback.TracebackException) -> str:
-    """Where in the agent's code an error was made, if there; all other code is taken out of what is shown."""
+    """The place of an error in the agent's code, if any. Frames of other code are removed from `shown`."""
     own = _own(shown)
     return f"{own[-1].filename}, line {own[-1].lineno}" if own else ""
 

@@ -1,4 +1,4 @@
-"""The verdict on a killed run: its world log, its end and what was watched, held against runs that nobody disturbed."""
+"""The verdict on a killed run: compares its world log, its end and what was watched with undisturbed runs."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Judge:
         self.unjudged = self._steadiness.unjudged
 
     def judge(self, number: int, place: str, trial: Trial, seconds: float) -> Kill:
-        """What a kill did."""
+        """The result of a kill."""
         names = list(dict.fromkeys([*self._first.names(), *trial.names()]))
         findings = [finding for name in names for finding in self._duplicates(trial, name)]
         repeated = len(findings)
@@ -50,12 +50,12 @@ class Judge:
         )
 
     def _again(self, trial: Trial, name: Name) -> int:
-        """How many calls were made again that had been made before the kill: begun more often than undisturbed."""
+        """How many calls were repeated after the kill: started more often than in undisturbed runs."""
         grain = self._steadiness.grain(name)
         is_judged = grain is not None
         grain = grain or by_arguments
         first, second = self._first.begun(name, grain), self._second.begun(name, grain)
-        # Where undisturbed runs differ even in number, what is new may be made, once.
+        # If undisturbed runs differ even in number, a new call may be made once.
         allowed = {key: max(first[key], second[key], 0 if is_judged else 1) for key in trial.begun(name, grain)}
         return sum(max(0, count - allowed[key]) for key, count in trial.begun(name, grain).items())
 
@@ -84,10 +84,10 @@ class Judge:
             if happened[key] > may_happen[key]:
                 yield Finding("duplicate", _too_often(name, happened[key], may_happen[key]))
             elif kind == "irreversible" and begun > may_begin[key] + decided[key]:
-                yield Finding("duplicate", f"{word} was begun {_times(begun)}, and nobody was asked")
+                yield Finding("duplicate", f"{word} was started {_times(begun)}, without a question in between")
 
     def _entries_twice(self, trial: Trial, name: Name) -> Iterator[Finding]:
-        """What is a repetition even where nobody can tell how many calls there should be: one call, made twice."""
+        """Calls made twice for one journal entry: a repetition even if the number of calls cannot be judged."""
         undisturbed = [*self._first.happened(name, by_entry).values(), *self._second.happened(name, by_entry).values()]
         allowed = max(undisturbed, default=1)
         for count in trial.happened(name, by_entry).values():
@@ -113,7 +113,7 @@ class Judge:
 
 
 def _doubts(trial: Trial) -> Iterator[str]:
-    """How calls were decided that were in doubt after the kill."""
+    """The decisions about calls that were in doubt after the kill."""
     acted = {called.begun.key for called in trial.calls if called.before and called.begun.key is not None}
     for called in trial.calls:
         begun = called.begun
@@ -132,7 +132,7 @@ def _doubts(trial: Trial) -> Iterator[str]:
 def _too_often(name: Name, count: int, allowed: int) -> str:
     kind, word = name
     if not allowed:
-        return f"{word} happened, and never with these arguments in the undisturbed run"
+        return f"{word} happened, but never with these arguments in the undisturbed run"
     if kind == "idempotent":
         return f"{word} was made again with another idempotency key"
     return f"{word} happened {_times(count)}, {allowed} in the undisturbed run"

@@ -1,7 +1,7 @@
-"""The lab: runs an agent undisturbed, then kills it at one point after the other and lets another process go on.
+"""The lab: runs an agent undisturbed, then kills it at one point after another and lets another process resume it.
 
-The agent is a function in the memory of the caller, so its processes are forked. They are forked by one process that is
-forked itself, first: it has one thread, whatever the caller has, and everything that a run needs is loaded in it.
+The agent is a function in the caller's memory, so its processes are forked. They are forked by a process that is itself
+forked first. It has only one thread, whatever the caller has, and loads everything that a run needs.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from holdfast.testing.drill.watching import begin_otherwise
 
 
 class Step(msgspec.Struct, frozen=True, tag="step"):
-    """How far the drill is: so many kills of so many, of which so many found something."""
+    """The progress of the drill: kills done, kills in all, kills with findings."""
 
     done: int
     of: int
@@ -56,13 +56,13 @@ Progress = Callable[[Step], None]
 
 
 def run(drill: Drill, progress: Progress | None = None) -> DrillReport:
-    """Do the drill. HoldfastError if the undisturbed run fails; nothing can be said of the killed ones then."""
+    """Do the drill. HoldfastError if the undisturbed run fails, because then kills cannot be judged."""
     if not hasattr(os, "fork"):
-        raise HoldfastError("the drill forks processes, and this system cannot")
+        raise HoldfastError("the drill forks processes, which this system does not support")
     with tempfile.TemporaryDirectory(prefix="holdfast-drill-", dir=_memory()) as folder:
         reading, writing = os.pipe()
         with warnings.catch_warnings():
-            # Python 3.12 and later warn of forking with threads. What is forked here runs no thread but this one.
+            # Python 3.12 and later warn about forking with threads. The forked process runs no other thread.
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if not pid:
@@ -76,13 +76,13 @@ def run(drill: Drill, progress: Progress | None = None) -> DrillReport:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(pid, signal.SIGKILL)
             with suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)  # if it had no time to have a group of its own
+                os.kill(pid, signal.SIGKILL)  # if it had no time to create its process group
             os.waitpid(pid, 0)
 
 
 def _memory() -> str | None:
-    """A folder in memory, where there is one: a kill leaves what was written, synced or not, and syncs take long."""
-    memory = "/dev/shm"  # noqa: S108 - a folder of its own is made in it
+    """A folder in memory, if there is one. A kill keeps written data, synced or not, and syncs take long."""
+    memory = "/dev/shm"  # noqa: S108 - a separate folder is created in it
     return memory if os.access(memory, os.W_OK) else None
 
 
@@ -100,15 +100,15 @@ def _read(pipe: int, progress: Progress | None) -> DrillReport:
                     return report
                 case _Refused(reason=reason, is_usage=is_usage):
                     raise InvalidArgument(reason) if is_usage else HoldfastError(reason)
-    raise HoldfastError("the process that runs the drill ended without a word")
+    raise HoldfastError("the process that runs the drill ended without a message")
 
 
 def _serve(drill: Drill, folder: Path, pipe: int) -> NoReturn:
-    """Be the process that forks the others."""
+    """Act as the process that forks the others."""
     try:
         os.setpgid(0, 0)
-        importlib.import_module("holdfast.stores.sqlite")  # once, and not in every child
-        gc.freeze()  # what the caller holds is none of our business, nor that of the children
+        importlib.import_module("holdfast.stores.sqlite")  # once, instead of in every child
+        gc.freeze()  # the caller's objects are not collected here or in the children
         for message in _messages(drill, folder):
             os.write(pipe, msgspec.json.encode(message) + b"\n")
     finally:
@@ -120,12 +120,12 @@ def _messages(drill: Drill, folder: Path) -> Iterator[_Message]:
         yield from Lab(drill, folder).drill()
     except HoldfastError as error:
         yield _Refused(str(error), isinstance(error, InvalidArgument))
-    except Exception as error:  # noqa: BLE001 - the caller must hear of it, whatever it is
+    except Exception as error:  # noqa: BLE001 - the caller must get every error
         yield _Refused(f"the drill itself failed: {type(error).__name__}: {error}", is_usage=False)
 
 
 class Lab:
-    """Runs the trials of one drill, each in a folder of its own."""
+    """Runs the trials of one drill, each in its own folder."""
 
     def __init__(self, drill: Drill, folder: Path) -> None:
         self._drill = drill
@@ -163,7 +163,7 @@ class Lab:
         if outcome.failure is not None:
             if outcome.is_usage:
                 raise InvalidArgument(outcome.failure)
-            which = "a run that nobody disturbed" if self._first is None else "the second run that nobody disturbed"
+            which = "an undisturbed run" if self._first is None else "the second undisturbed run"
             what = f"\n{outcome.trace}" if outcome.trace else f" {outcome.failure}"
             raise HoldfastError(f"{self._drill.name} failed in {which}:{what}")
         self._require_same_start(trial)
@@ -180,7 +180,7 @@ class Lab:
         seconds = round(time.monotonic() - began, 3)
         if was_killed:
             return judge.judge(number, place, trial, seconds)
-        # The run went another way than the undisturbed one did, and ended before.
+        # The run took another path than the undisturbed one and ended before the point.
         kill = judge.judge(number, f"{place} (not reached)", trial, seconds)
         if trial.outcome.failure is not None:
             failed = Finding("failed", f"the run failed before it was killed: {trial.outcome.failure}")
@@ -195,15 +195,18 @@ class Lab:
         return Trial(log.lines(), log.calls(), outcome)
 
     def _require_same_start(self, trial: Trial) -> None:
-        """What is watched must begin as it began: else what one run did would be held against the next."""
+        """InvalidArgument unless what is watched starts as in the first run.
+
+        Otherwise one run would be blamed for the changes of another.
+        """
         if self._first is None:
             return
         begins = begin_otherwise(self._drill.watch, trial.outcome.seen_at_start, self._first.outcome.seen_at_start)
         if begins:
             raise InvalidArgument(
-                f"what is watched does not begin alike in each run ({'; '.join(begins)}): what the first run did is "
-                "still there, or it differs by itself; watch paths that are relative to the current folder, a new one "
-                "for each run, put things back in setup=, or watch a function that leaves out what differs"
+                f"what is watched differs at the start of a run ({'; '.join(begins)}): it still has changes of the "
+                "first run, or it changes by itself. Watch paths relative to the current folder, which is new for each "
+                "run, reset things in setup=, or watch a function that leaves out what differs."
             )
 
     def _played_from(self) -> str | None:
@@ -215,7 +218,7 @@ class Lab:
         return folder
 
     def _live(self, task: Task) -> int | None:
-        """Fork a process and wait for its end; how it ended, None if it had to be ended."""
+        """Fork a process and wait for it; return its wait status, or None if it had to be killed."""
         reading, writing = os.pipe()
         pid = os.fork()
         if not pid:
@@ -229,9 +232,9 @@ class Lab:
 
 
 def _await(pid: int, pipe: int, until: float) -> int | None:
-    """How a process ended; None if it had to be ended. It, and what it forked, holds the other end of the pipe."""
+    """The wait status of a process; None if it had to be killed. It and its children hold the other end of the pipe."""
     while time.monotonic() < until:
-        # Nothing is polled as a rule: the pipe is closed when the process goes. What it left behind may keep it open.
+        # Usually no polling is needed: the pipe is closed when the process ends. Its children may keep it open.
         is_closed = bool(select.select([pipe], [], [], _POLL_SECONDS)[0])
         ended, status = os.waitpid(pid, os.WNOHANG)
         if ended:
@@ -244,8 +247,8 @@ def _await(pid: int, pipe: int, until: float) -> int | None:
 
 
 def _ending(status: int | None, timeout: float) -> str:
-    """How a process ended that left no word."""
+    """The reason for a process that left no outcome."""
     if status is None:
-        return f"it did not end in {timeout:g} seconds; if it needs longer, give timeout="
+        return f"it did not end within {timeout:g} seconds; if it needs longer, give timeout="
     code = os.waitstatus_to_exitcode(status)
     return f"its process ended by itself, {f'by signal {-code}' if code < 0 else f'with status {code}'}"

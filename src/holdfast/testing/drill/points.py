@@ -1,4 +1,4 @@
-"""The points of a run where a process can be killed: before and after each write of a store, and each call."""
+"""The points at which a process can be killed: before and after each write to a store, and each call."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.stores.contract import Commit, Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
-# A renewed lease is no point: when it is renewed is up to the clock. Neither is what the drill itself tells a run.
-_VERBS = ("commit", "claim", "update_run", "park", "journal")
+# Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.
+_VERBS = ("commit", "claim", "update_run", "suspend", "journal")
 _OUTCOMES = {"begun": "intent of", "done": "result of"}
 
 
 class Countdown:
-    """Counts the points that a process passes, and kills it at one of them. At 0 it lives."""
+    """Counts the points that a process passes, and kills it at number `at`; 0 means never."""
 
     def __init__(self, at: int, log: WorldLog) -> None:
         self._at = at
@@ -57,12 +57,12 @@ class CountedStore:
 
 
 def counted(store: Store, countdown: Countdown) -> Store:
-    """The store, counted."""
+    """The store with its writes counted."""
     return cast(Store, CountedStore(store, countdown))
 
 
 def spread(count: int, most: int | None) -> list[int]:
-    """The numbers 1 to `count`, or at most so many of them: the first, the last, and others evenly between."""
+    """The numbers 1 to `count`, or at most `most` of them: the first, the last, and others evenly between."""
     if most is None or most >= count:
         return list(range(1, count + 1))
     if most == 1:
@@ -76,12 +76,12 @@ def _place(verb: str, args: tuple[Any, ...]) -> str:
             return "the first checkpoint"
         case "commit", [Commit() as commit, *_]:
             return f"the checkpoint of step {commit.summary.step}"
-        case "journal", [_, _, [*_, EffectRow() as row]]:
+        case "journal", [_, _, [*_, Entry() as row]]:
             word = "reply of" if row.kind == "model" else _OUTCOMES.get(row.status, "outcome of")
             return f"the {word} {row.name}, step {row.step}"
         case "claim", _:
             return "the claim"
-        case "park", _:
-            return "the run is parked"
+        case "suspend", _:
+            return "the run is suspended"
         case _:
-            return "the run is given back"
+            return "the run is released"

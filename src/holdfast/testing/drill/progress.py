@@ -1,4 +1,4 @@
-"""A bar on stderr while a drill lasts, where somebody looks on."""
+"""A progress bar on stderr during a drill."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from holdfast.testing.drill.lab import Progress, Step
 
 @contextmanager
 def shown() -> Generator[Progress | None]:
-    """What shows how far a drill is. None where stderr is no terminal, or there is no `rich`: it is a nicety."""
+    """A function that updates the bar; None if stderr is not a terminal or `rich` is not installed."""
     if not sys.stderr.isatty():
         yield None
         return
@@ -24,7 +24,7 @@ def shown() -> Generator[Progress | None]:
         yield None
         return
     with progress.Progress(console=console.Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("runs undisturbed", total=None)
+        task = bar.add_task("undisturbed runs", total=None)
 
         def show(step: Step) -> None:
             failed = f", {step.failed} failed" if step.failed else ""

@@ -1,4 +1,4 @@
-"""What a drill found: one record for each kill, and the whole."""
+"""The report of a drill: one record for each kill, and the whole."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ FORMAT = 1
 
 
 class Finding(msgspec.Struct, frozen=True):
-    """Something that a kill brought to light and that must not be.
+    """A problem that a kill revealed.
 
-    `kind`: "duplicate" (an effect made once too often, and nobody was asked), "lost" (made once too seldom), "model"
-    (more calls repeated than the one in flight), "state" (the run ends with another state, status or result), "watch"
-    (what was watched is not as it should be), "failed" (the resumed run raised, or came to no end).
+    `kind`: "duplicate" (an effect happened too often, without a question), "lost" (an effect happened too rarely),
+    "model" (more model calls were repeated than were in flight), "state" (the run ended with another state, status or
+    result), "watch" (something watched ended differently), "failed" (the resumed run raised an error or did not end).
     """
 
     kind: FindingKind
@@ -26,10 +26,10 @@ class Finding(msgspec.Struct, frozen=True):
 
 
 class Kill(msgspec.Struct, frozen=True, kw_only=True):
-    """One kill, and how the run ended that another process went on with.
+    """One kill, and the end of the run that another process resumed.
 
-    `in_doubt` says, call by call, how a call was decided whose outcome nobody knew. `final_state` is "none" if the run
-    came to no end, and "not compared" if undisturbed runs differ from each other, or a call was given up as declared.
+    `in_doubt` tells, for each call whose outcome was unknown, how it was decided. `final_state` is "none" if the run
+    did not end, and "not compared" if undisturbed runs differ from each other or a call was given up as declared.
     """
 
     number: int
@@ -48,11 +48,11 @@ class Kill(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
-    """What became of every kill, and what two runs that nobody disturbed tell of the agent itself.
+    """The result of every kill, and what two undisturbed runs show about the agent itself.
 
-    `points` is how many there are, of which `kills` tells those that were tried. `calls` is how many calls the
-    undisturbed run makes. `unsteady` says what differs between undisturbed runs and is judged by counts, or is not
-    compared; `unjudged` what cannot be judged at all, and what to do about it.
+    `points` is the number of points; `kills` are those that were tried. `calls` is the number of calls in the
+    undisturbed run. `unsteady` lists what differs between undisturbed runs and is judged by counts, or not compared.
+    `unjudged` lists what cannot be judged at all, with advice.
     """
 
     format: int = FORMAT
@@ -66,15 +66,16 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def passed(self) -> bool:
-        """Whether no kill brought anything to light, and all that tells of repetition could be judged.
+        """Whether no kill found a problem, and everything that reveals repeated calls could be judged.
 
-        Where the number of calls differs by itself, a repeated one may hide: that is no pass.
+        If the number of calls differs between undisturbed runs, a repeated call could go unnoticed, so the drill does
+        not pass.
         """
         return self.is_judged and all(kill.passed for kill in self.kills)
 
     @property
     def is_judged(self) -> bool:
-        """Whether calls, and what is watched, could be judged by their contents or by counts."""
+        """Whether calls and watched things could be judged by contents or by counts."""
         return not self.unjudged
 
     @property
@@ -82,7 +83,7 @@ class DrillReport(msgspec.Struct, frozen=True, kw_only=True):
         return tuple(kill for kill in self.kills if not kill.passed)
 
     def table(self) -> str:
-        """The report for people to read: a line for each kill, then what was found."""
+        """The report as text: a line for each kill, then the findings."""
         return table(self)
 
     def json(self) -> bytes:

@@ -1,4 +1,4 @@
-"""The drill as it is asked for: which agent, with what in place of its tools, and what to look at."""
+"""The definition of a drill: the agent, the fakes for its tools, and what to watch."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ Watched = str | os.PathLike[str] | Callable[[], Any]
 
 
 class Drill(msgspec.Struct, frozen=True, kw_only=True):
-    """An agent and how to drill it, for `holdfast drill module:attribute` and `crash_everywhere`, which says the rest.
+    """An agent and how to drill it, for `holdfast drill module:attribute`. `crash_everywhere` documents the fields.
 
-    InvalidArgument for what cannot be done.
+    Raises InvalidArgument if the drill cannot be done as defined.
     """
 
     handler: Callable[..., Any]
@@ -39,38 +39,38 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         if not callable(self.handler):
-            raise InvalidArgument("a drill needs a handler: a function of a run")
+            raise InvalidArgument("a drill needs a handler: a function that takes a run")
         _check_handler(self.handler, self.name)
         if self.start is None:
-            raise InvalidArgument("a drill needs a start: the state that the run begins with")
+            raise InvalidArgument("a drill needs start=, the state that the run starts with")
         for name in ("tools", "fakes", "watch"):
             if isinstance(getattr(self, name), str | bytes) or not isinstance(getattr(self, name), Iterable):
                 raise InvalidArgument(f"{name} must be a list")
         Tools(self.tools)
         if not all(callable(fake) for fake in self.stand_ins().values()):
-            raise InvalidArgument("fakes must be functions, by the names of the tools they stand in for")
+            raise InvalidArgument("fakes must be functions, by the names of the tools they replace")
         if not all(callable(each) or isinstance(each, str | os.PathLike) for each in self.watch):
-            raise InvalidArgument("watch takes paths, and functions that return what they see")
+            raise InvalidArgument("watch must be paths, or functions that return what to compare")
         if self.setup is not None and not callable(self.setup):
             raise InvalidArgument("setup must be a function without arguments")
         if not isinstance(self.answers, Mapping):
-            raise InvalidArgument("answers must be a dict of the names of questions and what they are answered")
+            raise InvalidArgument("answers must be a dict from the names of questions to their answers")
         if self.points is not None and (type(self.points) is not int or self.points < 1):
             raise InvalidArgument("points must be a whole number, 1 or more")
         if type(self.timeout) not in (int, float) or not 0 < self.timeout < math.inf:
-            raise InvalidArgument("timeout must be seconds, more than 0")
+            raise InvalidArgument("timeout must be a number of seconds greater than 0")
 
     def stand_ins(self) -> dict[str, Callable[..., Any]]:
-        """What is called in place of tools, by their names."""
+        """The fakes by the names of the tools they replace."""
         if isinstance(self.fakes, Mapping):
             return dict(self.fakes)
         if not all(callable(fake) for fake in self.fakes):
-            raise InvalidArgument("fakes must be functions, by the names of the tools they stand in for")
-        Tools(self.fakes)  # refuses two of one name
+            raise InvalidArgument("fakes must be functions, by the names of the tools they replace")
+        Tools(self.fakes)  # rejects two with one name
         return {tool_of(fake).name: fake for fake in self.fakes}
 
     def declared(self) -> list[Callable[..., Any]]:
-        """The tools that the run finds by name: the agent's own, else what stands in for them."""
+        """The tools that the run finds by name: the agent's own, or their fakes."""
         own = {tool_of(function).name for function in self.tools}
         fakes = [fake for name, fake in self.stand_ins().items() if name not in own and tool_of(fake).name == name]
         return [*self.tools, *fakes]
@@ -85,12 +85,12 @@ class Drill(msgspec.Struct, frozen=True, kw_only=True):
 
 def _check_handler(handler: Callable[..., Any], name: str) -> None:
     if inspect.isgeneratorfunction(handler) or inspect.isasyncgenfunction(handler):
-        raise InvalidArgument(f"{name} yields, and a handler must not: it is called with a run, and returns its result")
+        raise InvalidArgument(f"{name} yields, but a handler must not: it takes a run and returns a result")
     try:
         signature = inspect.signature(handler)
     except (TypeError, ValueError):
-        return  # a builtin that does not say
+        return  # a builtin without a signature
     try:
         signature.bind(None)
     except TypeError:
-        raise InvalidArgument(f"{name} takes {signature}; a handler is called with one argument, the run") from None
+        raise InvalidArgument(f"{name} takes {signature}, but a handler is called with one argument, the run") from None

@@ -1,7 +1,7 @@
-"""How steady an agent is by itself: what two runs have in common that nobody disturbed is what kills are judged by.
+"""The steadiness of an agent: the common properties of two undisturbed runs, by which kills are judged.
 
-Each model function, each tool and each watched thing is judged by itself: by contents where those are the same in both
-runs, else by counts. What differs even in number cannot be judged.
+Each model function, tool and watched thing is judged separately: by contents if those are equal in both runs, otherwise
+by counts. If even the counts differ, it cannot be judged.
 """
 
 from __future__ import annotations
@@ -16,13 +16,14 @@ from holdfast.testing.drill.spec import Drill
 from holdfast.testing.drill.trial import Grain, Name, Trial, by_arguments, by_name, shown
 from holdfast.testing.drill.watching import View, common_view, difference, name_of
 
-_ADVICE = "let the agent make the same calls in each run: script its model, fix its seed"
+_ADVICE = "make the agent call the same things in each run: script its model or fix its seed"
 
 
 class Steadiness:
-    """What two undisturbed runs have in common.
+    """The common properties of two undisturbed runs.
 
-    `unsteady` says what differs and can be judged by counts, or need not be; `unjudged` what cannot, and what to do.
+    `unsteady` lists differences that are judged by counts or need not be judged. `unjudged` lists what cannot be
+    judged, with advice.
     """
 
     def __init__(self, drill: Drill, first: Trial, second: Trial) -> None:
@@ -44,24 +45,24 @@ class Steadiness:
             self._tell_of_watched(name_of(watched), self._views[-1], msgpack.decode(one), msgpack.decode(other))
 
     def grain(self, name: Name) -> Grain | None:
-        """How the calls of a name are held against those undisturbed; None if they cannot be."""
+        """The way to compare the calls of a name with the undisturbed run; None if they cannot be compared."""
         if name in self._grains:
             return self._grains[name]
-        # What no undisturbed run calls must not be called, unless the agent picks other things each time.
+        # A call that no undisturbed run makes must not be made, unless the agent chooses differently each time.
         picks = any(grain is None and kind != "read" for (kind, _), grain in self._grains.items())
         return None if picks else by_arguments
 
     @property
     def final_state(self) -> FinalState:
-        """What can be said of a final state in which no difference was found."""
+        """The verdict on a final state without differences."""
         return "equal" if self._is_end_steady else "not compared"
 
     def ended_otherwise(self, outcome: Outcome) -> list[str]:
-        """How the end of a run differs from that of the undisturbed one, each in a line."""
+        """Differences between the end of a run and that of the undisturbed run, one line each."""
         return _end_differences(outcome, self._first.outcome) if self._is_end_steady else []
 
     def seen_otherwise(self, seen: Sequence[bytes]) -> list[str]:
-        """What is watched and is not as in the undisturbed run, each in a line."""
+        """Watched things that differ from the undisturbed run, one line each."""
         found: list[str] = []
         for watched, view, now, then in zip(
             self._drill.watch, self._views, seen, self._first.outcome.seen, strict=True
@@ -87,9 +88,9 @@ class Steadiness:
 
     def _tell_of_calls(self, name: Name, grain: Grain | None) -> None:
         if name[0] == "read" or grain is by_arguments:
-            return  # how often a read is made is nobody's business
+            return  # reads may be repeated
         if grain is by_name:
-            self.unsteady.append(f"{shown(name)}: called with other arguments each time; judged by how often")
+            self.unsteady.append(f"{shown(name)}: called with other arguments each time; judged by counts")
             return
         counts = [self._measures(trial, name, by_name)[-1].total() for trial in (self._first, self._second)]
         if counts[0] == counts[1]:
@@ -100,16 +101,14 @@ class Steadiness:
     def _tell_of_watched(self, name: str, view: View, first: Any, second: Any) -> None:
         text = difference(second, first, "contents")
         if view == "nothing":
-            self.unjudged.append(
-                f"{name}: {text}; watch a function that leaves out what differs by itself, or returns a count"
-            )
+            self.unjudged.append(f"{name}: {text}; watch a function that leaves out what differs, or returns a count")
         elif text:
             self.unsteady.append(f"{name}: {text}; judged by counts")
 
 
 def _end_differences(outcome: Outcome, wanted: Outcome) -> list[str]:
     if outcome.status != wanted.status:
-        return [f"the run ends {outcome.status}, {wanted.status} in the undisturbed run"]
+        return [f"the run ended {outcome.status}, {wanted.status} in the undisturbed run"]
     state = difference(msgpack.decode(outcome.state), msgpack.decode(wanted.state), "contents")
     found = [f"another state: {state}"] if state else []
     return found if outcome.result == wanted.result else [*found, "another result"]

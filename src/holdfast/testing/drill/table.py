@@ -1,4 +1,4 @@
-"""A report as text: a line for each kill, then what was found."""
+"""A report as text: a line for each kill, then the findings."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _HEAD = ("", "killed", "model again", "effects again", "in doubt", "final state"
 
 
 def table(report: DrillReport) -> str:
-    """The report for people to read."""
+    """The report as text."""
     rows = [_HEAD, *(_row(kill) for kill in report.kills)]
     return "\n".join([*_aligned(rows), "", *_told(report)])
 
@@ -33,11 +33,11 @@ def _aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
 
 def _told(report: DrillReport) -> Iterator[str]:
     if report.unsteady:
-        yield "Two runs that nobody disturbed differ:"
+        yield "Two undisturbed runs differ:"
         yield from (f"  {text}" for text in report.unsteady)
         yield ""
     if report.unjudged:
-        yield "Two runs that nobody disturbed differ too much, so this could not be judged:"
+        yield "Two undisturbed runs differ too much, so this could not be judged:"
         yield from (f"  {text}" for text in report.unjudged)
         yield ""
     for kill in report.failures:
@@ -49,9 +49,9 @@ def _told(report: DrillReport) -> Iterator[str]:
     if failed:
         verdict = f"{failed} FAILED"
     elif not report.is_judged:
-        verdict = "NOT PASSED: nothing was found, but a repeated call could hide in what could not be judged"
+        verdict = "NOT PASSED: no problem was found, but a repeated call could go unnoticed in what was not judged"
     elif not report.calls:
-        verdict = "nothing lost; it made no calls, so there was nothing to repeat"
+        verdict = "nothing lost; the agent made no calls, so there was nothing to repeat"
     else:
         verdict = "nothing lost, nothing silently repeated"
     yield f"{report.handler} was killed at {among} and resumed: {verdict} ({report.seconds:.1f} s)"

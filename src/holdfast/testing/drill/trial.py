@@ -1,4 +1,4 @@
-"""One run of the drill as it is judged: what its world log says of each model function and of each tool."""
+"""One run of the drill as it is judged: its world log by model function and tool, and its outcome."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from holdfast.testing.drill.child import Outcome
 from holdfast.testing.drill.world import Begun, Called, Ended, Kind, Line, Settled
 
 Name = tuple[Kind, str]
-Grain = Callable[[Called], str]  # calls for which it gives the same are held against each other
+Grain = Callable[[Called], str]  # calls for which it returns the same are compared with each other
 _WORDS: dict[Kind, str] = {"model": "the model function", "read": "the read", "idempotent": "the idempotent"}
 
 
@@ -23,18 +23,18 @@ class Trial(msgspec.Struct, frozen=True):
     outcome: Outcome
 
     def names(self) -> list[Name]:
-        """What was called, but for probes: each model function and each tool, once."""
+        """Each model function and tool that was called, without probes."""
         found: dict[Name, None] = {
             (called.begun.kind, called.begun.name): None for called in self.calls if called.begun.kind != "probe"
         }
         return list(found)
 
     def begun(self, name: Name, grain: Grain) -> Counter[str]:
-        """How often a name was called. A call that said that it did nothing counts for none."""
+        """How often a name was called. Calls that reported that nothing was done do not count."""
         return Counter(grain(called) for called in self._of(name) if not called.was_not_done)
 
     def happened(self, name: Name, grain: Grain) -> Counter[str]:
-        """How often a call had its effect. An idempotent one has it once for a key, however often it returns."""
+        """How often a call had its effect. An idempotent call has it once per key, however often it returns."""
         returned = [called for called in self._of(name) if called.returned]
         if name[0] != "idempotent":
             return Counter(map(grain, returned))
@@ -42,7 +42,7 @@ class Trial(msgspec.Struct, frozen=True):
         return Counter(map(grain, acts.values()))
 
     def decided(self, name: Name, grain: Grain) -> Counter[str]:
-        """How often somebody was asked about a call: a probe, or the drill."""
+        """How often a probe or the drill was asked about a call."""
         probed = Counter(grain(called) for called in self._of(("probe", name[1])))
         settled = (line for line in self.lines if isinstance(line, Settled) and line.name == name[1])
         return probed + Counter(grain(_as_called(line)) for line in settled)
@@ -51,7 +51,7 @@ class Trial(msgspec.Struct, frozen=True):
         return any(called.begun.may_give_up for called in self._of(name))
 
     def in_flight(self) -> int:
-        """How many model calls were made beside each other, at most."""
+        """The largest number of model calls that were in flight at once."""
         under_way: set[int] = set()
         most = 0
         for line in self.lines:
@@ -78,7 +78,7 @@ def by_name(_: Called) -> str:
 
 
 def by_entry(called: Called) -> str:
-    """By where in the journal a call belongs: one entry is one call, whatever its arguments."""
+    """The call's place in the journal: one entry is one call, whatever its arguments."""
     return f"{called.begun.thread} {called.begun.step} {called.begun.entry}"
 
 
@@ -87,6 +87,6 @@ def shown(name: Name) -> str:
 
 
 def _as_called(line: Settled) -> Called:
-    """What was settled, as the call that it was about."""
+    """The call that a settled line is about."""
     about = Begun(call=0, kind="irreversible", name=line.name, arguments=line.arguments, thread=0, step=0, entry="")
     return Called(about, None, before=True)

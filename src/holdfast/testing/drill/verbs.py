@@ -1,4 +1,4 @@
-"""What users call: the drill as a function, and as an assertion of a test."""
+"""The public functions of the drill: as a function, and as an assertion for tests."""
 
 from __future__ import annotations
 
@@ -26,16 +26,18 @@ def crash_everywhere(
     points: int | None = None,
     timeout: float = 60.0,
 ) -> DrillReport:
-    """Run an agent, then kill it at every point, resume it each time, and report what was repeated, lost or different.
+    """Run an agent, kill it at every point, resume it each time, and report what was repeated, lost or different.
 
-    `handler` is a function of a run, or an async one of an async run. `tools` are what it calls by name, and tell what
-    is declared; called are the `fakes` of the same names. Without one a tool is refused, unless `live` allows it. Model
-    functions are called. `recorded`: all is called in the first run only, and played back in the others. `watch`:
-    paths, and functions that return what they see of the world; each must end as it does undisturbed. Each run has a
-    new folder as its current one, which `setup` may fill. `answers` are those to `run.wait`, by name. `points` is how
-    many to try, evenly spread; by default all. A run that takes longer than `timeout` seconds failed.
+    `handler` is a function that takes a run, or an async function that takes an async run. `tools` are the tools that
+    it calls by name. Instead of a tool, the function of the same name in `fakes` is called. A tool without a fake is
+    rejected, unless `live` is True. Model functions are called. With `recorded`, functions are called in the first run
+    only, and their results are played back in the others. `watch` are paths, and functions that return something to
+    compare; each must end as in the undisturbed run. Each run has a new current folder, which `setup` may fill.
+    `answers` are the answers to `run.wait`, by name. `points` is the number of points to try, evenly spread; all by
+    default. A run that takes longer than `timeout` seconds has failed.
 
-    InvalidArgument for what cannot be done; HoldfastError if the undisturbed run fails. POSIX only: it forks.
+    Raises InvalidArgument if the drill cannot be done as defined, HoldfastError if the undisturbed run fails. POSIX
+    only, because it forks.
     """
     drill = Drill(
         handler=handler,
@@ -55,18 +57,18 @@ def crash_everywhere(
 
 
 def run_drill(drill: Drill) -> DrillReport:
-    """Do a drill, with a bar on stderr if that is a terminal. Raises what `crash_everywhere` does."""
+    """Do a drill, with a progress bar if stderr is a terminal. Raises the errors of `crash_everywhere`."""
     with progress.shown() as show:
         return lab.run(drill, show)
 
 
 def drill_passes(drill: Drill | Callable[..., Any], start: Any = None, **how: Any) -> DrillReport:
-    """Assert in a test that an agent survives the drill: AssertionError with the table if it does not.
+    """Assert in a test that an agent survives the drill; AssertionError with the table if it does not.
 
-    Takes a Drill, or what `crash_everywhere` takes.
+    Takes a Drill, or the arguments of `crash_everywhere`.
     """
-    __tracebackhide__ = True  # a failing test shows its own line, and the table
+    __tracebackhide__ = True  # a failing test shows its own line and the table
     report = run_drill(drill) if isinstance(drill, Drill) else crash_everywhere(drill, start, **how)
     if not report.passed:
-        raise AssertionError(f"the drill found something\n{report.table()}")
+        raise AssertionError(f"the drill found problems\n{report.table()}")
     return report

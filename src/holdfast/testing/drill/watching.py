@@ -1,4 +1,4 @@
-"""Looking at the world outside: what is watched, as it is before and after a run, and how two looks differ."""
+"""Watched files and functions: read them before and after a run, and compare two readings."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from holdfast.errors import HoldfastError, Unsupported
 from holdfast.testing.drill.spec import Watched
 from holdfast.threads.diff import diff
 
-View = Literal["contents", "counts", "sizes", "nothing"]  # how close a look two values are given
-_SHOWN = 3  # changes that a text names
+View = Literal["contents", "counts", "sizes", "nothing"]  # how closely two values are compared
+_SHOWN = 3  # changes that a message lists
 
 
 def look(watch: Sequence[Watched]) -> list[bytes]:
-    """What is watched, as it is now. HoldfastError for what a function returns and cannot be compared."""
+    """The current values of what is watched. HoldfastError if a function returns a value that cannot be compared."""
     seen: list[bytes] = []
     for each in watch:
         value = each() if callable(each) else _content(Path(each))
@@ -25,7 +25,7 @@ def look(watch: Sequence[Watched]) -> list[bytes]:
             msgpack.check(value)
         except Unsupported as refused:
             raise HoldfastError(
-                f"what the watched function {name_of(each)} returns cannot be compared: {refused}"
+                f"the value that the watched function {name_of(each)} returns cannot be compared: {refused}"
             ) from refused
         seen.append(msgpack.encode(value))
     return seen
@@ -38,7 +38,7 @@ def name_of(watched: Watched) -> str:
 
 
 def begin_otherwise(watch: Sequence[Watched], seen: Sequence[bytes], wanted: Sequence[bytes]) -> list[str]:
-    """What does not begin as in the first run, each in a line; no content is shown."""
+    """Watched things that differ at the start from the first run, one line each. No content is shown."""
     return [
         f"{name_of(each)}: {difference(msgpack.decode(now), msgpack.decode(then), 'contents')}"
         for each, now, then in zip(watch, seen, wanted, strict=True)
@@ -47,18 +47,18 @@ def begin_otherwise(watch: Sequence[Watched], seen: Sequence[bytes], wanted: Seq
 
 
 def common_view(first: Any, second: Any) -> View:
-    """The closest look in which two values are the same."""
+    """The closest comparison in which two values are equal."""
     views: tuple[View, ...] = ("contents", "counts", "sizes", "nothing")
     return next(view for view in views if not difference(first, second, view))
 
 
 def difference(now: Any, then: Any, view: View) -> str:
-    """Where two values differ, as far as the view shows it; nothing if they do not. No content is shown."""
+    """The difference of two values in a view; empty if they are equal. No content is shown."""
     seen, wanted = _through(view, now), _through(view, then)
     if msgpack.encode(seen) == msgpack.encode(wanted):
         return ""
     if now is None or then is None:
-        return "not there" if now is None else "not there in the undisturbed run"
+        return "missing" if now is None else "missing in the undisturbed run"
     match now, then:
         case bytes(), bytes():
             return _in_lines(now.splitlines(), then.splitlines())
@@ -73,7 +73,7 @@ def difference(now: Any, then: Any, view: View) -> str:
 
 
 def _through(view: View, value: Any) -> Any:
-    """A value as a view shows it. In "counts", what can be counted is only counted; in "sizes", keys do not count."""
+    """A value as a view shows it: "counts" replaces collections by their size, "sizes" also ignores keys."""
     if view == "contents":
         return value
     if view == "nothing":
@@ -109,10 +109,10 @@ def _in_lines(now: Sequence[object], then: Sequence[object]) -> str:
     if len(now) != len(then):
         return _in_number(len(now), len(then), "line", "lines")
     first = next((number for number, pair in enumerate(zip(now, then, strict=True), 1) if len(set(pair)) > 1), 1)
-    return f"line {first} is another one than in the undisturbed run"
+    return f"line {first} differs from the undisturbed run"
 
 
 def _in_number(now: int, then: int, one: str, many: str) -> str:
     if now == then:
-        return f"{many} of another size than in the undisturbed run"
+        return f"{many} with other sizes than in the undisturbed run"
     return f"{now} {one if now == 1 else many}, {then} in the undisturbed run"

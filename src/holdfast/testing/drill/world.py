@@ -1,7 +1,7 @@
-"""The world log: what was really called in a run of the drill, kept in a file that Holdfast knows nothing of.
+"""The world log: a record of the calls that were really made in a run of the drill, independent of Holdfast.
 
-The drill judges a run by this file and never by the journal. A line is written before each call and one after it, and
-it is there whatever becomes of the process.
+The drill judges a run by this file and never by the journal. A line is written before and after each call, and survives
+the process.
 """
 
 from __future__ import annotations
@@ -14,42 +14,42 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.errors import Unsupported
-from holdfast.runs.outcome import Happened, NotDone
+from holdfast.runs.tools import Happened, NotDone
 
 Kind = Literal["model", "read", "idempotent", "irreversible", "probe"]
 
 
 class Begun(msgspec.Struct, frozen=True, kw_only=True, tag="begun"):
-    """A function is about to be called. `entry` and `step` say where in the journal the call belongs."""
+    """A function is about to be called. `entry` and `step` tell where in the journal the call belongs."""
 
     call: int
     kind: Kind
     name: str
-    arguments: str  # a digest: equal calls have equal ones
+    arguments: str  # a digest: equal for equal arguments
     thread: int
     step: int
     entry: str
-    key: str | None = None  # the idempotency key it was given
+    key: str | None = None  # the idempotency key passed to it
     may_give_up: bool = False
 
 
 class Ended(msgspec.Struct, frozen=True, kw_only=True, tag="ended"):
-    """The call begun with this number, by the same process, is over."""
+    """The call with this number, of the same process, has ended."""
 
     call: int
-    result: bytes | None = None  # None also for what cannot be stored
+    result: bytes | None = None  # None also for a result that cannot be stored
     error: str | None = None
-    not_done: bool = False  # the error says that nothing was done
+    not_done: bool = False  # the error means that nothing was done
 
 
 class Killed(msgspec.Struct, frozen=True, tag="killed"):
-    """The process ends here; another one writes what follows."""
+    """The process ends here. Another process writes the lines that follow."""
 
     place: str
 
 
 class Settled(msgspec.Struct, frozen=True, tag="settled"):
-    """The run asked what became of a call, and the drill told it."""
+    """The run asked for the outcome of a call, and the drill answered."""
 
     name: str
     arguments: str
@@ -60,7 +60,7 @@ Line = Begun | Ended | Killed | Settled
 
 
 class Called(msgspec.Struct, frozen=True):
-    """One call: how it began, how it ended (None if it did not), and whether that was before the kill."""
+    """One call: its start, its end (None if it did not end), and whether it was before the kill."""
 
     begun: Begun
     ended: Ended | None
@@ -76,13 +76,13 @@ class Called(msgspec.Struct, frozen=True):
 
 
 class WorldLog:
-    """Appends lines to the log of one run, and reads them."""
+    """Writes and reads the log of one run."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
 
     def write(self, line: Line) -> None:
-        """Append a line, whole and synced, before anything else is done."""
+        """Append a complete line and sync it."""
         file = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         try:
             os.write(file, msgspec.json.encode(line) + b"\n")
@@ -96,7 +96,7 @@ class WorldLog:
         return [msgspec.json.decode(line, type=Line) for line in self._path.read_bytes().splitlines()]
 
     def calls(self) -> list[Called]:
-        """Every call of the run, in the order in which they were begun."""
+        """Every call of the run, in the order of their starts."""
         begun: list[tuple[int, Begun]] = []
         ended: dict[tuple[int, int], Ended] = {}
         process = 0
@@ -113,7 +113,7 @@ class WorldLog:
         return [Called(line, ended.get((number, line.call)), number < process) for number, line in begun]
 
     def truth(self, thread: int, step: int, entry: str) -> Happened | NotDone:
-        """What somebody finds who looks whether a call happened."""
+        """The real outcome of a call, for a probe or a question."""
         for called in reversed(self.calls()):
             begun = called.begun
             if (begun.thread, begun.step, begun.entry) == (thread, step, entry) and begun.kind != "probe":
@@ -125,7 +125,7 @@ class WorldLog:
 
 
 def stored(result: Any) -> bytes | None:
-    """A result as the log keeps it; None for what cannot be stored."""
+    """A result as the log stores it; None if it cannot be stored."""
     try:
         msgpack.check(result)
         return msgpack.encode(result)

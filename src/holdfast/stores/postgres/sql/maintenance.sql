@@ -25,7 +25,7 @@ SELECT row_key FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 32 AND ($1
 ORDER BY row_key LIMIT $2
 
 -- name: move_cells
--- The row key stays, and with it what binds a segment to its row: the bytes need no second look.
+-- The row key stays the same, so the segment's checksum, which includes it, stays valid.
 INSERT INTO hf.segment (row_key, first_seq, cells)
 SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL

@@ -2,13 +2,13 @@
 SELECT value FROM hf.setting WHERE name = 'format'
 
 -- name: limits
--- Of this transaction alone. How long it waits for a lock; and how long it may hold its own while its process does
--- nothing (stopped, or cut off), so that nobody waits for it for ever.
+-- For this transaction only: how long it waits for a lock, and how long it may hold locks while its process does
+-- nothing (stopped or disconnected), so that other processes do not wait forever.
 SELECT pg_catalog.set_config('lock_timeout', $1, true),
     pg_catalog.set_config('idle_in_transaction_session_timeout', $2, true)
 
 -- name: durable
--- Of this transaction alone: its commit is acknowledged once it is flushed.
+-- For this transaction only: its commit is acknowledged after it is flushed.
 SELECT pg_catalog.set_config('synchronous_commit', 'on', true)
 
 -- name: create_schema

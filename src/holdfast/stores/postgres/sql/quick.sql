@@ -1,7 +1,7 @@
--- One statement, one round trip, no transaction to end: what is written depends on the versions that the writer knows.
--- Where they are not those that are stored, nothing is written, and no error ends the transaction of a group. Nor is
--- anything written where somebody else holds a row: those who share the transaction do not wait for him.
--- Without a join or a column that nobody asked for: where nothing is prepared, each statement is planned each time.
+-- Each is one statement in one round trip. It writes only if the row versions are those that the writer knows. If they
+-- are not, it writes nothing and raises no error, which would end the transaction of a group. It also writes nothing if
+-- another transaction holds a row, so that the group does not wait. No joins and no extra columns: without prepared
+-- statements, each execution is planned again.
 
 -- name: quick_commit
 WITH moved AS (

@@ -2,7 +2,7 @@
 SELECT floor(extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint
 
 -- name: thread_by_name
--- Each with the newest key its checkpoints really have, and whether the head is among them.
+-- With the newest key of its checkpoints, and whether the head is among them.
 SELECT thread.*,
     (SELECT max(row_key) FROM hf.checkpoint
      WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
@@ -13,7 +13,7 @@ FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) 
 SELECT * FROM hf.thread WHERE namespace = $1 AND name_digest = $2
 
 -- name: number_of_name
--- Both ways in one statement, for transactions that have no snapshot: a thread that is created meanwhile is seen by
+-- Both lookups in one statement, for transactions without a snapshot: a thread that is created meanwhile is seen by
 -- both or by neither.
 SELECT
     (SELECT thread_no FROM hf.thread
@@ -27,7 +27,7 @@ SELECT * FROM hf.thread WHERE thread_no = $1
 SELECT * FROM hf.thread WHERE thread_no = ANY($1::bigint[])
 
 -- name: has_rows
--- As with names, "there is none" takes two witnesses.
+-- As with names, two independent lookups must agree that a thread does not exist.
 SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
     OR EXISTS (SELECT 1 FROM hf.segment WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
 
@@ -72,7 +72,7 @@ SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
 WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL
 
 -- name: segments
--- Segments are keyed by their last commit: the last that overlaps is the first whose key is not below $2.
+-- Segments are keyed by their last commit: the last one that overlaps is the first whose key is not below $2.
 SELECT row_key, first_seq, cells FROM hf.segment
 WHERE row_key >= $1::bigint
   AND row_key <= coalesce(

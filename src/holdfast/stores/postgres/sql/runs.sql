@@ -15,7 +15,7 @@ WHERE run.namespace = $1 AND run.status = $2 AND (run.updated_at, run.thread_no)
 ORDER BY run.updated_at, run.thread_no LIMIT $5
 
 -- name: waking_clocks
--- The clocks on which runs wait for a time, each found by one step in the index: a scan would read all that wait.
+-- The clocks on which runs wait for a time. Each is found by one step in the index; a scan would read all such runs.
 WITH RECURSIVE clock (id) AS (
     (SELECT wake_clock FROM hf.run WHERE namespace = $1 AND wake_at > 0 ORDER BY wake_clock LIMIT 1)
     UNION ALL
@@ -50,7 +50,7 @@ WHERE thread_no = $1
 DELETE FROM hf.run WHERE thread_no = $1
 
 -- name: announce
--- By itself: as part of a commit, it would hold a lock of the whole server until the log is flushed.
+-- Separate from the commit, where it would hold a lock of the whole server until the log is flushed.
 SELECT pg_catalog.set_config('lock_timeout', '1s', true), pg_catalog.pg_notify($1, '')
 
 -- name: effects

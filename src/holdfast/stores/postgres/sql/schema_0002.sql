@@ -1,4 +1,4 @@
--- Data keys of encrypted namespaces, each wrapped by the user's key `name`. What they encrypt names them by `id`.
+-- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
 CREATE TABLE IF NOT EXISTS hf.data_key (
     namespace bytea NOT NULL,
     id bytea NOT NULL,
@@ -7,7 +7,7 @@ CREATE TABLE IF NOT EXISTS hf.data_key (
     PRIMARY KEY (namespace, id)
 );
 
--- Beginnings of names, labels and marks are columns: under row-level security, an index on an expression is not used.
+-- The starts of names, labels and topics are columns: under row-level security, an index on an expression is not used.
 ALTER TABLE hf.thread
 ADD COLUMN IF NOT EXISTS name_start bytea GENERATED ALWAYS AS (substr(name, 1, 1024)) STORED;
 DROP INDEX IF EXISTS hf.thread_by_name;
@@ -25,7 +25,7 @@ ADD COLUMN IF NOT EXISTS mark_start bytea GENERATED ALWAYS AS (substr(mark, 1, 1
 DROP INDEX IF EXISTS hf.effect_marked;
 CREATE INDEX IF NOT EXISTS effect_marked ON hf.effect (mark_start, row_key) WHERE mark IS NOT NULL;
 
--- The epoch of each namespace that has shared values. Before, all namespaces had one, among the settings.
+-- The epoch of each namespace that has blobs. In format 1 all namespaces shared one, in the settings.
 CREATE TABLE IF NOT EXISTS hf.epoch (
     namespace bytea PRIMARY KEY,
     value bigint NOT NULL

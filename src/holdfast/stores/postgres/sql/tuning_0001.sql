@@ -1,5 +1,5 @@
--- What a database may refuse without harm: each is tried by itself.
--- These bytes are compressed already; trying again would only cost time, and reading a part would unpack the whole.
+-- Optional settings that a database may reject; each is tried separately. These bytes are already compressed:
+-- compressing them again would cost time, and reading a part would unpack the whole.
 ALTER TABLE hf.checkpoint ALTER COLUMN skeleton SET STORAGE EXTERNAL;
 ALTER TABLE hf.checkpoint ALTER COLUMN cells SET STORAGE EXTERNAL;
 ALTER TABLE hf.segment ALTER COLUMN cells SET STORAGE EXTERNAL;

@@ -1,1 +1,1 @@
--- Nothing to tune since the first version.
+-- Nothing to tune in this version.

@@ -1,5 +1,5 @@
 -- name: lock_threads
--- In order of their numbers, so that two who need several never wait for each other.
+-- Ordered by number, so that two transactions that need several threads never wait for each other.
 SELECT * FROM hf.thread WHERE thread_no = ANY($1::bigint[]) ORDER BY thread_no FOR UPDATE
 
 -- name: newest
@@ -7,7 +7,7 @@ SELECT max(row_key) FROM hf.checkpoint
 WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295
 
 -- name: next_thread_number
--- For a name that is free: a number that is given out is gone.
+-- Only for a free name, because a number is used up when it is assigned.
 SELECT pg_catalog.nextval(E'hf.thread_number'::regclass)
 WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE namespace = $1 AND name_digest = $2)
 
@@ -15,7 +15,7 @@ WHERE NOT EXISTS (SELECT 1 FROM hf.thread WHERE namespace = $1 AND name_digest =
 SELECT pg_catalog.nextval(E'hf.value_number'::regclass) FROM generate_series(1::bigint, $1::bigint)
 
 -- name: insert_thread
--- Whoever creates a thread of the same name at the same time is waited for here; if he has created it, this fails.
+-- Waits for another transaction that creates a thread with the same name, and fails if that one commits.
 INSERT INTO hf.thread (thread_no, namespace, name, name_hash, created_at, head, move, last, count, head_id, step, status,
     agent, size, updated_at, checksum, version, name_digest)
 VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)
@@ -51,7 +51,7 @@ INSERT INTO hf.move (row_key, head, made_at) VALUES ($1, $2, $3)
 SELECT head, made_at FROM hf.move WHERE row_key = $1
 
 -- name: insert_fork
--- A fork uses cells of its origin, and through it of whatever the origin is a fork of.
+-- A fork uses cells of its origin, and of every thread that the origin is a fork of.
 INSERT INTO hf.fork (origin, thread)
 SELECT $1::bigint, $2::bigint UNION SELECT origin, $2::bigint FROM hf.fork WHERE thread = $1::bigint
 ON CONFLICT (origin, thread) DO NOTHING
@@ -66,7 +66,7 @@ DELETE FROM hf.fork WHERE origin = $1 OR thread = $1
 INSERT INTO hf.epoch (namespace, value) VALUES ($1, 1) ON CONFLICT (namespace) DO NOTHING
 
 -- name: epoch
--- Held until the commit is done: a new epoch, which is for whatever commits see of it, waits for those that do not.
+-- Locked until the commit is done: a new epoch waits for the commits that use the old one.
 SELECT value FROM hf.epoch WHERE namespace = $1 FOR SHARE
 
 -- name: advance_epoch

@@ -2,7 +2,7 @@
 SELECT cells FROM checkpoint WHERE row_key = ?1 AND cells IS NOT NULL
 
 -- name: segment_of
--- The key alone says where a segment ends: merged meanwhile with what lies before, it would still be found.
+-- The key is only the last commit of a segment. If it was merged with earlier ones since, `first_seq` differs.
 SELECT cells FROM segment WHERE row_key = ?1 AND first_seq = ?2
 
 -- name: segments_until
@@ -21,7 +21,7 @@ INSERT INTO segment (row_key, first_seq, cells) VALUES (?1, ?2, ?3)
 SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key LIMIT ?2
 
 -- name: move_cells
--- The row key stays, and with it what binds a segment to its row: the bytes need no second look.
+-- The row key stays the same, so the segment's checksum, which includes it, stays valid.
 INSERT INTO segment (row_key, first_seq, cells)
 SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint
 WHERE row_key BETWEEN ?1 AND ?2 AND cells IS NOT NULL

@@ -23,7 +23,7 @@ SELECT * FROM thread INDEXED BY thread_by_name
 WHERE namespace = ?1 AND name >= ?2 ORDER BY name LIMIT ?3
 
 -- name: threads_after
--- One lower bound only: given two, SQLite seeks to one of them and scans to the other.
+-- One lower bound only: with two, SQLite seeks to one of them and scans to the other.
 SELECT * FROM thread INDEXED BY thread_by_name
 WHERE namespace = ?1 AND name > ?2 ORDER BY name LIMIT ?3
 
@@ -62,7 +62,7 @@ SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint WHERE row_key BETWEE
 SELECT row_key, row_key & 0xffffffff, cells FROM checkpoint WHERE row_key = ?1 AND cells IS NOT NULL
 
 -- name: segments
--- Segments are keyed by their last commit: the last that overlaps is the first whose key is not below ?2.
+-- Segments are keyed by their last commit: the last one that overlaps is the first whose key is not below ?2.
 SELECT row_key, first_seq, cells FROM segment
 WHERE row_key >= ?1
   AND row_key <= coalesce(
@@ -73,7 +73,7 @@ WHERE row_key >= ?1
 SELECT thread FROM fork NOT INDEXED WHERE origin = ?1 ORDER BY thread
 
 -- name: forks_in_index
--- The other tree, which has them in another order: all of it is read. Only maintenance and forking ask.
+-- Reads the whole second tree, which has another order. Used only by maintenance and forks.
 SELECT thread FROM fork INDEXED BY fork_by_thread WHERE origin = ?1 ORDER BY thread
 
 -- name: value

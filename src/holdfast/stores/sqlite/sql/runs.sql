@@ -2,7 +2,7 @@
 SELECT * FROM run WHERE thread_no = ?1
 
 -- name: run_and_last
--- The run, and the newest key of its journal: one statement, since it runs on every journal entry.
+-- The run and the newest key of its journal, in one statement because every journal entry needs them.
 SELECT
     (SELECT row_key FROM effect WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
      ORDER BY row_key DESC LIMIT 1),
@@ -13,7 +13,7 @@ FROM run WHERE thread_no = ?1
 SELECT row_key FROM effect WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key DESC LIMIT 1
 
 -- name: open_runs
--- The condition must be that of the index, word for word, or SQLite does not use it.
+-- The condition must repeat that of the index exactly, or SQLite does not use the index.
 SELECT run.*, thread.*
 FROM run INDEXED BY run_open LEFT JOIN thread ON thread.thread_no = run.thread_no
 WHERE run.namespace = ?1 AND run.status IN ('queued', 'running', 'waiting')
@@ -28,7 +28,7 @@ WHERE run.namespace = ?1
 ORDER BY run.updated_at, run.thread_no LIMIT ?4
 
 -- name: waking_clocks
--- The clocks on which runs wait for a time, each found by one step in the index: a scan would read all that wait.
+-- The clocks on which runs wait for a time. Each is found by one step in the index; a scan would read all such runs.
 WITH RECURSIVE clock (id) AS (
     SELECT min(wake_clock) FROM run INDEXED BY run_waking WHERE namespace = ?1 AND wake_at > 0
     UNION ALL

@@ -1,8 +1,8 @@
--- Every key of a thread's rows is `thread_no << 32 | seq`: rows of a thread lie together, in order, and no table but
--- `thread` needs an index of its own. Text is stored as UTF-8 blobs (lone surrogates passed through), compared by bytes.
+-- The key of every row of a thread is `thread_no << 32 | seq`. So the rows of a thread are stored together and in
+-- order, and need no further index. Text is stored as UTF-8 blobs (lone surrogates are allowed) and compared by bytes.
 
--- One row per thread. AUTOINCREMENT: a number is never given out twice, so what names a dropped thread finds nothing.
--- `name` and `name_hash` are NULL once the thread is dropped and stays only for the cells its forks use.
+-- One row per thread. AUTOINCREMENT: a number is never reused, so references to a dropped thread find nothing. `name`
+-- and `name_hash` are NULL if the thread was dropped and its row stays only for cells that forks use.
 CREATE TABLE thread (
     thread_no INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace BLOB NOT NULL,
@@ -22,12 +22,12 @@ CREATE TABLE thread (
     checksum INTEGER NOT NULL
 ) STRICT;
 
--- Two ways to find a thread that share no page: "there is none" is only believed if both say so.
+-- Two ways to find a thread that share no page. A thread counts as missing only if both agree.
 CREATE UNIQUE INDEX thread_by_name ON thread (namespace, name);
 CREATE INDEX thread_by_hash ON thread (name_hash) WHERE name_hash IS NOT NULL;
 
--- One row per save. What a listing shows comes first, so that it does not follow the overflow chain of a large row;
--- the new cells ride at the end, and are NULL when there are none or when a merged segment has them.
+-- One row per save. Columns for listings come first, so that a listing does not read the overflow pages of a large row.
+-- The new cells come last. They are NULL if there are none or if a merged segment holds them.
 CREATE TABLE checkpoint (
     row_key INTEGER PRIMARY KEY,
     step INTEGER NOT NULL,
@@ -41,14 +41,14 @@ CREATE TABLE checkpoint (
 
 CREATE INDEX checkpoint_by_label ON checkpoint (row_key >> 32, label) WHERE label IS NOT NULL;
 
--- Merged segments, keyed by the last commit inside; `first_seq` is the first. Ranges of a thread do not overlap.
+-- Merged segments, keyed by their last commit; `first_seq` is the first one. Ranges of a thread do not overlap.
 CREATE TABLE segment (
     row_key INTEGER PRIMARY KEY,
     first_seq INTEGER NOT NULL,
     cells BLOB NOT NULL
 ) STRICT;
 
--- Rewinds. A save is a move, too, which its checkpoint names.
+-- Rewinds. A save is a move, too; its number is in the checkpoint.
 CREATE TABLE move (
     row_key INTEGER PRIMARY KEY,
     head INTEGER NOT NULL,
@@ -64,10 +64,9 @@ CREATE TABLE fork (
 
 CREATE INDEX fork_by_thread ON fork (thread, origin);
 
--- At most one row per thread, replaced as a whole: the only record that changes. `status` and `updated_at` repeat what
--- the record says, for the indexes; `wake_clock`, `wake_at` and `wake_wall` do where the run waits for a time, and are
--- empty and 0 where it does not. `entries` counts those of its journal: the newest cannot be lost unnoticed. The checksum
--- covers all.
+-- At most one row per thread, replaced as a whole. `status` and `updated_at` repeat fields of the record, for the
+-- indexes. So do `wake_clock`, `wake_at` and `wake_wall` if the run waits for a time; otherwise they are empty and 0.
+-- `entries` is the number of journal entries, so that a lost newest entry is noticed. The checksum covers all columns.
 CREATE TABLE run (
     thread_no INTEGER PRIMARY KEY,
     namespace BLOB NOT NULL,
@@ -81,14 +80,14 @@ CREATE TABLE run (
     checksum INTEGER NOT NULL
 ) STRICT;
 
--- What workers look for, oldest first. Runs that ended are many and not in it.
+-- The runs that workers look for, oldest first. Ended runs are many and not in this index.
 CREATE INDEX run_open ON run (namespace, updated_at, thread_no) WHERE status IN ('queued', 'running', 'waiting');
 
--- Runs that wait for a time. Each clock has its own order; on one that is gone, it is that of the wall clock.
+-- Runs that wait for a time, ordered per clock. If a clock no longer exists, the order is that of the wall clock.
 CREATE INDEX run_waking ON run (namespace, wake_clock, wake_at) WHERE wake_at > 0;
 CREATE INDEX run_waking_by_wall ON run (namespace, wake_clock, wake_wall) WHERE wake_at > 0;
 
--- The journal, keyed by `thread_no << 32 | number`. `mark` repeats that of the record, for the few that have one.
+-- The journal, keyed by `thread_no << 32 | number`. `mark` repeats the topic of the record, if it has one.
 CREATE TABLE effect (
     row_key INTEGER PRIMARY KEY,
     record BLOB NOT NULL,
@@ -107,7 +106,7 @@ CREATE TABLE value (
 
 CREATE UNIQUE INDEX value_by_digest ON value (namespace, digest);
 
--- Keyed by `value_no << 24 | index`. `size` is that of the bytes before compression, 0 where they are stored raw.
+-- Keyed by `value_no << 24 | index`. `size` is the size before compression, 0 if the piece is stored raw.
 CREATE TABLE value_piece (
     piece_key INTEGER PRIMARY KEY,
     size INTEGER NOT NULL,

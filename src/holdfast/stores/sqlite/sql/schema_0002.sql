@@ -1,4 +1,4 @@
--- Data keys of encrypted namespaces, each wrapped by the user's key `name`. What they encrypt names them by `id`.
+-- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
 CREATE TABLE data_key (
     namespace BLOB NOT NULL,
     id BLOB NOT NULL,

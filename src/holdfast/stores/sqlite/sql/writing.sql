@@ -2,7 +2,7 @@
 SELECT coalesce(max(seq), 0) FROM sqlite_sequence WHERE name = 'thread'
 
 -- name: position
--- The thread, the newest key its checkpoints really have, and its run: one statement, since it runs on every save.
+-- The thread, the newest key of its checkpoints, and its run, in one statement because every save needs them.
 SELECT
     (SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
      ORDER BY row_key DESC LIMIT 1),
@@ -42,7 +42,7 @@ INSERT INTO move (row_key, head, made_at) VALUES (?1, ?2, ?3)
 DELETE FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
 
 -- name: insert_fork
--- A fork uses cells of its origin, and through it of whatever the origin is a fork of.
+-- A fork uses cells of its origin, and of every thread that the origin is a fork of.
 INSERT OR IGNORE INTO fork (origin, thread)
 SELECT ?1, ?2 UNION SELECT origin, ?2 FROM fork WHERE thread = ?1
 

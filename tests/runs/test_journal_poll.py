@@ -11,8 +11,9 @@ import pytest
 import holdfast
 from holdfast.runs import journal
 from holdfast.stores.contract import Store
-from holdfast.stores.running import EffectRow
+from holdfast.stores.running import Entry
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 
 class Counting:
@@ -25,9 +26,9 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[EffectRow]:
+    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[Entry]:
         self.looks += 1
-        return self._store.effects(thread, after=after, limit=limit)
+        return self._store.entries(thread, after=after, limit=limit)
 
 
 class Ticking:
@@ -37,7 +38,7 @@ class Ticking:
         self._now = 1000.0
 
     def monotonic(self) -> float:
-        self._now += journal._LOOK_SECONDS * 0.4
+        self._now += journal._POLL_SECONDS * 0.4
         return self._now
 
     time_ns = staticmethod(time.time_ns)
@@ -59,10 +60,11 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
         assert counting[0].looks == before
 
 
+@every_store("the store numbers the entries")
 def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """However long ago the last look was meant to be: the number of the second write shows it."""
-    monkeypatch.setattr(journal, "_LOOK_SECONDS", 60.0)
-    monkeypatch.setattr("holdfast.runs.answers.note_told", lambda: None)  # as if another process had told it
+    monkeypatch.setattr(journal, "_POLL_SECONDS", 60.0)
+    monkeypatch.setattr("holdfast.runs.waits.note_posted", lambda: None)  # as if another process had told it
     hf = world.open()
     with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
         run.model(lambda: "first")
@@ -70,3 +72,15 @@ def test_what_came_between_two_writes_is_heard_at_the_next_call(world: World, mo
         run.model(lambda: "not heard yet: this call's own write is what shows it")
         run.model(lambda: "never called")
     assert [effect.status for effect in hf.effects("t") if effect.effect == "model"] == ["done", "done"]
+
+
+def test_a_cancellation_that_any_poll_reads_is_kept(world: World) -> None:
+    hf = world.open()
+    with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
+        run.model(lambda: "first")
+        hf.cancel("t", "enough")
+        run._core.calls().context.journal.poll(at_once=True)
+        run.model(lambda: pytest.fail("called"))
+    info = hf.run_info("t")
+    assert info is not None
+    assert (info.status, info.reason) == ("halted", "enough")

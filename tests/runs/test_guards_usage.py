@@ -19,6 +19,7 @@ from openai.types.responses import (
 from holdfast import Usage
 from holdfast.adapters.generic import plain
 from holdfast.runs.guards.usage import cache_written, counted, model_named
+from tests.cases import for_each
 
 Json = dict[str, Any]
 SPENT = Usage(input=100, output=5, cached=70, total=105)
@@ -140,7 +141,7 @@ def message_events() -> list[Any]:
     ]
 
 
-@pytest.mark.parametrize(
+@for_each(
     "reply",
     [
         completion(COMPLETION),
@@ -151,16 +152,6 @@ def message_events() -> list[Any]:
         response_events(ResponseIncompleteEvent, "response.incomplete"),
         response_events(ResponseFailedEvent, "response.failed"),
         message_events(),
-    ],
-    ids=[
-        "completion",
-        "response",
-        "message",
-        "completion chunks",
-        "response events",
-        "incomplete response",
-        "failed response",
-        "message events",
     ],
 )
 def test_replies_and_streams_of_both_providers_say_their_tokens_and_model(reply: Any) -> None:

@@ -9,7 +9,7 @@ import pytest
 import holdfast
 from holdfast import Budget, Usage
 from holdfast.looking.threads import threads
-from holdfast.runs.guards.usage import added, spent
+from holdfast.runs.guards import added, spent
 from tests.runs.conftest import World
 
 
@@ -18,7 +18,7 @@ def reply(tokens: int) -> dict[str, Any]:
 
 
 def number_of(hf: holdfast.Holdfast, thread: str) -> int:
-    row = hf._session.store.thread(thread)
+    row = hf.context.store.thread(thread)
     assert row is not None
     return row.position.thread
 
@@ -36,7 +36,7 @@ def test_the_sum_goes_on_over_crashes_and_resumes(world: World) -> None:
             if step == 5:
                 run.finish()
                 break
-    found = spent(hf._session.store, number_of(hf, "t"))
+    found = spent(hf.context.store, number_of(hf, "t"))
     assert found is not None
     assert (found.input, found.output, found.total) == (50, 5, 55)
 
@@ -73,7 +73,7 @@ def test_replies_that_say_nothing_cost_nothing(world: World) -> None:
             run.model(lambda: "hello")
             run.finish()
             break
-    assert spent(hf._session.store, number_of(hf, "t")) is None
+    assert spent(hf.context.store, number_of(hf, "t")) is None
 
 
 def test_other_money_is_not_added() -> None:

@@ -16,10 +16,11 @@ import pytest
 
 import holdfast
 from holdfast.aio import run as aio_run
-from holdfast.runs import entering
+from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
-from holdfast.runs.claiming import claim
+from holdfast.runs.claim import Claiming
 from holdfast.runs.termination import Termination
+from tests.waiting import DEADLINE
 
 PROGRAM = """
     import sys, signal, threading
@@ -62,7 +63,7 @@ def test_a_signal_gives_the_run_back(tmp_path: Path, number: signal.Signals, cod
         assert child.stdout is not None
         assert child.stdout.readline() == "ready\n"
         child.send_signal(number)
-        assert child.wait(30) == code
+        assert child.wait(DEADLINE) == code
     finally:
         child.kill()
         child.communicate()
@@ -78,7 +79,7 @@ def test_a_signal_inside_a_tool_leaves_it_in_doubt(tmp_path: Path) -> None:
         assert child.stdout is not None
         assert child.stdout.readline() == "acting\n"
         child.send_signal(signal.SIGTERM)
-        assert child.wait(30) == 143
+        assert child.wait(DEADLINE) == 143
     finally:
         child.kill()
         child.communicate()
@@ -148,6 +149,8 @@ def test_a_block_that_cannot_be_entered_leaves_everything_as_before() -> None:
 def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
+    claim = Claiming.claim
+
     def and_then_a_signal(*args: Any, **options: Any) -> Any:
         claimed = claim(*args, **options)
         signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGTERM)
@@ -164,7 +167,7 @@ def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
     with holdfast.open("memory:") as hf:
         with hf.run("t", start={}):
             pass
-        monkeypatch.setattr(entering, "claim", and_then_a_signal)
+        monkeypatch.setattr(Claiming, "claim", and_then_a_signal)
         with pytest.raises(SystemExit):
             asyncio.run(block()) if is_async else sync()
         assert [info.status for info in hf.threads()] == ["idle"]
@@ -185,7 +188,7 @@ def test_ctrl_c_while_a_run_is_entered_is_no_failure_of_it(
         else:
             hf.submit(handler, "t", start={})
         with monkeypatch.context() as patch:
-            patch.setattr(entering, "RunCore", interrupted)
+            patch.setattr(claim_module, "RunCore", interrupted)
             with pytest.raises(KeyboardInterrupt):
                 hf.run("t").__enter__()
         [info] = hf.threads()
@@ -200,7 +203,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
 
     def act() -> str:
         begun.set()
-        assert go_on.wait(10)
+        assert go_on.wait(DEADLINE)
         return "done"
 
     def beside(run: holdfast.Run) -> None:
@@ -223,7 +226,7 @@ def test_a_run_is_given_back_when_what_its_threads_are_in_has_ended() -> None:
             for function in (beside, late):
                 threads.append(threading.Thread(target=function, args=(run,)))
                 threads[-1].start()
-            assert begun.wait(10)
+            assert begun.wait(DEADLINE)
             raise ValueError("wrong")
 
     with holdfast.open("memory:") as hf:

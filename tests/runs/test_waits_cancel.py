@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import holdfast
+from tests.waiting import DEADLINE
 
 PROGRAM = """
 import sys, threading
@@ -32,7 +33,7 @@ def test_another_process_cancels_a_run(tmp_path: Path) -> None:
         with holdfast.open(path) as hf:
             hf.cancel("t", "enough")
             assert child.stdout.readline() == "the run was cancelled: enough\n"
-            assert child.wait(30) == 0
+            assert child.wait(DEADLINE) == 0
             assert [info.status for info in hf.threads()] == ["halted"]
     finally:
         child.kill()

@@ -14,6 +14,7 @@ import holdfast
 from holdfast import HoldfastError, InvalidArgument, NotFound, Run
 from tests.covers import covers
 from tests.runs.conftest import World
+from tests.selection import every_store
 
 HOUR = 3600.0
 
@@ -26,7 +27,7 @@ class Counting:
         self.writes: list[str] = []
 
     def __getattr__(self, name: str) -> Any:
-        if name in ("commit", "journal", "renew", "update_run", "park", "claim", "tell"):
+        if name in ("commit", "journal", "renew", "update_run", "suspend", "claim", "post"):
             self.writes.append(name)
         return getattr(self._store, name)
 
@@ -144,6 +145,7 @@ def test_what_is_said_while_a_checkpoint_is_being_written_is_stored_with_it(worl
         assert told.done == 1.0
 
 
+@every_store("each store keeps leases and their clock")
 def test_progress_does_not_shorten_a_lease_or_undo_a_checkpoint(world: World) -> None:
     with world.running("t", start={}) as run:
         run.progress(1)
@@ -154,7 +156,7 @@ def test_progress_does_not_shorten_a_lease_or_undo_a_checkpoint(world: World) ->
         until = held.row.lease_until
         run.progress(2)
         run.save()
-        store = world.open()._session.store
+        store = world.open().context.store
         row = store.run(1)
         assert row is not None
         assert row.lease_until >= until

@@ -14,9 +14,9 @@ from tests.runs.conftest import World
 
 def record(hf: Holdfast, name: str = "t") -> RunRow:
     """The run's record, all of it."""
-    thread = hf._session.store.thread(name)
+    thread = hf.context.store.thread(name)
     assert thread is not None
-    row = hf._session.store.run(thread.position.thread)
+    row = hf.context.store.run(thread.position.thread)
     assert row is not None
     return row
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AsyncRun, Halted, HoldfastError, InvalidArgument, NotDone, Run
+from holdfast import AsyncRun, Halted, HoldfastError, InvalidArgument, Run, ToolNotDone
 from tests.runs.conftest import World
 
 MINUTE = 60.0
@@ -136,11 +136,11 @@ def test_what_was_surely_not_done_decided_nothing(world: World, later: Callable[
     shop = Shop()
 
     def pay() -> None:
-        raise NotDone("no")
+        raise ToolNotDone("no")
 
     with world.dying("t", start={}) as run:
         run.tool(shop.price)
-        with pytest.raises(NotDone):
+        with pytest.raises(ToolNotDone):
             run.tool(pay)
     later(MINUTE * 2)
     with world.running("t") as run:

@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone
-from holdfast.runs.journal import again
+from holdfast import Conflict, EveryN, Happened, InvalidArgument, NotDone, ToolNotDone
+from holdfast.runs.record import error_of
 from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Flaky:
@@ -61,14 +62,14 @@ def test_a_tool_that_was_not_done_and_then_was_is_one_call(world: World) -> None
     def charge() -> str:
         tries.append(1)
         if len(tries) == 1:
-            raise NotDone("the bank was closed")
+            raise ToolNotDone("the bank was closed")
         charged.append(1)
         return "paid"
 
     def step(run: holdfast.Run) -> str:
         try:
             return str(run.tool(charge, {}))
-        except NotDone:
+        except ToolNotDone:
             return str(run.tool(charge, {}))
 
     with world.dying("t", start={}) as run:
@@ -85,7 +86,7 @@ def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: Wo
     def charge(card: str) -> str:
         if card == "first" and not charged and not closed:
             closed.append(True)
-            raise NotDone("refused")
+            raise ToolNotDone("refused")
         charged.append(card)
         return "paid"
 
@@ -96,7 +97,7 @@ def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: Wo
             card = "first" if step == 1 else "second"
             try:
                 run.tool(charge, {"card": card}, key=card)
-            except NotDone:
+            except ToolNotDone:
                 continue
             return
 
@@ -134,7 +135,7 @@ def test_one_key_is_not_for_two_calls_of_a_step(world: World) -> None:
     with world.running("t", start={}) as run:
         assert run.tool(add, {"n": 1}, key="call_0") == 1
         assert run.tool(add, {"n": 1}, key="call_0") == 1
-        with pytest.raises(InvalidArgument, match="key of its own"):
+        with pytest.raises(InvalidArgument, match="its own key"):
             run.tool(add, {"n": 2}, key="call_0")
 
 
@@ -159,6 +160,7 @@ class Interposed:
         self._store.settle(*args)
 
 
+@every_store("two writers meet in the store")
 def test_an_answer_is_refused_if_a_worker_has_just_taken_the_run(world: World) -> None:
     def charge() -> None:
         raise ConnectionResetError
@@ -196,6 +198,7 @@ def test_a_run_whose_state_cannot_be_stored_ends_dead(world: World, monkeypatch:
     assert [info.status for info in hf.threads()] == ["dead"]
 
 
+@every_store("two writers meet in the store")
 def test_workers_side_by_side_run_each_run_once(world: World) -> None:
     handled: list[str] = []
     lock = threading.Lock()
@@ -338,16 +341,16 @@ def test_a_crash_after_such_a_failure_costs_one_more_attempt_at_most(world: Worl
 
 def test_a_class_that_is_not_loaded_comes_back_as_call_failed() -> None:
     for text in ("os.system: x", "nowhere.Gone: x", "holdfast.open: x", "builtins: x", "object: x", "type: x", ": x"):
-        assert type(again(text)) is holdfast.CallFailed
-    assert type(again("ValueError: x")) is ValueError
-    assert str(again("ValueError: x: y")) == "x: y"
+        assert type(error_of(text)) is holdfast.CallFailed
+    assert type(error_of("ValueError: x")) is ValueError
+    assert str(error_of("ValueError: x: y")) == "x: y"
 
 
 def test_making_a_failure_again_runs_no_code_of_its_class() -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Unavailable, "__new__", lambda *_: pytest.fail("called"), raising=False)
         patch.setattr(Unavailable, "__init__", lambda *_: pytest.fail("called"))
-        assert isinstance(again(f"{__name__}.Unavailable: x"), Unavailable)
+        assert isinstance(error_of(f"{__name__}.Unavailable: x"), Unavailable)
 
 
 class Flood:
@@ -388,7 +391,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
     flood = Flood(3)
     writes: list[int] = []
     with world.dying("t", start={}) as run:
-        write = run._core._journal.write
+        write = run._core.calls().context.journal.write
 
         def counted(*args: Any) -> Any:
             row = write(*args)
@@ -397,7 +400,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
                 raise Crash
             return row
 
-        monkeypatch.setattr(run._core._journal, "write", counted)
+        monkeypatch.setattr(run._core.calls().context.journal, "write", counted)
         flood.step(run)
     # What is in doubt happened: the tool appends before anything else.
     hf = world.open()

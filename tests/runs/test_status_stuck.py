@@ -10,10 +10,11 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidArgument, Run, Stuck, tool
+from holdfast import Holdfast, InvalidArgument, Run, StuckRun, tool
 from tests.covers import covers
 from tests.runs.conftest import World
-from tests.runs.test_progress import renew
+from tests.runs.test_status_progress import renew
+from tests.selection import every_store
 
 HOUR = 3600.0
 
@@ -32,7 +33,7 @@ def later(monkeypatch: pytest.MonkeyPatch, world: World) -> Callable[[float], No
     return pass_time
 
 
-def only(hf: Holdfast, older_than: float = HOUR) -> Stuck:
+def only(hf: Holdfast, older_than: float = HOUR) -> StuckRun:
     [found] = hf.stuck(older_than=older_than)
     return found
 
@@ -46,7 +47,7 @@ def test_a_queued_run_that_nobody_claims(world: World, later: Callable[[float], 
     found = only(hf)
     assert (found.thread, found.status) == ("t", "queued")
     assert abs(found.since.timestamp() - time.time()) < 60
-    assert found.why == "queued, and nobody claims it: is a worker with handler 'invoice' and version 'v2' running?"
+    assert found.why == "queued, and no worker claims it: is a worker with handler 'invoice' and version 'v2' running?"
     hf.worker({"invoice": lambda _: None}).run(until_idle=True)
     assert list(hf.stuck(older_than=0)) == [], "what is finished is not stuck"
 
@@ -57,13 +58,13 @@ def test_a_run_whose_owner_is_gone(world: World, later: Callable[[float], None])
         pass
     assert list(hf.stuck(older_than=HOUR)) == []
     later(HOUR + 1)
-    assert only(hf).why == "its owner is gone, and it has no handler: hf.run goes on with it"
+    assert only(hf).why == "its owner is gone, and it has no handler: hf.run resumes it"
 
 
 @covers("continuum/AgentState.tool_calling", "cortex/StepStatus.Running")
 def test_a_run_that_hangs_inside_a_call(world: World, later: Callable[[float], None]) -> None:
     hf = world.open()
-    found: list[Stuck] = []
+    found: list[StuckRun] = []
 
     def hang(on: str) -> None:
         later(HOUR + 1)
@@ -89,7 +90,7 @@ def test_a_run_that_hangs_somewhere(world: World, later: Callable[[float], None]
     with world.running("t", start={}, lease=86_400) as run:
         later(HOUR + 1)
         renew(run)
-        assert only(hf).why == "runs, and nothing is recorded: inside a model call, a read, or its own code"
+        assert only(hf).why == "runs without a recorded call: inside a model call, a read, or its own code"
         if by == "progress":
             run.progress(1)
             renew(run)
@@ -146,7 +147,7 @@ def test_a_run_that_sleeps_is_not_stuck_until_nobody_wakes_it(world: World, late
     later(HOUR * 1.5)
     assert list(hf.stuck(older_than=HOUR)) == [], "due for half an hour"
     later(HOUR)
-    assert only(hf).why == ("sleeps, and the time for that is over, and it has no handler: hf.run goes on with it")
+    assert only(hf).why == ("sleeps, and the time for that is over, and it has no handler: hf.run resumes it")
 
 
 @covers("continuum/ErrorCategory.System", "continuum/AgentState.error")
@@ -157,7 +158,7 @@ def test_a_run_that_failed(world: World, later: Callable[[float], None]) -> None
     later(HOUR + 1)
     found = only(hf)
     assert found.status == "failed"
-    assert found.why == ("failed after 1 attempts: ZeroDivisionError: x; workers leave it; hf.run goes on with it")
+    assert found.why == ("failed after 1 attempts: ZeroDivisionError: x; workers ignore it; hf.run resumes it")
 
 
 def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: Callable[[float], None]) -> None:
@@ -178,7 +179,7 @@ def test_a_run_that_fails_again_and_again_and_then_is_dead(world: World, later: 
     assert found.status == "queued"
     assert found.why.startswith("failed 2 times since its last checkpoint: ZeroDivisionError: x; is tried again in")
     later(HOUR + 1)
-    assert "nobody claims it: is a worker with handler 'agent' running?" in only(hf).why
+    assert "no worker claims it: is a worker with handler 'agent' running?" in only(hf).why
     worker.run(until_idle=True)
     assert [each.status for each in hf.stuck(older_than=0)] == ["dead"]
     assert only(hf, 0).why.startswith("dead after 3 attempts: ZeroDivisionError: x")
@@ -211,6 +212,7 @@ def test_older_than_is_seconds(world: World, bad: Any) -> None:
         world.open().stuck(older_than=bad)
 
 
+@every_store("readers beside writers see what the store lets them see")
 def test_stuck_is_safe_beside_workers(world: World) -> None:
     hf = world.open()
     done = threading.Event()
@@ -255,7 +257,7 @@ def test_a_crash_loop_is_stuck_since_its_last_checkpoint(world: World, later: Ca
     found = only(hf)
     assert abs(found.since.timestamp() - saved) < 60
     assert found.why == (
-        "its owner is gone, and nobody claims it: is a worker with handler 'agent' running?; "
+        "its owner is gone, and no worker claims it: is a worker with handler 'agent' running?; "
         "attempt 4 without a checkpoint"
     )
 
@@ -272,8 +274,7 @@ def test_a_run_that_never_came_to_anything_is_stuck_since_its_first_claim(
     later(HOUR / 2)
     with world.running("t", hf, lease=86_400):
         assert only(hf).why == (
-            "runs, and nothing is recorded: inside a model call, a read, or its own code; "
-            "attempt 4 without a checkpoint"
+            "runs without a recorded call: inside a model call, a read, or its own code; attempt 4 without a checkpoint"
         )
 
 

@@ -22,8 +22,9 @@ import holdfast
 from holdfast import Happened, Holdfast, NotDone
 from tests.crash.nursery import Child, Nursery
 from tests.runs.sweep_faults import can_hook_disk
-from tests.runs.test_duplications import row_of, until, wait_for_line
+from tests.runs.test_duplications import row_of, wait_for_line
 from tests.runs.test_processes import Family
+from tests.waiting import DEADLINE, until
 
 PATIENCE = 0.15  # of the worker's store with a lock
 LEASE = 6.0
@@ -170,7 +171,7 @@ def test_trouble_that_outlasts_the_lease_repeats_no_effect(family: Family, place
     with opened(family) as hf, database_locked(family.store):
         family.path("go").touch()
         wait_for_line(child, f"Busy {PLACES[place][0]}")
-        until(lambda: row_of(hf).lease_until <= hf._session.store.clock().now)
+        until(lambda: row_of(hf).lease_until <= hf.context.store.clock().now)
     if wait_for_the_run(family, child) == "waiting":
         assert place == "result"
         assert effects(family) == ["model 1", "act 1"]
@@ -199,7 +200,7 @@ def test_a_worker_whose_file_was_replaced_ends_or_takes_the_new_one(family: Fami
     family.path("go").touch()
     wait_for_line(child, "Replaced claim")
     with opened(family) as hf:
-        deadline = time.monotonic() + 5
+        deadline = time.monotonic() + DEADLINE
         while row_of(hf).status != "completed" and not child.ended:
             assert time.monotonic() < deadline, "it neither works nor ends"
             child.wait_for(len(child.lines) + 1)

@@ -14,8 +14,9 @@ import pytest
 from holdfast import Holdfast, Run
 from holdfast.runs import worker as working
 from holdfast.runs.worker import Stop
+from tests.selection import every_store
+from tests.waiting import DEADLINE
 
-PATIENCE = 30.0
 NEVER = 3600.0
 
 
@@ -36,7 +37,7 @@ def waiting(stop: Stop, loops: int) -> Iterator[threading.Semaphore]:
     finally:
         stop.set()
         for each in threads:
-            each.join(PATIENCE)
+            each.join(DEADLINE)
             assert not each.is_alive()
 
 
@@ -45,7 +46,7 @@ def test_stopping_lets_all_go_now_and_later() -> None:
     with waiting(stop, 3) as gone:
         assert not stop.is_set()
         stop.set()
-        assert all(gone.acquire(timeout=PATIENCE) for _ in range(3))
+        assert all(gone.acquire(timeout=DEADLINE) for _ in range(3))
     assert stop.is_set()
     stop.wait(NEVER)
 
@@ -54,7 +55,7 @@ def test_an_announcement_lets_one_go() -> None:
     stop = Stop(3)
     with waiting(stop, 3) as gone:
         stop.announce()
-        assert gone.acquire(timeout=PATIENCE)
+        assert gone.acquire(timeout=DEADLINE)
         assert not gone.acquire(blocking=False)
         assert not stop.is_set()
 
@@ -77,6 +78,7 @@ def test_a_signal_may_stop_whoever_is_at_it() -> None:
     assert stop.is_set()
 
 
+@every_store("a worker waits for each store in its own way")
 def test_sigterm_ends_a_worker_that_would_not_look_for_long(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(working, "_IDLE_SECONDS", NEVER)
 
@@ -94,11 +96,11 @@ def test_sigterm_ends_a_worker_that_would_not_look_for_long(hf: Holdfast, monkey
     monkeypatch.setattr(worker._stop, "wait", said)
 
     def terminate() -> None:
-        assert idle.acquire(timeout=PATIENCE)
-        assert idle.acquire(timeout=PATIENCE)
+        assert idle.acquire(timeout=DEADLINE)
+        assert idle.acquire(timeout=DEADLINE)
         os.kill(os.getpid(), signal.SIGTERM)
 
     terminating = threading.Thread(target=terminate)
     terminating.start()
     worker.run()
-    terminating.join(PATIENCE)
+    terminating.join(DEADLINE)

@@ -11,7 +11,8 @@ from openai.types.chat import ChatCompletionChunk
 from openai.types.responses import ResponseCompletedEvent, ResponseFunctionCallArgumentsDeltaEvent
 
 from holdfast.adapters.generic import plain
-from holdfast.runs.guards.replies import answer_of
+from holdfast.runs.guards.loops import answer_of
+from tests.cases import for_each
 
 Json = dict[str, Any]
 
@@ -28,7 +29,7 @@ def is_same(one: Any, other: Any) -> bool:
 # -- what a model says -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("I am looking.", "  i am\nLOOKING. "),
@@ -49,7 +50,7 @@ def test_what_differs_each_time_and_means_nothing_makes_no_other_answer(one: str
     assert is_same({"content": one}, {"content": other})
 
 
-@pytest.mark.parametrize(
+@for_each(
     ("one", "other"),
     [
         ("12", "77"),
@@ -90,7 +91,7 @@ def test_what_a_reply_carries_beside_what_it_says_does_not_count() -> None:
     assert is_same(reply(1), reply(2))
 
 
-@pytest.mark.parametrize(
+@for_each(
     "nothing",
     [
         None,

@@ -7,8 +7,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotDone, NotFound
+from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotFound, ToolNotDone
 from tests.runs.conftest import Crash, World
+from tests.selection import every_store
 
 
 class Shop:
@@ -66,6 +67,7 @@ def test_what_was_done_is_taken_back_newest_first(hf: Holdfast, shop: Shop) -> N
     assert hf.thread("t").step() == 3, "nothing is rewound by it"
 
 
+@every_store("each store compares the record that an entry from outside expects")
 def test_each_is_undone_once(hf: Holdfast, shop: Shop) -> None:
     hf.undo("t", to="@1")
     assert hf.undo("t", to="@1") == []
@@ -175,7 +177,7 @@ def test_an_undoing_in_doubt_is_not_repeated_silently(hf: Holdfast, shop: Shop, 
     with pytest.raises(type(fault)):
         hf.undo("t", to="@2")
     shop.fault = None
-    with pytest.raises(Conflict, match="nobody knows"):
+    with pytest.raises(Conflict, match="it is unknown"):
         hf.undo("t", to="@2")
     [entry] = [effect for effect in hf.effects("t") if effect.effect == "undo"]
     assert entry.status == "in_doubt"
@@ -185,8 +187,8 @@ def test_an_undoing_in_doubt_is_not_repeated_silently(hf: Holdfast, shop: Shop, 
 
 
 def test_an_undoing_that_was_not_done_can_be_tried_again(hf: Holdfast, shop: Shop) -> None:
-    shop.fault = NotDone("closed")
-    with pytest.raises(NotDone):
+    shop.fault = ToolNotDone("closed")
+    with pytest.raises(ToolNotDone):
         hf.undo("t", to="@1")
     shop.fault = None
     hf.undo("t", to="@1")
@@ -200,11 +202,11 @@ def test_a_process_that_dies_in_an_undoing_leaves_it_in_doubt(
         raise Crash
 
     with monkeypatch.context() as patch:
-        patch.setattr(hf._session.store, "settle", die)
+        patch.setattr(hf.context.store, "settle", die)
         with pytest.raises(Crash):
             hf.undo("t", to="@1")
     assert shop.log == ["-3"]
-    with pytest.raises(Conflict, match="nobody knows"):
+    with pytest.raises(Conflict, match="it is unknown"):
         hf.undo("t", to="@1")
     hf.settle("t", next(effect for effect in hf.effects("t") if effect.effect == "undo"), Happened())
     hf.undo("t", to="@1")

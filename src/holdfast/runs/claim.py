@@ -1,0 +1,414 @@
+"""Claim a run: resume it, or start it. One worker gets it; the others learn why they do not."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterable
+from contextlib import contextmanager, suppress
+from typing import Any, Final, NamedTuple
+
+import msgspec
+from msgspec.structs import replace
+
+from holdfast.errors import (
+    Conflict,
+    Damaged,
+    Incompatible,
+    InvalidArgument,
+    LeaseHeld,
+    LeaseLost,
+    NotFound,
+    StoreError,
+    Unfinished,
+)
+from holdfast.observer import RunObservation
+from holdfast.policy import Policy
+from holdfast.runs.core import Keeper, RunCore, Setup, left_row
+from holdfast.runs.guards import Guard, checked_guards
+from holdfast.runs.lease import Lease, local_seconds
+from holdfast.runs.past import Effects, checked_effects
+from holdfast.runs.record import (
+    ENDED,
+    MAX_RACES,
+    is_free,
+    now,
+    presumed_until,
+    start_digest,
+    turn_topic,
+)
+from holdfast.runs.tools import Tools
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import Claim, Clock, RunRow
+from holdfast.text import quoted
+from holdfast.threads.ancestry import Ancestry, branch_of
+from holdfast.threads.context import Context
+from holdfast.threads.process import this_process
+from holdfast.threads.save import NEW, Saver
+from holdfast.threads.thread import Thread, require_compatible, saver_of
+
+_POLL_SECONDS: Final = 0.05
+_CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every checkpoint
+_TURNS_SEARCHED: Final = 256  # journal entries that are read if the index of topics does not have a turn
+
+
+class Terms(msgspec.Struct, frozen=True, kw_only=True):
+    """The terms of a claim: the arguments of `hf.run` besides the thread, its start and the setup."""
+
+    lease: float
+    wait: float = 0.0
+    agent: str | None = None
+    version: str | None = None
+    handler: str | None = None
+    turn: str | None = None
+    trace: str | None = None
+    parent: str | None = None
+
+    def __post_init__(self) -> None:
+        for name in ("agent", "version", "handler", "turn"):
+            text = getattr(self, name)
+            if text is not None and (type(text) is not str or not text):
+                raise InvalidArgument(f"{name} must be a non-empty string")
+        if type(self.lease) not in (int, float) or not 0.05 <= self.lease <= 86_400:
+            raise InvalidArgument("lease must be seconds, from 0.05 to a day")
+        if type(self.wait) not in (int, float) or not 0 <= self.wait < float("inf"):
+            raise InvalidArgument("wait must be seconds, 0 or more")
+
+
+class Claimed(NamedTuple):
+    """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
+
+    `before` is the trace of its last claim, or of the process that submitted it.
+    """
+
+    lease: Lease | None
+    row: RunRow
+    resumed: bool
+    before: str | None = None
+
+
+class Claiming:
+    """A run to be claimed once, for a sync or an async block."""
+
+    def __init__(
+        self,
+        session: Context,
+        name: str,
+        tools: Tools,
+        policy: Policy,
+        terms: Terms,
+        *,
+        start: Any,
+        has_start: bool,
+        type: Any,
+        effects: Effects | None = None,
+        keeper: Keeper | None = None,
+        expect: RunRow | None = None,
+        schema_version: int | None = None,
+        guards: Iterable[Guard] = (),
+        on_resume: Callable[[Any], Any] | None = None,
+    ) -> None:
+        """`expect` is the record that the run must still have, because a worker decided by it."""
+        if not isinstance(policy, Policy):
+            raise InvalidArgument("policy must be a holdfast.Policy")
+        if on_resume is not None and not callable(on_resume):
+            raise InvalidArgument("on_resume must be a function of the run")
+        self.on_resume: Final = on_resume
+        self.session: Final = session
+        self._thread = Thread(session, name, type, schema_version)
+        self.setup = Setup(
+            tools=tools,
+            policy=policy,
+            effects=checked_effects(effects),
+            keeper=keeper,
+            guards=checked_guards(guards),
+        )
+        self._terms = terms
+        self._start = start
+        self._has_start = has_start
+        self._expect = expect
+        self._entered = False
+        self._observation: RunObservation | None = None
+        self._lease: Lease | None = None
+
+    @property
+    def thread(self) -> str:
+        return self._thread.name
+
+    @property
+    def wait(self) -> float:
+        """For how many seconds to try if another worker holds the run."""
+        return self._terms.wait
+
+    def is_failing(self) -> bool:
+        """Whether the last renewal of the lease failed because of the store."""
+        return self._lease is not None and self._lease.is_failing
+
+    def use(self, turn: str, effects: Effects) -> None:
+        """Set the turn and the effects of a child, which its parent's journal determines."""
+        self._terms = replace(self._terms, turn=turn)
+        self.setup = replace(self.setup, effects=effects)
+
+    def completed(self, result: bytes | None) -> RunCore:
+        """The run as completed with a result that its parent has recorded."""
+        row = RunRow(thread=0, status="completed", fence=0, result=result)
+        return RunCore(self.session, self._thread, row, self.setup, lease=None, resumed=True)
+
+    def enter_once(self) -> None:
+        """InvalidArgument the second time: a block is one claim."""
+        if self._entered:
+            raise InvalidArgument("a run's block cannot be entered twice; call hf.run again")
+        self._entered = True
+
+    @contextmanager
+    def observed(self) -> Generator[None]:
+        """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
+        observer = self.session.observer
+        if observer is None:
+            yield
+            return
+        self._observation = observation = observer.running(self._thread.name, self._terms.agent)
+        try:
+            yield
+        except BaseException as error:
+            self._observation = None
+            observation.refused(error)
+            raise
+
+    def left(self) -> None:
+        """Report the end of the block to the observer."""
+        if self._observation is not None:
+            self._observation.left()
+
+    def enter(self, *, can_await: bool, wait: float) -> RunCore:
+        """Claim the run, trying for `wait` seconds, and load it."""
+        claimed = self.claim(wait)
+        self._lease = claimed.lease
+        observation = self._observation
+        try:
+            core = RunCore(
+                self.session,
+                self._thread,
+                claimed.row,
+                self.setup,
+                lease=claimed.lease,
+                resumed=claimed.resumed,
+                can_await=can_await,
+                observation=observation,
+            )
+            if observation is not None:
+                observation.claimed(before=claimed.before, resumed=core.resumed, step=core.step, attempt=core.attempt)
+            return core
+        except BaseException as error:
+            if claimed.lease is not None:
+                claimed.lease.stop()
+                left = left_row(claimed.lease.row, error, self.setup, self.session.redaction)
+                with suppress(LeaseLost, StoreError):
+                    self.session.store.update_run(left)
+            raise
+
+    def claim(self, wait: float) -> Claimed:
+        """Claim the run. Creates the thread and the run if there is none and the program passed a start.
+
+        LeaseHeld if another worker holds the run for longer than `wait` seconds, or if its record is not the expected
+        one. NotFound if there is no run and no start. Incompatible if the program cannot resume it.
+        """
+        deadline = time.monotonic() + wait
+        races = 0
+        while True:
+            try:
+                return self._claim()
+            except Unfinished:
+                raise
+            except Conflict:
+                # Another writer was faster, so look again. Or the records contradict each other.
+                races += 1
+                if races == MAX_RACES:
+                    raise
+            except LeaseHeld:
+                if time.monotonic() >= deadline:
+                    raise
+                time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
+
+    def _claim(self) -> Claimed:
+        store, name, terms = self.session.store, self._thread.name, self._terms
+        if self._observation is not None:
+            terms = replace(terms, trace=self._observation.trace)
+        thread = store.thread(name)
+        taken_at, clock = local_seconds(), store.clock()
+        if thread is None:
+            if not self._has_start:
+                raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
+            row = _created(saver_of(self._thread), self._start, _held(_new_row(0, 0, 1), terms, clock))
+            return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+        known = store.run(thread.position.thread)
+        if self._expect is not None and known != self._expect:
+            raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
+        branch, head = branch_of(thread.position), thread.position.head
+        is_started = False
+        if known is None:
+            require_compatible(self._thread)
+            row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
+        else:
+            if known.parent != terms.parent:
+                raise _other_parent(name, known)
+            done = _completed(store, thread, known, terms.turn)
+            if done is not None:
+                return Claimed(None, done, resumed=True, before=done.trace)
+            if not is_free(store, known, clock):
+                raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
+            is_new_turn = _is_new_turn(name, known, terms.turn)
+            if not is_new_turn:
+                _require_version(name, known, terms.version)
+            require_compatible(self._thread)
+            row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
+            # Submitting a run gives it its first fence. That does not start it.
+            is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
+            if is_started:
+                row = _with_claim(row, known, head)
+        store.claim(known, row)
+        before = None if known is None else known.trace
+        return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+
+
+# -- the record of a claimed run ------------------------------------------------------------------------------------
+
+
+def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
+    """Create the thread with its run, and return the run's record with the number of the thread."""
+    request = saver.request(start, trigger="start", step=0, agent=row.agent)
+    row = replace(row, start=start_digest(request.state))
+    saver.commit(saver.prepare(request, NEW), run=row)
+    head = saver.head
+    return row if head is None else replace(row, thread=head.position.thread)
+
+
+def _new_row(thread: int, branch: int, began: int) -> RunRow:
+    return RunRow(thread=thread, status="running", fence=1, attempt=1, branch=branch, began=began, created_at=now())
+
+
+def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock, *, is_new_turn: bool) -> RunRow:
+    """The record of a run that is claimed again."""
+    has_waited = known.status == "waiting"
+    # Waiting is not a failure. Every other claim counts, until a checkpoint shows progress.
+    attempt = 1 if is_new_turn else known.attempt + (not has_waited)
+    row = replace(
+        known,
+        status="running",
+        fence=known.fence + 1,
+        attempt=attempt,
+        # Reset for a run that waited, and for one that was released without a failure.
+        tried_at=0 if attempt <= 1 or has_waited else known.tried_at,
+        reason=None,
+        result=None,
+        progress=None,
+        question=0,
+        wake_at=0,
+        wake_wall=0,
+        branch=branch,
+        presumed_until=presumed_until(known, clock),
+        held=0 if is_new_turn else _held_before(known),
+    )
+    if is_new_turn:
+        # A turn that was halted inside a step may have left open entries, which do not belong to this one.
+        row = replace(row, closed=store.last_entry(known.thread))
+    if is_new_turn or branch != known.branch:
+        row = replace(row, began=head)
+    return row
+
+
+def _held(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
+    until = clock.now + round(terms.lease * 1000)
+    moment = now()
+    return replace(
+        row,
+        owner=this_process(),
+        clock=clock.id,
+        lease_until=until,
+        lease_first=until,
+        updated_at=moment,
+        tried_at=row.tried_at or moment,
+        agent=terms.agent or row.agent,
+        version=terms.version or row.version,
+        handler=terms.handler or row.handler,
+        turn=terms.turn or row.turn,
+        trace=terms.trace or row.trace,
+        parent=terms.parent,
+        nonce=os.urandom(8),
+    )
+
+
+def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
+    """The record of a resumed run, with this claim in its list of claims."""
+    claims = (*known.claims, Claim(row.fence, row.updated_at, head, row.branch, known.status))
+    crashed = known.crashed + (known.status == "running")
+    return replace(row, claims=claims[-_CLAIMS_KEPT:], resumed=known.resumed + 1, crashed=crashed)
+
+
+def _held_before(known: RunRow) -> int:
+    """How many ms a run was held so far. If its process did not release it, counted until the last renewal."""
+    was_renewed = known.status == "running" and known.lease_first > 0
+    return known.held + (max(known.lease_until - known.lease_first, 0) if was_renewed else 0)
+
+
+def _other_parent(name: str, known: RunRow) -> InvalidArgument:
+    if known.parent is not None:
+        return InvalidArgument(
+            f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; "
+            f"run {quoted(known.parent)}"
+        )
+    return InvalidArgument(f"thread {quoted(name)} has its own run, so it cannot be a child; name the child otherwise")
+
+
+def _require_version(name: str, known: RunRow, version: str | None) -> None:
+    """Incompatible if another version started the run: only that version knows what the open step did.
+
+    A run or a program without a version is compatible with every version.
+    """
+    if version is not None and known.version is not None and version != known.version:
+        raise Incompatible(
+            f"the run of thread {quoted(name)} was started by version {quoted(known.version)}, and this is version "
+            f"{quoted(version)}; nothing was changed. Finish it with version {quoted(known.version)}, or omit version= "
+            "to resume it anyway"
+        )
+
+
+def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None) -> RunRow | None:
+    """The record of the run or turn if it is completed; None if it is not, or was rewound."""
+    if known.status == "completed" and known.branch == branch_of(thread.position) and turn in (None, known.turn):
+        return known
+    if turn is None or (turn == known.turn and known.status != "completed"):
+        return None
+    topic = turn_topic(turn)
+    rows = store.find_entries(thread.position.thread, topic)
+    if not rows:
+        _confirm_none(store, thread.position.thread, topic)
+    line = Ancestry.of(store, thread.position) if rows else None
+    for row in rows:
+        if line is not None and line.holds(row.branch, row.step):
+            return replace(known, status="completed", turn=turn, result=row.result, reason=None)
+    return None
+
+
+def _confirm_none(store: Store, number: int, topic: str) -> None:
+    """Damaged if the journal has an entry that the index of topics has lost: a completed turn must not run again.
+
+    Only the newest entries are read. A repeated request comes soon, and to read all would take longer with every turn.
+    """
+    newest = max(store.last_entry(number) - _TURNS_SEARCHED, 0)
+    if any(row.topic == topic for row in store.entries(number, after=newest, limit=_TURNS_SEARCHED)):
+        raise Damaged("a journal entry is missing from the index of topics; hf.verify() shows what is damaged")
+
+
+def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
+    """Whether a turn starts here. Unfinished if the thread is busy with another."""
+    if turn is None or turn == known.turn:
+        return known.status == "completed"
+    if known.status not in ENDED:
+        busy = "work without a turn" if known.turn is None else f"turn {quoted(known.turn)}"
+        raise Unfinished(
+            f"thread {quoted(name)} is {known.status} with {busy}; nothing was changed. "
+            "Finish that first, or cancel it with hf.cancel",
+            known.turn,
+        )
+    return True

@@ -1,0 +1,111 @@
+"""RunContext: what the parts of a run share while this process holds it."""
+
+from __future__ import annotations
+
+import threading
+from typing import Final, Literal
+
+import msgspec
+
+from holdfast.errors import Cancelled, HoldfastError
+from holdfast.redaction import Redaction
+from holdfast.runs.guards import Guard, Watch
+from holdfast.runs.journal import Journal
+from holdfast.runs.lease import Lease
+from holdfast.runs.past import Effects, Past
+from holdfast.runs.tools import Tools
+from holdfast.stores.contract import Store
+from holdfast.stores.running import Entry
+from holdfast.threads.context import Context
+from holdfast.types import Status
+
+
+class Suspended(BaseException):
+    """Ends a run's block without ending the run, which waits for an answer, a time or a child.
+
+    Not an Exception, so that programs do not catch it by accident.
+    """
+
+    def __init__(
+        self, row: Entry | None, reason: str, wake_at: int = 0, wake_wall: int = 0, last: int | None = None
+    ) -> None:
+        """`row` is the journal entry to answer. The times are those of the run's record.
+
+        `last` is the newest entry at the time when no answer was found.
+        """
+        super().__init__()
+        self.row = row
+        self.reason = reason
+        self.wake_at = wake_at
+        self.wake_wall = wake_wall
+        self.last = last
+
+
+class RunContext:
+    """A held run as its calls see it: its lease, its journal, its guards, its tools and its past."""
+
+    def __init__(
+        self,
+        session: Context,
+        thread: str,
+        lease: Lease,
+        closed_step: int,
+        tools: Tools,
+        *,
+        effects: Effects | None,
+        guards: tuple[Guard, ...],
+        can_await: bool,
+    ) -> None:
+        """`closed_step` is the step of the last checkpoint."""
+        row = lease.row
+        names = (name.encode("utf-8", "surrogatepass") for name in (session.namespace, thread))
+        self.store: Final[Store] = session.store
+        self.redaction: Final[Redaction] = session.redaction
+        self.lease: Final = lease
+        self.tools: Final = tools
+        self.can_await: Final = can_await
+        self.watch: Final = Watch(guards, session.store, row)
+        self.journal: Final = Journal(session.store, lease, closed_step, self.watch, session.redaction)
+        self.past: Final = Past(session.store, thread, effects)
+        self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
+        self.step = closed_step + 1
+        self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step
+        self.changed: list[Entry] = []  # recorded calls that were asked for with other arguments
+        self.answered: dict[tuple[int, str], bytes] = {}  # by step and key: the arguments of each tool call, as digest
+        self.asked: dict[tuple[int, str], bytes] = {}  # by step and key: the payload of each question
+        self.suspended: Suspended | None = None
+        self.ended: Status | None = None
+        self._lock = threading.Lock()
+
+    def require_held(self) -> None:
+        """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it."""
+        if self.ended is not None:
+            raise over(self.ended)
+        if self.suspended is not None:
+            raise self.suspended  # the program caught it, and still cannot continue
+        self.lease.check()
+
+    def require_active(self) -> None:
+        """As `require_held`, and Cancelled if the run was cancelled."""
+        self.require_held()
+        if self.journal.cancel is None:
+            self.journal.poll()
+        if self.journal.cancel is not None:
+            raise Cancelled(f"the run was cancelled: {self.journal.cancel.error}")
+
+    def suspend(self, suspended: Suspended) -> Suspended:
+        """Suspend the run: for its own question if it has one, and until the first of its children wakes."""
+        with self._lock:
+            known = self.suspended
+            if known is not None:
+                chosen = known if suspended.row is None else suspended
+                wakes = [each for each in (known, suspended) if each.wake_at]
+                first = min(wakes, key=lambda each: each.wake_at, default=chosen)
+                suspended = Suspended(chosen.row, chosen.reason, first.wake_at, first.wake_wall, chosen.last)
+            self.suspended = suspended
+            return suspended
+
+
+def over(status: Status) -> HoldfastError:
+    """The error of a verb that is used after its run has ended."""
+    return HoldfastError(f"the run is {status}: nothing more can be done in it")

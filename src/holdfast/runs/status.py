@@ -1,0 +1,299 @@
+"""Runs seen and changed from outside: their status and journal, interrupted and stuck runs, settle, submit."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast import types
+from holdfast.codec import msgpack
+from holdfast.errors import Conflict, InvalidArgument, NotFound
+from holdfast.redaction import Redaction
+from holdfast.runs.journal import RESULT_REDACTED, open_entries
+from holdfast.runs.record import DOUBTFUL, each_entry, each_run, effect_of, is_free, now, queued, start_digest
+from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
+from holdfast.runs.waits import SLEEP, checked_seconds
+from holdfast.stores.contract import Store, ThreadRow
+from holdfast.stores.running import Entry, RunRow
+from holdfast.text import quoted
+from holdfast.threads.ancestry import branch_of
+from holdfast.threads.metadata import checkpoint_of, moment
+from holdfast.threads.save import NEW, Saver
+from holdfast.types import Effect, InterruptedRun, RunInfo, StuckRun
+
+_ACTIONS: Final = ("idempotent", "irreversible")  # entries of other kinds are also asked, and answered in another way
+
+
+# -- one run ------------------------------------------------------------------------------------------------------
+
+
+def effects_of(store: Store, thread: ThreadRow) -> list[Effect]:
+    """The journal of a thread, oldest entry first."""
+    return [effect_of(row) for row in each_entry(store, thread.position.thread)]
+
+
+def info_of(store: Store, thread: ThreadRow) -> RunInfo | None:
+    """The run of a thread as users see it; None if it has none."""
+    run = store.run(thread.position.thread)
+    if run is None:
+        return None
+    return RunInfo(
+        thread=thread.name,
+        status=run.status,
+        interrupted=run.status == "running" and is_free(store, run),
+        reason=run.reason,
+        attempt=run.attempt,
+        turn=run.turn,
+        handler=run.handler,
+        version=run.version,
+        since=moment(run.updated_at),
+    )
+
+
+def progress_of(store: Store, thread: ThreadRow) -> types.Progress | None:
+    """The progress that the run of a thread last reported."""
+    run = store.run(thread.position.thread)
+    if run is None or run.progress is None:
+        return None
+    stored = run.progress
+    return types.Progress(done=stored.done, total=stored.total, note=stored.note, at=moment(stored.at))
+
+
+def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outcome, redaction: Redaction) -> None:
+    """Record the outcome of a call in doubt. A run that waits for it is queued.
+
+    NotFound if the thread has no such effect, Conflict if it is not in doubt.
+    """
+    number = effect.number if isinstance(effect, Effect) else effect
+    if type(number) is not int:
+        raise InvalidArgument("pass an effect as its record or its number")
+    rows = store.entries(thread.position.thread, after=number - 1, limit=1)
+    if not rows or rows[0].number != number:
+        raise NotFound(f"thread {quoted(thread.name)} has no effect {number}; hf.effects() lists them")
+    row = rows[0]
+    settled = _settled(row, outcome, redaction)
+    if row.status not in DOUBTFUL and not (row.status == "asked" and row.kind in _ACTIONS):
+        # Repeated by a caller that did not get the first answer: the run is queued already.
+        if (row.status, row.result) != (settled.status, settled.result):
+            raise Conflict(
+                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed"
+            )
+        return
+    run = store.run(thread.position.thread)
+    if run is not None and not is_free(store, run):
+        raise Conflict(
+            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed"
+        )
+    is_awaited = run is not None and run.status == "waiting" and run.question == number
+    store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)
+
+
+def _settled(row: Entry, outcome: object, redaction: Redaction) -> Entry:
+    row = replace(row, settled="person", ended_at=now())
+    if isinstance(outcome, Happened):
+        msgpack.check(outcome.result)
+        result = redaction.value(outcome.result)
+        if result is not outcome.result:
+            row = replace(row, redacted=row.redacted | RESULT_REDACTED)
+        return replace(row, status="done", result=msgpack.encode(result))
+    if is_outcome(outcome, NotDone):
+        return replace(row, status="not_done", error=None)  # the tool is called, and no recorded error is raised
+    if is_outcome(outcome, GiveUp):
+        return replace(row, status="given_up", result=msgpack.encode(unknown_outcome(row.name)))
+    raise InvalidArgument("settle takes holdfast.Happened(result), holdfast.NotDone() or holdfast.GiveUp()")
+
+
+def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, version: str | None) -> None:
+    """Queue a run for any worker. Submitted again, the same start changes nothing; another one is a Conflict."""
+    if type(handler) is not str or not handler:
+        raise InvalidArgument("the name of a handler must be a non-empty string")
+    if version is not None and (type(version) is not str or not version):
+        raise InvalidArgument("version must be a non-empty string")
+    request = saver.request(start, trigger="submit", step=0, status="queued")
+    digest = start_digest(request.state)
+    row = RunRow(
+        thread=0,
+        status="queued",
+        fence=1,
+        branch=0,
+        began=1,
+        handler=handler,
+        version=version,
+        start=digest,
+        trace=saver.trace,
+        created_at=now(),
+        updated_at=now(),
+    )
+    try:
+        saver.commit(saver.prepare(request, NEW), run=row)
+    except Conflict:
+        thread = store.thread(name)
+        known = None if thread is None else store.run(thread.position.thread)
+        if known is None or known.start != digest or known.handler != handler:
+            raise Conflict(
+                f"thread {quoted(name)} exists with another start or handler; nothing was queued. "
+                "Submit under another name"
+            ) from None
+
+
+# -- interrupted runs ---------------------------------------------------------------------------------------------
+
+
+def interrupted(store: Store, tools: Tools) -> Iterator[InterruptedRun]:
+    """The runs whose owner is gone, oldest first, and what a resume would do with each."""
+    for name, row in each_run(store, ("running",)):
+        if is_free(store, row):
+            thread = store.thread(name)
+            if thread is not None:
+                yield _interrupted(store, tools, thread, row)
+
+
+def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> InterruptedRun:
+    step = thread.summary.step
+    branch = branch_of(thread.position)
+    rows = open_entries(store, row.thread, row.closed, store.last_entry(row.thread), step, branch)
+    open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
+    doubtful = [e for e in open_rows if e.status in DOUBTFUL]
+    replayed = sum(e.status == "done" for e in open_rows)
+    would = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
+    for effect in doubtful:
+        tool = tools.get(effect.name)
+        would.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
+    if row.parent is not None:
+        would.append(f"only through its parent, {quoted(row.parent)}")
+    if row.version is not None:
+        would.append(f"needs a worker of version {quoted(row.version)}")
+    return InterruptedRun(
+        thread=thread.name,
+        step=step,
+        attempt=row.attempt,
+        since=moment(row.updated_at),
+        in_doubt=tuple(effect_of(effect) for effect in doubtful),
+        would="; ".join(would),
+    )
+
+
+# -- stuck runs ---------------------------------------------------------------------------------------------------
+
+_CAN_BE_STUCK: Final = ("queued", "running", "waiting", "failed", "dead")
+_RECENT: Final = 50  # entries at the end of a journal among which the calls under way are searched
+_GENERATIONS: Final = 20  # of children whose progress counts for a run
+
+
+def stuck(store: Store, older_than: float) -> Iterator[StuckRun]:
+    """The runs that have made no progress for so many seconds, longest unchanged first."""
+    seconds = checked_seconds("older_than", older_than)
+    return _stuck(store, round(seconds * 1_000_000))
+
+
+def _stuck(store: Store, age: int) -> Iterator[StuckRun]:
+    for name, run in each_run(store, _CAN_BE_STUCK):
+        thread = store.thread(name)
+        found = None if thread is None else _why(store, thread, run)
+        if found is not None:
+            since, why = found
+            if now() - since >= age:
+                yield StuckRun(thread=name, status=run.status, since=moment(since), why=why)
+
+
+def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None:
+    """Since when a run makes no progress, in µs since 1970, and why. None if nothing is wrong with it."""
+    match run.status:
+        case "queued":
+            return _why_queued(store, thread, run)
+        case "waiting":
+            return _why_waiting(store, run)
+        case "running":
+            if is_free(store, run):
+                return _active_at(store, thread, run), f"its owner is gone{_unclaimed(run)}{_attempts(run)}"
+            return _why_running(store, thread, run)
+        case _:
+            resumes = "workers ignore it; hf.run resumes it"
+            return run.updated_at, f"{run.status} after {run.attempt} attempts: {run.reason}; {resumes}"
+
+
+def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
+    if run.reason is None:
+        return run.updated_at, f"queued{_unclaimed(run)}"
+    # Calls of an attempt that failed are not progress. A checkpoint is.
+    since = max(_saved_at(store, thread), run.tried_at)
+    overdue = _overdue(store, run)
+    again = _unclaimed(run) if overdue >= 0 else f"; is tried again in {-(overdue // 1_000_000)} seconds"
+    return since, f"failed {run.attempt} times since its last checkpoint: {run.reason}{again}"
+
+
+def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
+    rows = store.entries(run.thread, after=run.question - 1, limit=1) if run.question else []
+    question = rows[0] if rows else None
+    overdue = _overdue(store, run) if run.wake_at else -1
+    if overdue >= 0:
+        return now() - overdue, f"{run.reason}, and the time for that is over{_unclaimed(run)}"
+    if question is None:
+        # It waits because a child waits: for a time, or for an answer.
+        return None if run.wake_at else (run.updated_at, f"{run.reason}")
+    if question.name == SLEEP:
+        return None
+    answers = "; hf.answer answers it" if question.kind == "wait" else ""
+    return question.begun_at, f"{run.reason}{answers}"
+
+
+def _why_running(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
+    since = _active_at(store, thread, run)
+    begun = [row for row in _recent(store, run) if row.status == "begun" and row.fence == run.fence]
+    if not begun:
+        return since, "runs without a recorded call: inside a model call, a read, or its own code" + _attempts(run)
+    calls = ", ".join(
+        f"{row.name} (call {row.number}, since {moment(row.begun_at):%Y-%m-%d %H:%M:%S})" for row in begun
+    )
+    return since, f"runs, and is inside {calls}{_attempts(run)}"
+
+
+def _active_at(store: Store, thread: ThreadRow, run: RunRow, generation: int = 0) -> int:
+    """The time of a run's last progress: a checkpoint, a journal entry, reported progress, or progress of a child.
+
+    For later attempts, neither the claim nor the start of a call counts.
+    """
+    is_first = run.attempt <= 1
+    times = [run.updated_at if is_first else run.tried_at, _saved_at(store, thread)]
+    times.append(0 if run.progress is None else run.progress.at)
+    for row in _recent(store, run):
+        if is_first or row.status == "done":
+            times += [row.begun_at, row.ended_at or 0]
+        if row.kind == "child" and row.status == "begun" and generation < _GENERATIONS:
+            child = store.thread(row.name)
+            its = None if child is None else store.run(child.position.thread)
+            if child is not None and its is not None:
+                times.append(_active_at(store, child, its, generation + 1))
+    return max(times)
+
+
+def _saved_at(store: Store, thread: ThreadRow) -> int:
+    """The time when the head was saved. The thread's summary also changes with claims."""
+    head = store.checkpoint(thread.position.thread, thread.position.head)
+    return 0 if head is None else round(checkpoint_of("", head).created_at.timestamp() * 1_000_000)
+
+
+def _attempts(run: RunRow) -> str:
+    return "" if run.attempt <= 1 else f"; attempt {run.attempt} without a checkpoint"
+
+
+def _recent(store: Store, run: RunRow) -> list[Entry]:
+    return store.entries(run.thread, after=max(store.last_entry(run.thread) - _RECENT, 0), limit=_RECENT)
+
+
+def _overdue(store: Store, run: RunRow) -> int:
+    """For how many µs a run is overdue; negative if it is not due yet."""
+    clock = store.clock()
+    if run.clock == clock.id:
+        return (clock.now - run.wake_at) * 1000 if run.wake_at else 0
+    return now() - run.wake_wall if run.wake_wall else 0
+
+
+def _unclaimed(run: RunRow) -> str:
+    """A hint why a run is not claimed."""
+    if run.handler is None:
+        return ", and it has no handler: hf.run resumes it"
+    version = "" if run.version is None else f" and version {quoted(run.version)}"
+    return f", and no worker claims it: is a worker with handler {quoted(run.handler)}{version} running?"
