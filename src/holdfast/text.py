@@ -15,9 +15,6 @@ def quoted(name: str) -> str:
     return ascii(name if len(name) <= 80 else f"{name[:77]}...")
 
 
-shown = quoted  # the former name, for modules that still use it
-
-
 # -- lone surrogates --------------------------------------------------------------------------------------------------
 # A str may hold half of a surrogate pair, for example in an error that names a file. Encoders refuse it. It is rare, so
 # only records that hold one are escaped: each of their texts becomes its UTF-8 bytes, one character per byte.

@@ -260,7 +260,10 @@ def _parent(store: Store, row: ThreadRow | None) -> str | None:
 
 
 def _checkpoints(store: Store, row: ThreadRow) -> Iterator[CheckpointRow | Damaged]:
-    """The checkpoints of a thread, newest first, with their metadata. An error takes the place of a damaged one."""
+    """The checkpoints of a thread, newest first, with their metadata. An error takes the place of a damaged one.
+
+    Unlike `history.listed` it never gives up: an erasure must look at every checkpoint.
+    """
     number = row.position.thread
     before = row.position.last + 1
     while before > 1:
