@@ -6,9 +6,11 @@ import re
 from typing import Final
 
 _SAID: Final = (
-    ("hf.undo what can be undone, or pass past_effects=True (--past-effects)", "pass --past-effects to rewind anyway"),
-    ("load() others by history()", "`holdfast log` lists the others"),
+    ("Call hf.undo(), or pass past_effects=True (--past-effects)", "Pass --past-effects to rewind anyway"),
+    ("history() lists the others, and load() loads them", "`holdfast log` lists the others"),
     ("history() lists", "`holdfast log` lists"),
+    ("Call latest() and try again", "Try again"),
+    ("latest() loads it", "`holdfast show` shows it"),
     ("open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "set HOLDFAST_KEY"),
     ("hf.settle(NotDone()) lets it be called", "`holdfast settle --not-done` lets it be called"),
     ("run a check to see what is hurt", "`holdfast verify` shows the damage"),
