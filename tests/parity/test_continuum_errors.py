@@ -285,7 +285,7 @@ def test_wrong_settings_and_wrong_arguments_are_told_before_anything_is_done(wor
 
     with pytest.raises(InvalidArgument, match="no store for mysql"):
         holdfast.open("mysql://host/db")
-    with pytest.raises(InvalidArgument, match="retried"):
+    with pytest.raises(InvalidArgument, match="needs probe="):
         holdfast.tool(effect="irreversible", retry=3)(buy)
     hf = world.open()
     with world.failing("t", InvalidArgument, hf, start={}) as run:
