@@ -297,7 +297,7 @@ def figures(papers: Papers, calm: Papers) -> list[tuple[str, str]]:
     ]
 
 
-def _threads(papers: Papers) -> list[holdfast.ThreadInfo]:
+def _threads(papers: Papers) -> list[holdfast.types.ThreadInfo]:
     with holdfast.open(papers.folder / "agent.db") as hf:
         return list(hf.threads())
 

@@ -27,8 +27,12 @@ PRAGMAS = {
     ("stores.sqlite.connection", "f'PRAGMA {name}'"),  # the same table, and literals
 }
 
-# The one module that imports what it is told, and who tells it: the person at the command line, never anything stored.
-IMPORTS = {("cli.application", "importlib.import_module(name)")}
+# Modules that import a name from a variable: module and call. No name comes from stored data.
+IMPORTS = {
+    ("cli.application", "importlib.import_module(name)"),  # written by the person at the command line
+    ("", "import_module(_HOMES[name])"),  # a table in the module
+    ("", "import_module(f'holdfast.{name}')"),  # the same
+}
 
 
 # Who may import what could run code, and what for.

@@ -1,79 +1,43 @@
-"""Holdfast keeps an LLM agent's work safe: its state step by step, back where it was after a crash."""
+"""Holdfast keeps an LLM agent's work safe: it saves state step by step, and resumes exactly where a crash stopped it.
 
+The names here are loaded when first used, so that importing the package is fast. Other errors are in `holdfast.errors`,
+and the types of results in `holdfast.types`.
+"""
+
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
-
-from holdfast.crypto.cipher import Cipher
-from holdfast.errors import (
-    AlreadyExists,
-    Ambiguous,
-    AskedByChild,
-    Busy,
-    CallFailed,
-    CallTimedOut,
-    Cancelled,
-    Closed,
-    Conflict,
-    Damaged,
-    EffectsAhead,
-    ErasePending,
-    Halted,
-    HoldfastError,
-    Incompatible,
-    InvalidArgument,
-    LeaseHeld,
-    LeaseLost,
-    NewerFormat,
-    NotAStore,
-    NotEncrypted,
-    NotFound,
-    NotInstalled,
-    NotRecorded,
-    OutcomeUnknown,
-    Protected,
-    ReadOnly,
-    Replaced,
-    StoreError,
-    StoreFull,
-    TooLarge,
-    ToolNotDone,
-    Unfinished,
-    Unsupported,
-    WaitTimedOut,
-    WrongKey,
-)
-from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
-from holdfast.maintenance import BackupResult
-from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
-from holdfast.runs.guards import Budget, LoopGuard
-from holdfast.runs.run import Run
-from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
-from holdfast.runs.worker import Worker, handler
-from holdfast.threads.diff import Change, Diff
-from holdfast.threads.gc import OptimizeResult
-from holdfast.threads.retention import PruneResult, Retention
-from holdfast.threads.save import ANY, NEW
-from holdfast.threads.thread import Thread
-from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport
-from holdfast.types import (
-    NOT_LOADED,
-    Checkpoint,
-    Effect,
-    EraseResult,
-    InterruptedRun,
-    MissingValue,
-    PendingQuestion,
-    Progress,
-    RunInfo,
-    Skipped,
-    Status,
-    StuckRun,
-    ThreadInfo,
-    Usage,
-)
 
 if TYPE_CHECKING:
     from holdfast.aio.handle import AsyncHoldfast, AsyncThread, aopen
     from holdfast.aio.run import AsyncRun
+    from holdfast.crypto.cipher import Cipher
+    from holdfast.errors import (
+        Cancelled,
+        Closed,
+        Conflict,
+        Damaged,
+        Halted,
+        HoldfastError,
+        Incompatible,
+        InvalidArgument,
+        LeaseHeld,
+        LeaseLost,
+        NotFound,
+        OutcomeUnknown,
+        StoreError,
+        ToolNotDone,
+        Unsupported,
+    )
+    from holdfast.handle import Holdfast, open  # noqa: A004 - the firm name, as in gzip.open
+    from holdfast.policy import AfterModel, AfterToolCall, EveryN, EverySeconds, Never, Policy
+    from holdfast.runs.guards import Budget, LoopGuard
+    from holdfast.runs.run import Run
+    from holdfast.runs.tools import GiveUp, Happened, NotDone, tool
+    from holdfast.runs.worker import Worker, handler
+    from holdfast.threads.retention import Retention
+    from holdfast.threads.save import ANY, NEW
+    from holdfast.threads.thread import Thread
+    from holdfast.types import NOT_LOADED, Checkpoint, Effect, Usage
 
 __all__ = [
     "ANY",
@@ -81,29 +45,17 @@ __all__ = [
     "NOT_LOADED",
     "AfterModel",
     "AfterToolCall",
-    "AlreadyExists",
-    "Ambiguous",
-    "AskedByChild",
     "AsyncHoldfast",
     "AsyncRun",
     "AsyncThread",
-    "BackupResult",
     "Budget",
-    "Busy",
-    "CallFailed",
-    "CallTimedOut",
     "Cancelled",
-    "Change",
     "Checkpoint",
     "Cipher",
     "Closed",
     "Conflict",
     "Damaged",
-    "Diff",
     "Effect",
-    "EffectsAhead",
-    "ErasePending",
-    "EraseResult",
     "EveryN",
     "EverySeconds",
     "GiveUp",
@@ -112,63 +64,63 @@ __all__ = [
     "Holdfast",
     "HoldfastError",
     "Incompatible",
-    "InterruptedRun",
     "InvalidArgument",
     "LeaseHeld",
     "LeaseLost",
     "LoopGuard",
-    "MissingValue",
     "Never",
-    "NewerFormat",
-    "NotAStore",
     "NotDone",
-    "NotEncrypted",
     "NotFound",
-    "NotInstalled",
-    "NotRecorded",
-    "OptimizeResult",
     "OutcomeUnknown",
-    "PendingQuestion",
     "Policy",
-    "Progress",
-    "Protected",
-    "PruneResult",
-    "ReadOnly",
-    "RepairResult",
-    "Replaced",
     "Retention",
     "Run",
-    "RunInfo",
-    "Skipped",
-    "Status",
     "StoreError",
-    "StoreFull",
-    "StuckRun",
     "Thread",
-    "ThreadInfo",
-    "TooLarge",
     "ToolNotDone",
-    "Unfinished",
     "Unsupported",
     "Usage",
-    "VerifyProgress",
-    "VerifyReport",
-    "WaitTimedOut",
     "Worker",
-    "WrongKey",
     "aopen",
     "handler",
     "open",
     "tool",
 ]
 
-_ASYNC = ("AsyncHoldfast", "AsyncRun", "AsyncThread", "aopen")
+_MODULES = {
+    "holdfast.aio.handle": ("AsyncHoldfast", "AsyncThread", "aopen"),
+    "holdfast.aio.run": ("AsyncRun",),
+    "holdfast.crypto.cipher": ("Cipher",),
+    "holdfast.errors": (
+        *("Cancelled", "Closed", "Conflict", "Damaged", "Halted", "HoldfastError", "Incompatible", "InvalidArgument"),
+        *("LeaseHeld", "LeaseLost", "NotFound", "OutcomeUnknown", "StoreError", "ToolNotDone", "Unsupported"),
+    ),
+    "holdfast.handle": ("Holdfast", "open"),
+    "holdfast.policy": ("AfterModel", "AfterToolCall", "EveryN", "EverySeconds", "Never", "Policy"),
+    "holdfast.runs.guards": ("Budget", "LoopGuard"),
+    "holdfast.runs.run": ("Run",),
+    "holdfast.runs.tools": ("GiveUp", "Happened", "NotDone", "tool"),
+    "holdfast.runs.worker": ("Worker", "handler"),
+    "holdfast.threads.retention": ("Retention",),
+    "holdfast.threads.save": ("ANY", "NEW"),
+    "holdfast.threads.thread": ("Thread",),
+    "holdfast.types": ("NOT_LOADED", "Checkpoint", "Effect", "Usage"),
+}
+_HOMES = {name: module for module, names in _MODULES.items() for name in names}
+_SUBMODULES = ("adapters", "errors", "policy", "redaction", "telemetry", "testing", "types")
 
 
 def __getattr__(name: str) -> Any:
-    """The async names, imported when first asked for: asyncio takes longer to import than all of Holdfast."""
-    if name in _ASYNC:
-        from holdfast.aio import handle, run  # noqa: PLC0415 - see above
+    """Load a public name, or a module such as `holdfast.errors`, when it is first used."""
+    if name in _HOMES:
+        value = getattr(import_module(_HOMES[name]), name)
+    elif name in _SUBMODULES:
+        value = import_module(f"holdfast.{name}")
+    else:
+        raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+    globals()[name] = value
+    return value
 
-        return getattr(run if name == "AsyncRun" else handle, name)
-    raise AttributeError(f"module 'holdfast' has no attribute {name!r}")
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__, *_SUBMODULES})

@@ -11,7 +11,6 @@ from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
-from holdfast.maintenance import BackupResult
 from holdfast.policy import AfterToolCall, Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import past, status, waits
@@ -26,15 +25,29 @@ from holdfast.stores.contract import Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import erase, gc
 from holdfast.threads.context import Context
-from holdfast.threads.diff import Diff, diff
-from holdfast.threads.gc import OptimizeResult
+from holdfast.threads.diff import diff
 from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import Retention
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
-from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport, verify
-from holdfast.types import Effect, EraseResult, InterruptedRun, PendingQuestion, Progress, RunInfo, StuckRun, ThreadInfo
+from holdfast.threads.verify import verify
+from holdfast.types import (
+    BackupResult,
+    Diff,
+    Effect,
+    EraseResult,
+    InterruptedRun,
+    OptimizeResult,
+    PendingQuestion,
+    Progress,
+    RepairResult,
+    RunInfo,
+    StuckRun,
+    ThreadInfo,
+    VerifyProgress,
+    VerifyReport,
+)
 from holdfast.urls import Durability, open_store
 
 if TYPE_CHECKING:
@@ -235,7 +248,7 @@ class Holdfast:
         return status.progress_of(self.context.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:
-        """List the runs that made no progress for `older_than` seconds, and why: see `Stuck`."""
+        """List the runs that made no progress for `older_than` seconds, and why: see `StuckRun`."""
         self.context.check_open()
         return status.stuck(self.context.store, older_than)
 
@@ -342,22 +355,22 @@ class Holdfast:
     ) -> VerifyReport:
         """Check everything stored: structures, checksums, digests, journals, and that everything referred to exists.
 
-        With `deep=False`, cells are not read. With a fingerprint from `hf.mark()`, also check that no thread has gone
-        back to an older state or is missing (`InvalidArgument` if it is from another store). `progress` is called
-        with a `Looked`.
+        With `deep=False`, cells are not read. With a `fingerprint` from `hf.fingerprint()`, also check that no thread
+        has gone back to an older state or is missing (`InvalidArgument` if it is from another store). `progress` is
+        called with a `VerifyProgress`.
         """
         self.context.check_open()
-        return verify(self.context.store, self.context.namespace, deep=deep, mark=fingerprint, progress=progress)
+        return verify(self.context.store, self.context.namespace, deep=deep, fingerprint=fingerprint, progress=progress)
 
     def fingerprint(self) -> str:
-        """Return a fingerprint of all threads, to keep outside the store. `verify(mark=…)` compares with it.
+        """Return a fingerprint of all threads, to keep outside the store. `verify(fingerprint=…)` compares with it.
 
         In an encrypted store the fingerprint is signed. `Damaged` if a thread cannot be read.
         """
-        from holdfast.threads.fingerprint import mark  # noqa: PLC0415 - only needed here
+        from holdfast.threads import fingerprint  # noqa: PLC0415 - only needed here
 
         self.context.check_open()
-        return mark(self.context.store, self.context.namespace)
+        return fingerprint.fingerprint(self.context.store, self.context.namespace)
 
     def backup(
         self,

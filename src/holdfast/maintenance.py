@@ -9,27 +9,19 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
-import msgspec
 from msgspec.structs import replace
 
 from holdfast.errors import AlreadyExists, InvalidArgument, NotEncrypted, StoreError, WrongKey
 from holdfast.stores.abilities import BackingUp, Mending, Rewrapping
-from holdfast.stores.contract import Problem, Store
+from holdfast.stores.contract import Store
 from holdfast.stores.files import sync_folder
 from holdfast.threads.context import Context
-from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport, verify
+from holdfast.threads.verify import verify
+from holdfast.types import BackupResult, Problem, RepairResult, VerifyProgress
 from holdfast.urls import Durability, open_plain, path_of
 
 if TYPE_CHECKING:
     from tempfile import TemporaryDirectory
-
-
-class BackupResult(msgspec.Struct, frozen=True):
-    """The result of `hf.backup()`: the path of the copy, its size, and the report of verifying it."""
-
-    target: str
-    bytes: int
-    report: VerifyReport
 
 
 def backup(

@@ -203,3 +203,111 @@ class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
     until: datetime | None
     effect: int
     step: int
+
+
+# -- results of maintenance, and of comparing states --------------------------------------------------------------
+
+
+class Problem(msgspec.Struct, frozen=True):
+    """One problem found by a check. `seqs` are the checkpoints known to be affected; empty means that any may be."""
+
+    thread: str | None
+    seqs: tuple[int, ...]
+    what: str
+
+
+class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `hf.verify()`: how many threads and checkpoints were checked, and every problem found."""
+
+    threads: int
+    checkpoints: int
+    problems: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.problems
+
+
+class VerifyProgress(msgspec.Struct, frozen=True):
+    """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
+
+    done: int
+    of: int
+    bytes: int
+
+
+class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of `hf.repair()`.
+
+    `lost` lists the checkpoints, journal entries and threads that are not in the new store, with the reasons.
+    `redigested` is how many checkpoints have a new digest: they refer to a thread that has another number now, or their
+    parent was lost or has a new digest itself.
+    """
+
+    threads: int
+    checkpoints: int
+    entries: int
+    redigested: int
+    lost: tuple[Problem, ...]
+
+    @property
+    def ok(self) -> bool:
+        return not self.lost
+
+
+class BackupResult(msgspec.Struct, frozen=True):
+    """The result of `hf.backup()`: the path of the copy, its size, and the report of verifying it."""
+
+    target: str
+    bytes: int
+    report: VerifyReport
+
+
+class OptimizeResult(msgspec.Struct, frozen=True):
+    """The result of `hf.optimize()`. `damaged` segments were left unchanged; `hf.verify()` lists what they affect."""
+
+    merged: int
+    damaged: int
+
+
+class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a prune: what it removed or, with `dry_run`, would remove."""
+
+    thread: str
+    removed: tuple[Checkpoint, ...]
+    kept: int
+    dry_run: bool
+
+
+@final
+class Absent:
+    """The value of the missing side of a change: before an addition, or after a removal."""
+
+    def __repr__(self) -> str:
+        return "ABSENT"
+
+
+ABSENT: Final = Absent()
+
+
+class Change(msgspec.Struct, frozen=True):
+    """One difference. `path` is written as in errors: `$.messages[3].content`, `$["odd key"]`.
+
+    An index counts in the state after the change. Only the last index of something removed from a list counts in the
+    list before the change. A key that is not a str is written as in Python, `$[7]`; an element of a set is in braces,
+    `$.seen{"a"}`.
+    """
+
+    kind: Literal["added", "removed", "changed"]
+    path: str
+    before: Any = ABSENT
+    after: Any = ABSENT
+
+
+class Diff(msgspec.Struct, frozen=True):
+    """The changes from one state to another, in the order of the state. False if there are none."""
+
+    changes: tuple[Change, ...] = ()
+
+    def __bool__(self) -> bool:
+        return bool(self.changes)

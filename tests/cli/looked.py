@@ -91,7 +91,7 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return path
 
 
-def infos(path: Path) -> list[holdfast.ThreadInfo]:
+def infos(path: Path) -> list[holdfast.types.ThreadInfo]:
     with holdfast.open(path, durability="off") as hf:
         return list(hf.threads())
 

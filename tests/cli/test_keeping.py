@@ -74,7 +74,7 @@ def test_a_name_cannot_talk_to_the_terminal(store: Path, said: Said) -> None:
         mark = hf.fingerprint()
         hf.thread("a\x1b[2J\u202eb").drop()
     (store.parent / "mark").write_text(mark)
-    _, out, _ = said("verify", "--mark", str(store.parent / "mark"))
+    _, out, _ = said("verify", "--fingerprint", str(store.parent / "mark"))
     assert "\x1b" not in out
     assert "\u202e" not in out
 
@@ -83,21 +83,21 @@ def test_marks_are_written_and_compared_with(store: Path, said: Said) -> None:
     file = store.parent / "mark"
     with opened("sqlite", store.parent) as hf:
         hf.thread("later").save({"n": 1})
-    code, out, err = said("mark")
+    code, out, err = said("fingerprint")
     assert (code, err) == (Exit.OK, "")
     file.write_text(out)
-    assert said.json("mark")[1]["mark"].startswith("holdfast mark 1 ")
-    assert said("verify", "--quick", "--mark", str(file))[0] == Exit.OK
+    assert said.json("fingerprint")[1]["fingerprint"].startswith("holdfast fingerprint 1 ")
+    assert said("verify", "--quick", "--fingerprint", str(file))[0] == Exit.OK
     with opened("sqlite", store.parent) as hf:
         hf.thread("later").drop()
-    code, out, _ = said("verify", "--quick", "--mark", str(file))
+    code, out, _ = said("verify", "--quick", "--fingerprint", str(file))
     assert code == Exit.ERROR
     assert "thread 'later': it is missing" in out
     file.write_text("nonsense")
-    code, out, err = said("verify", "--mark", str(file))
+    code, out, err = said("verify", "--fingerprint", str(file))
     assert (code, out) == (Exit.USAGE, "")
-    assert "mark" in err
-    assert said("verify", "--mark", str(store.parent / "none"))[0] == Exit.USAGE
+    assert "fingerprint" in err
+    assert said("verify", "--fingerprint", str(store.parent / "none"))[0] == Exit.USAGE
 
 
 def test_backup_copies_and_checks(store: Path, said: Said) -> None:
@@ -238,7 +238,9 @@ def test_rekey_without_a_cipher_is_refused(store: Path, said: Said) -> None:
     assert "without a cipher" in err
 
 
-@pytest.mark.parametrize("verb", [("verify",), ("mark",), ("rekey",), ("backup", "copy.db"), ("repair", "new.db")])
+@pytest.mark.parametrize(
+    "verb", [("verify",), ("fingerprint",), ("rekey",), ("backup", "copy.db"), ("repair", "new.db")]
+)
 def test_a_store_that_is_not_there_is_not_made(
     verb: tuple[str, ...], tmp_path: Path, said: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

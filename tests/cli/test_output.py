@@ -16,7 +16,15 @@ from holdfast.cli.main import main
 from tests.threads.wholes import fill, opened
 from tests.waiting import DEADLINE
 
-VERBS = (("mark",), ("verify",), ("verify", "--json"), ("--help",), ("--version",), ("log", "--help"), ("threads",))
+VERBS = (
+    ("fingerprint",),
+    ("verify",),
+    ("verify", "--json"),
+    ("--help",),
+    ("--version",),
+    ("log", "--help"),
+    ("threads",),
+)
 
 
 @pytest.fixture
@@ -60,7 +68,7 @@ def test_a_pipe_that_nobody_reads_any_more_ends_it_without_a_word() -> None:
     reads, writes = os.pipe()
     os.close(reads)
     try:
-        code, said = command("mark", stdout=writes)
+        code, said = command("fingerprint", stdout=writes)
     finally:
         os.close(writes)
     assert (code, said) == (Exit.UNREAD, "")

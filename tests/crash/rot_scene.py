@@ -10,8 +10,9 @@ from typing import Any, Final, Literal
 import msgspec
 
 import holdfast
-from holdfast import Effect, Holdfast, MissingValue, Retention, Run
+from holdfast import Effect, Holdfast, Retention, Run
 from holdfast.errors import InvalidArgument, LeaseHeld, NotFound, StoreError
+from holdfast.types import MissingValue
 from tests.codec.strategies import identical
 
 PROMPT: Final = "You are careful and you answer in one sentence. " * 400  # a shared value

@@ -17,7 +17,8 @@ from typing import Any, Literal
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, WrongKey, maintenance
+from holdfast import Holdfast, HoldfastError, maintenance
+from holdfast.errors import AlreadyExists, WrongKey
 from holdfast.urls import open_plain
 from tests.covers import covers
 from tests.crash import ledger

@@ -7,7 +7,8 @@ import sys
 
 import pytest
 
-from holdfast import Cipher, HoldfastError, InvalidArgument, NotInstalled, WrongKey
+from holdfast import Cipher, HoldfastError, InvalidArgument
+from holdfast.errors import NotInstalled, WrongKey
 
 KEY = bytes(range(32))
 

@@ -10,9 +10,10 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Cipher, Damaged, Holdfast, InvalidArgument, WrongKey
+from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.records import seal_value
 from holdfast.crypto.store import SealedStore
+from holdfast.errors import AlreadyExists, WrongKey
 from holdfast.stores import segment
 from holdfast.stores.contract import Blob
 from tests.stores.postgres.server import address_at

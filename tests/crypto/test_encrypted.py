@@ -12,8 +12,9 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Cipher, Damaged, NotEncrypted, Run, WrongKey
+from holdfast import Cipher, Damaged, Run
 from holdfast.crypto.store import SealedStore
+from holdfast.errors import NotEncrypted, WrongKey
 from holdfast.stores.contract import Cells, Span
 from tests.covers import covers
 from tests.selection import every_store

@@ -88,7 +88,7 @@ def test_every_field_in_clear_is_authenticated(address: str, number: int) -> Non
 def test_how_far_a_run_is_cannot_be_made_up(address: str, number: int, said: dict[str, Any]) -> None:
     with forged(address) as (store, forger):
         forger.of_run = lambda row: replace(row, progress=row.progress and replace(row.progress, **said))
-        with pytest.raises((Damaged, holdfast.NotEncrypted)):
+        with pytest.raises((Damaged, holdfast.errors.NotEncrypted)):
             store.run(number)
 
 

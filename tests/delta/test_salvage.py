@@ -12,7 +12,8 @@ import msgspec
 import pytest
 
 import holdfast
-from holdfast import Damaged, MissingValue, Unsupported
+from holdfast import Damaged, Unsupported
+from holdfast.types import MissingValue
 from tests.codec.strategies import identical
 from tests.conftest import OpenHandle
 

@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from holdfast import Conflict, Damaged, InvalidArgument, StoreFull
+from holdfast import Conflict, Damaged, InvalidArgument
+from holdfast.errors import StoreFull
 from holdfast.importers.frame import Finding, SourceThread, Tally, Unusable, run
 
 

@@ -22,7 +22,6 @@ import pytest
 
 import holdfast
 from holdfast import (
-    AlreadyExists,
     Checkpoint,
     Conflict,
     EveryN,
@@ -33,13 +32,11 @@ from holdfast import (
     NotFound,
     Retention,
     StoreError,
-    StoreFull,
     Thread,
-    TooLarge,
     ToolNotDone,
     Unsupported,
-    WrongKey,
 )
+from holdfast.errors import AlreadyExists, StoreFull, TooLarge, WrongKey
 from holdfast.stores.contract import Commit, Position, Store
 from holdfast.stores.directory.lines import reseal
 from tests.conftest import OpenHandle

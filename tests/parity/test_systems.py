@@ -20,7 +20,6 @@ import holdfast
 from holdfast import (
     AfterModel,
     Budget,
-    CallTimedOut,
     Checkpoint,
     EveryN,
     Halted,
@@ -30,13 +29,14 @@ from holdfast import (
     NotFound,
     Policy,
     Run,
-    Status,
     ToolNotDone,
     Usage,
     tool,
 )
+from holdfast.errors import CallTimedOut
 from holdfast.states import Conversation, SnipResults
 from holdfast.telemetry import instrument
+from holdfast.types import Status
 from tests.covers import covers
 from tests.runs.conftest import World
 

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EffectsAhead, Happened, Holdfast, NotDone, Run
+from holdfast import Conflict, Happened, Holdfast, NotDone, Run
+from holdfast.errors import EffectsAhead
 from tests.runs.conftest import World
 
 

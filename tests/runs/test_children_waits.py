@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AskedByChild, Cancelled, Conflict, Holdfast, Run
+from holdfast import Cancelled, Conflict, Holdfast, Run
+from holdfast.errors import AskedByChild
 from tests.runs.conftest import World
 from tests.runs.test_children import status_of
 from tests.waiting import DEADLINE

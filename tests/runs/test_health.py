@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, StoreFull, Worker
+from holdfast import Damaged, Holdfast, InvalidArgument, Run, StoreError, Worker
+from holdfast.errors import StoreFull
 from holdfast.runs import worker as worker_module
 from tests.runs.conftest import World
 from tests.waiting import DEADLINE, until

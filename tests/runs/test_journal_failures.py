@@ -269,7 +269,7 @@ def test_a_failure_that_the_program_went_on_from_fails_again(world: World, fails
     def step(run: holdfast.Run) -> None:
         try:
             run.model(attempt) if fails == "model" else run.tool(tool, {})
-        except (kind, holdfast.CallFailed):
+        except (kind, holdfast.errors.CallFailed):
             run.tool(act, {"way": "fallback"})
         else:
             run.tool(act, {"way": "first"})
@@ -341,7 +341,7 @@ def test_a_crash_after_such_a_failure_costs_one_more_attempt_at_most(world: Worl
 
 def test_a_class_that_is_not_loaded_comes_back_as_call_failed() -> None:
     for text in ("os.system: x", "nowhere.Gone: x", "holdfast.open: x", "builtins: x", "object: x", "type: x", ": x"):
-        assert type(error_of(text)) is holdfast.CallFailed
+        assert type(error_of(text)) is holdfast.errors.CallFailed
     assert type(error_of("ValueError: x")) is ValueError
     assert str(error_of("ValueError: x: y")) == "x: y"
 
@@ -471,7 +471,7 @@ def test_errors_that_cannot_be_made_again_come_as_call_failed(world: World) -> N
             with pytest.raises(type(error)):
                 run.model(fail)
             run.tool(act, {})
-        with world.running(f"t{number}") as run, pytest.raises((holdfast.CallFailed, type(error))):
+        with world.running(f"t{number}") as run, pytest.raises((holdfast.errors.CallFailed, type(error))):
             run.model(fail)
 
 

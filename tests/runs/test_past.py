@@ -7,18 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import (
-    EffectsAhead,
-    GiveUp,
-    Happened,
-    Holdfast,
-    InvalidArgument,
-    NotDone,
-    NotRecorded,
-    Retention,
-    Run,
-    ToolNotDone,
-)
+from holdfast import GiveUp, Happened, Holdfast, InvalidArgument, NotDone, Retention, Run, ToolNotDone
+from holdfast.errors import EffectsAhead, NotRecorded
 from tests.runs.conftest import World
 
 

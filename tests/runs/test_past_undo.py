@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Conflict, EffectsAhead, Happened, Holdfast, InvalidArgument, NotFound, ToolNotDone
+from holdfast import Conflict, Happened, Holdfast, InvalidArgument, NotFound, ToolNotDone
+from holdfast.errors import EffectsAhead
 from tests.runs.conftest import Crash, World
 from tests.selection import every_store
 

@@ -376,7 +376,7 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World, monkeypat
             return getattr(self._store, name)
 
         def renew(self, thread: int, fence: int, until: int, progress: object = None) -> None:
-            raise holdfast.Busy("locked")
+            raise holdfast.errors.Busy("locked")
 
     calls: list[float] = []
     passed = skipped_time(monkeypatch)

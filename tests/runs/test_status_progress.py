@@ -174,7 +174,7 @@ def test_a_renewal_that_failed_is_told_with_the_next(world: World) -> None:
 
         def renew(self, *given: Any) -> None:
             if self.fails:
-                raise holdfast.Busy("locked")
+                raise holdfast.errors.Busy("locked")
             self._store.renew(*given)
 
     stores: list[Unsteady] = []
@@ -186,7 +186,7 @@ def test_a_renewal_that_failed_is_told_with_the_next(world: World) -> None:
     hf = world.open(store=between)
     with world.running("t", hf, start={}) as run:
         run.progress(5)
-        with pytest.raises(holdfast.Busy):
+        with pytest.raises(holdfast.errors.Busy):
             renew(run)
         stores[0].fails = False
         renew(run)

@@ -10,7 +10,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import Holdfast, InvalidArgument, Run, StuckRun, tool
+from holdfast import Holdfast, InvalidArgument, Run, tool
+from holdfast.types import StuckRun
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.runs.test_status_progress import renew

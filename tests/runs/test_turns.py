@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from holdfast import InvalidArgument, Run, Unfinished
+from holdfast import InvalidArgument, Run
+from holdfast.errors import Unfinished
 from tests.runs.conftest import World
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Busy, StoreFull
+from holdfast.errors import Busy, StoreFull
 from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.runs.conftest import World

@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run, WaitTimedOut
+from holdfast import Cancelled, Conflict, Holdfast, InvalidArgument, NotFound, Run
+from holdfast.errors import WaitTimedOut
 from tests.covers import covers
 from tests.runs.conftest import World
 from tests.selection import every_store

@@ -409,7 +409,7 @@ class Moody:
         def asked(*args: Any, **kwargs: Any) -> Any:
             if self.left > 0:
                 self.left -= 1
-                raise holdfast.Busy("locked")
+                raise holdfast.errors.Busy("locked")
             return found(*args, **kwargs)
 
         return asked

@@ -7,7 +7,8 @@ import random
 
 import pytest
 
-from holdfast import InvalidArgument, TooLarge
+from holdfast import InvalidArgument
+from holdfast.errors import TooLarge
 from holdfast.states import Conversation, Message, Prompt, ToolCall
 from tests.covers import covers
 

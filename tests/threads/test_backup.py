@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, InvalidArgument
+from holdfast import InvalidArgument
+from holdfast.errors import AlreadyExists
 from tests.covers import covers
 from tests.selection import every_store
 from tests.threads.wholes import CIPHER, address, change_blob, fill, fingerprint, flip, opened, seen, state_at

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from holdfast import AlreadyExists, Conflict, Holdfast, Retention
+from holdfast import Conflict, Holdfast, Retention
 from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, state_of
-from holdfast.errors import InvalidArgument, NotFound
+from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position
 from holdfast.threads import metadata as metas

@@ -20,7 +20,8 @@ from hypothesis import strategies as st
 
 from holdfast.errors import Unsupported
 from holdfast.threads import diff as diff_module
-from holdfast.threads.diff import ABSENT, Change, Diff, diff
+from holdfast.threads.diff import diff
+from holdfast.types import ABSENT, Change, Diff
 from tests.cases import for_each
 
 leaves = st.one_of(

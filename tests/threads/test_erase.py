@@ -15,19 +15,11 @@ import pytest
 from psycopg import sql
 
 import holdfast
-from holdfast import (
-    Cipher,
-    Damaged,
-    ErasePending,
-    EraseResult,
-    Holdfast,
-    InvalidArgument,
-    LeaseHeld,
-    Retention,
-)
-from holdfast.errors import StoreError
+from holdfast import Cipher, Damaged, Holdfast, InvalidArgument, LeaseHeld, Retention
+from holdfast.errors import ErasePending, StoreError
 from holdfast.stores.memory import MemoryStore
 from holdfast.threads import process
+from holdfast.types import EraseResult
 from tests.covers import covers
 from tests.selection import every_store
 from tests.stores.postgres.server import address_at, database, schema_of

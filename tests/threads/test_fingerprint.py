@@ -111,10 +111,10 @@ def test_a_journal_that_went_back_shows() -> None:
     with holdfast.open("memory:") as hf:
         fill(hf)
         store, mark = hf.context.store, hf.fingerprint()
-        report = verify(shown(store, last_entry=lambda number: max(0, store.last_entry(number) - 1)), mark=mark)
+        report = verify(shown(store, last_entry=lambda number: max(0, store.last_entry(number) - 1)), fingerprint=mark)
     (problem,) = report.problems
     assert problem.thread == "run"
-    assert problem.what == "its journal is older than the mark: it has 2 entries, and had 3"
+    assert problem.what == "its journal is older than the fingerprint: it has 2 entries, and had 3"
 
 
 def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:
@@ -126,10 +126,10 @@ def test_a_mark_that_was_changed_is_no_mark(cipher: Any) -> None:
             "\n".join(line for line in mark.splitlines() if '"run"' not in line),
             mark[:-10],
             "",
-            "holdfast mark 1 ",
+            "holdfast fingerprint 1 ",
             "a mark",
         ):
-            with pytest.raises(InvalidArgument, match="mark"):
+            with pytest.raises(InvalidArgument, match="fingerprint"):
                 hf.verify(fingerprint=changed)
 
 
@@ -182,7 +182,7 @@ def test_a_thread_that_is_dropped_meanwhile_is_not_in_it(tmp_path: Path) -> None
                     hf.thread("a").drop()
                 return found
 
-            text = fingerprint.mark(shown(store, threads=listed), "default")
+            text = fingerprint.fingerprint(shown(store, threads=listed), "default")
             assert [line.startswith('["b"') for line in text.splitlines()[1:-1]] == [True]
 
 
@@ -210,7 +210,7 @@ def test_whatever_a_text_says_it_is_compared_or_refused(line: str) -> None:
         except InvalidArgument:
             pass
         for odd in ("\ud800", "\N{LATIN SMALL LETTER A WITH DIAERESIS}"):
-            with pytest.raises(InvalidArgument, match="mark"):
+            with pytest.raises(InvalidArgument, match="fingerprint"):
                 hf.verify(fingerprint=text.replace("t", odd, 1) + odd)
-            with pytest.raises(InvalidArgument, match="mark"):
+            with pytest.raises(InvalidArgument, match="fingerprint"):
                 hf.verify(fingerprint=text + odd)

@@ -212,7 +212,7 @@ class HoldfastMachine(RuleBasedStateMachine):
         line = self.model[name]
         source = line.live[at % len(line.live)]
         if new_name in self.model:
-            with pytest.raises(holdfast.AlreadyExists):
+            with pytest.raises(holdfast.errors.AlreadyExists):
                 self.threads[name].fork(new_name, at=source.id)
             return
         state = copy.deepcopy(source.state)
@@ -236,7 +236,7 @@ class HoldfastMachine(RuleBasedStateMachine):
         line = self.model[name]
         target = line.live[at % len(line.live)]
         if target.seq == line.head:
-            with pytest.raises(holdfast.Protected):
+            with pytest.raises(holdfast.errors.Protected):
                 self.threads[name].delete(target.id)
             return
         self.threads[name].delete(target.id)

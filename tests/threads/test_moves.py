@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Ambiguous, Conflict, Holdfast, InvalidArgument, NotFound, Protected, Retention
+from holdfast import Conflict, Holdfast, InvalidArgument, NotFound, Retention
+from holdfast.errors import AlreadyExists, Ambiguous, Protected
 from holdfast.threads.retention import removable
 from tests.cases import for_each
 from tests.covers import covers

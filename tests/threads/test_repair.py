@@ -11,7 +11,9 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import AlreadyExists, Holdfast, HoldfastError, InvalidArgument, RepairResult, VerifyProgress
+from holdfast import Holdfast, HoldfastError, InvalidArgument
+from holdfast.errors import AlreadyExists
+from holdfast.types import RepairResult, VerifyProgress
 from tests.covers import covers
 from tests.crash import ledger
 from tests.selection import IN_FULL
@@ -367,4 +369,4 @@ def test_a_repair_to_memory_is_refused_no_more_than_any(tmp_path: Path) -> None:
     with opened("memory", tmp_path) as hf:
         fill(hf)
         assert hf.repair("memory:").ok  # it is lost at once, which is the caller's business
-    assert holdfast.RepairResult is RepairResult
+    assert holdfast.types.RepairResult is RepairResult

@@ -208,7 +208,7 @@ class TestSave:
         with holdfast.open(url, durability="off", max_state_bytes=10_000) as hf:
             thread = hf.thread("t")
             thread.save({"text": "x" * 9_000})
-            with pytest.raises(holdfast.TooLarge, match="10000"):
+            with pytest.raises(holdfast.errors.TooLarge, match="10000"):
                 thread.save({"text": "x" * 11_000})
             assert thread.count() == 1
 
@@ -256,7 +256,7 @@ class TestExpect:
     @covers("C7", "cortex/CheckpointError.InvalidState")
     def test_new_expects_no_thread(self, hf: Holdfast) -> None:
         hf.thread("t").save({}, expect=NEW)
-        with pytest.raises(holdfast.AlreadyExists, match="'t'"):
+        with pytest.raises(holdfast.errors.AlreadyExists, match="'t'"):
             hf.thread("t").save({}, expect=NEW)
         assert hf.thread("t").count() == 1
 

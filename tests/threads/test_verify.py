@@ -9,13 +9,14 @@ from typing import Any
 import msgspec
 import pytest
 
-from holdfast import Holdfast, VerifyProgress
+from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
 from holdfast.stores.running import RunRow
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
+from holdfast.types import VerifyProgress
 from tests.covers import covers
 from tests.selection import every_store
 from tests.threads import tables as tabled

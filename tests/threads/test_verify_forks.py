@@ -11,11 +11,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
-from holdfast.stores.contract import Problem
 from holdfast.stores.directory import lines, records
 from holdfast.stores.directory.space import group, sealed
 from holdfast.stores.memory.store import MemoryStore
 from holdfast.threads.verify import verify
+from holdfast.types import Problem
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, address, opened, shown, state_at
 

@@ -11,23 +11,26 @@ if TYPE_CHECKING:
     import os
 
     from holdfast.handle import Holdfast
-    from holdfast.maintenance import BackupResult
     from holdfast.runs.tools import Outcome
-    from holdfast.threads.diff import Diff
-    from holdfast.threads.gc import OptimizeResult
-    from holdfast.threads.retention import PruneResult, Retention
+    from holdfast.threads.retention import Retention
     from holdfast.threads.thread import Ref, Thread
-    from holdfast.threads.verify import RepairResult, VerifyProgress, VerifyReport
     from holdfast.types import (
+        BackupResult,
         Checkpoint,
+        Diff,
         Effect,
         EraseResult,
         InterruptedRun,
+        OptimizeResult,
         PendingQuestion,
         Progress,
+        PruneResult,
+        RepairResult,
         RunInfo,
         StuckRun,
         ThreadInfo,
+        VerifyProgress,
+        VerifyReport,
     )
 
 P = ParamSpec("P")

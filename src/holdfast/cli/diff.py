@@ -21,7 +21,8 @@ from holdfast.looking.printable import line
 from holdfast.looking.references import Found, find
 from holdfast.looking.timeline import timeline
 from holdfast.text import quoted
-from holdfast.threads.diff import Change, diff
+from holdfast.threads.diff import diff
+from holdfast.types import Change
 
 _MARKS: dict[str, tuple[str, Colour]] = {"added": ("+", "green"), "removed": ("-", "red"), "changed": ("~", "yellow")}
 

@@ -20,7 +20,8 @@ from holdfast.errors import InvalidArgument, NotFound, Protected
 from holdfast.handle import Holdfast
 from holdfast.looking.nearest import existing
 from holdfast.text import quoted
-from holdfast.threads.retention import PruneResult, Retention
+from holdfast.threads.retention import Retention
+from holdfast.types import PruneResult
 
 
 def declare(parser: ArgumentParser) -> None:

@@ -16,7 +16,7 @@ from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, existing
 from holdfast.handle import open as open_handle
 from holdfast.maintenance import untouched
-from holdfast.threads.verify import VerifyProgress
+from holdfast.types import VerifyProgress
 
 
 def declare(parser: ArgumentParser) -> None:

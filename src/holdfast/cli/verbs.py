@@ -38,8 +38,9 @@ VERBS: Final = {
         lambda: import_module("holdfast.cli.drill"),
     ),
     "verify": Verb("check the integrity of a store", lambda: import_module("holdfast.cli.verify")),
-    "mark": Verb(
-        "write a fingerprint of all threads, to detect a rollback later", lambda: import_module("holdfast.cli.mark")
+    "fingerprint": Verb(
+        "write a fingerprint of all threads, to detect a rollback later",
+        lambda: import_module("holdfast.cli.fingerprint"),
     ),
     "backup": Verb("copy a store while it is in use", lambda: import_module("holdfast.cli.backup")),
     "repair": Verb(

@@ -1,8 +1,8 @@
 """Check everything a store holds in a namespace: structures, checksums, digest chains, journals and runs.
 
-Reports damage, and exits with 1 if there is any. --quick skips the contents and is faster. --mark FILE compares with a
-fingerprint that `holdfast mark` wrote, and reports threads that are older than it or missing; this detects a store that
-was replaced by an older copy. The store can be in use meanwhile.
+Reports damage, and exits with 1 if there is any. --quick skips the contents and is faster. --fingerprint FILE compares
+with a fingerprint that `holdfast fingerprint` wrote, and reports threads that are older than it or missing; this
+detects a store that was replaced by an older copy. The store can be in use meanwhile.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
 from holdfast.cli.store import add_store, open_existing
 from holdfast.errors import InvalidArgument
-from holdfast.threads.verify import VerifyProgress, VerifyReport
+from holdfast.types import VerifyProgress, VerifyReport
 
 
 def declare(parser: ArgumentParser) -> None:
@@ -25,13 +25,15 @@ def declare(parser: ArgumentParser) -> None:
     how = parser.add_mutually_exclusive_group()
     how.add_argument("--deep", action="store_true", help="check everything (the default)")
     how.add_argument("--quick", action="store_true", help="skip the contents and their digests")
-    parser.add_argument("--mark", metavar="FILE", type=Path, help="compare with a fingerprint from `holdfast mark`")
+    parser.add_argument(
+        "--fingerprint", metavar="FILE", type=Path, help="compare with a fingerprint from `holdfast fingerprint`"
+    )
     parser.add_argument("--json", action="store_true", help="write the report as JSON")
 
 
 def run(arguments: Namespace) -> int:
     """See `Program`."""
-    mark = None if arguments.mark is None else _read(arguments.mark)
+    mark = None if arguments.fingerprint is None else _read(arguments.fingerprint)
     with open_existing(arguments) as hf, bar("structures") as show:
         report = hf.verify(
             deep=not arguments.quick, fingerprint=mark, progress=None if show is None else _telling(show)
@@ -64,4 +66,4 @@ def _read(path: Path) -> str:
     except OSError as error:
         raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
     except UnicodeDecodeError:
-        raise InvalidArgument(f"{path} is not a fingerprint from `holdfast mark`") from None
+        raise InvalidArgument(f"{path} is not a fingerprint from `holdfast fingerprint`") from None

@@ -21,6 +21,7 @@ from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.walking import walk
+from holdfast.types import Problem
 
 
 class SealedStore:
@@ -265,7 +266,7 @@ class SealedStore:
             return (KEYS_LEFT,)
         return ()
 
-    def check(self) -> Iterator[c.Problem]:
+    def check(self) -> Iterator[Problem]:
         return self._store.check()
 
     def listen(self, heard: Callable[[], None]) -> Callable[[], None]:

@@ -19,13 +19,14 @@ from holdfast.exporters.target import Exported, Progress, Target, Write, check_s
 from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.runs.record import is_free, now
-from holdfast.stores.contract import CheckpointRow, Problem, Refs, Span, Store, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.running import RunRow
 from holdfast.stores.walking import walk
 from holdfast.text import quoted
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.strays import UsedCells, run_of
+from holdfast.types import Problem
 
 _PAGE: Final = 200
 _LOOKS_MAX: Final = 50  # attempts to read a thread that changes meanwhile

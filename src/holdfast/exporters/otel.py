@@ -24,10 +24,9 @@ from holdfast.looking.data import data_of
 from holdfast.looking.references import find
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import cache_written
-from holdfast.stores.contract import Problem
 from holdfast.stores.running import Entry
 from holdfast.threads.metadata import moment
-from holdfast.types import Usage
+from holdfast.types import Problem, Usage
 
 SCHEMA_URL: Final = "https://opentelemetry.io/schemas/gen-ai-dev/1.42.0-dev"
 THREAD: Final = "holdfast.thread"

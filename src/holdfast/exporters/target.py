@@ -11,7 +11,7 @@ from typing import IO, TypeVar
 import msgspec
 
 from holdfast.errors import HoldfastError, InvalidArgument
-from holdfast.stores.contract import Problem
+from holdfast.types import Problem
 
 R = TypeVar("R")
 

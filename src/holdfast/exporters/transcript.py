@@ -18,8 +18,7 @@ from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, _parts, cha
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import shortened
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import Problem
-from holdfast.types import Effect, Usage
+from holdfast.types import Effect, Problem, Usage
 
 IN_DOUBT: Final = "in doubt"
 DOUBT_TOLD: Final = "in doubt: it may or may not have happened"

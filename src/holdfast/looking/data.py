@@ -15,8 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.looking.tree import shown
-from holdfast.threads.diff import ABSENT
-from holdfast.types import NOT_LOADED, MissingValue
+from holdfast.types import ABSENT, NOT_LOADED, MissingValue
 
 _BITS: Final = 2000  # integers up to this size can be converted whatever Python's digit limit is set to
 

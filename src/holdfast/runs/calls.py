@@ -250,7 +250,7 @@ class Calls:
     def _entry(self, key: str, function: Callable[..., Any], given: Any, on_change: OnChange) -> Entry:
         """The recorded entry of a model call, or a new one to record its reply in."""
         context, journal = self.context, self.context.journal
-        arguments = _digest(given, context.redaction)
+        arguments = digest_of(given, context.redaction)
         known = journal.find(context.step, key)
         if known is not None:
             journal.raise_again(known)
@@ -265,7 +265,7 @@ class Calls:
                         'called; use the recorded reply (on_change="recorded")'
                     )
                 known = None
-        return known or journal.new(context.step, key, _name(function), "model", "done", arguments)
+        return known or journal.new(context.step, key, name_of(function), "model", "done", arguments)
 
     # -- tools ----------------------------------------------------------------------------------------------------
 
@@ -357,7 +357,7 @@ def watched_stream(streaming: AbstractContextManager[Stream], observed: Observed
         yield stream
 
 
-def _digest(arguments: Any, redaction: Redaction = AS_IS) -> bytes:
+def digest_of(arguments: Any, redaction: Redaction = AS_IS) -> bytes:
     """A digest of arguments as they are recorded; empty if they cannot be encoded, as with a client object."""
     try:
         return hashlib.sha256(msgpack.encode(redaction.value(arguments))).digest()
@@ -365,5 +365,6 @@ def _digest(arguments: Any, redaction: Redaction = AS_IS) -> bytes:
         return b""
 
 
-def _name(function: Callable[..., Any]) -> str:
+def name_of(function: Callable[..., Any]) -> str:
+    """The name of a model function in the journal."""
     return getattr(function, "__qualname__", type(function).__name__)

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Protocol, runtime_checkable
 
-from holdfast.stores.contract import Problem, Store
+from holdfast.stores.contract import Store
+from holdfast.types import Problem
 
 
 @runtime_checkable

@@ -7,8 +7,9 @@ from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import records, rows
-from holdfast.stores.contract import CheckpointRow, Problem
+from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.rows import StoredThread
+from holdfast.types import Problem
 
 _NAMED_MOST: Final = 10_000
 

@@ -15,6 +15,7 @@ import msgspec
 from holdfast.stores.hashing import Hashing
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.types import Problem
 
 
 class Span(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -185,14 +186,6 @@ class Compacted(msgspec.Struct, frozen=True):
     merged: int = 0
     damaged: int = 0
     dropped: int = 0
-
-
-class Problem(msgspec.Struct, frozen=True):
-    """One problem found by a check. `seqs` are the checkpoints known to be affected; empty means that any may be."""
-
-    thread: str | None
-    seqs: tuple[int, ...]
-    what: str
 
 
 class Store(Protocol):

@@ -12,46 +12,11 @@ from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from hashlib import blake2b
-from typing import Any, Final, Literal, NamedTuple, final
-
-import msgspec
+from typing import Any, Final, Literal, NamedTuple
 
 from holdfast.codec.msgpack import encode
 from holdfast.codec.storable import check
-
-
-@final
-class Absent:
-    """The value of the missing side of a change: before an addition, or after a removal."""
-
-    def __repr__(self) -> str:
-        return "ABSENT"
-
-
-ABSENT: Final = Absent()
-
-
-class Change(msgspec.Struct, frozen=True):
-    """One difference. `path` is written as in errors: `$.messages[3].content`, `$["odd key"]`.
-
-    An index counts in the state after the change. Only the last index of something removed from a list counts in the
-    list before the change. A key that is not a str is written as in Python, `$[7]`; an element of a set is in braces,
-    `$.seen{"a"}`.
-    """
-
-    kind: Literal["added", "removed", "changed"]
-    path: str
-    before: Any = ABSENT
-    after: Any = ABSENT
-
-
-class Diff(msgspec.Struct, frozen=True):
-    """The changes from one state to another, in the order of the state. False if there are none."""
-
-    changes: tuple[Change, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.changes)
+from holdfast.types import Change, Diff
 
 
 def diff(before: Any, after: Any) -> Diff:

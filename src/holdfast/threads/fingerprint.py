@@ -18,13 +18,14 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Damaged, InvalidArgument
-from holdfast.stores.contract import Problem, Store, ThreadRow
+from holdfast.stores.contract import Store, ThreadRow
 from holdfast.threads.scan import threads
+from holdfast.types import Problem
 
-_FIRST: Final = "holdfast mark 1"
+_FIRST: Final = "holdfast fingerprint 1"
 _DIGEST: Final = 32  # hex digits of a digest: half of it
 _NAMED_MAX: Final = 10_000  # checkpoints that are named if a thread has lost some
-_INVALID: Final = "the text is not a mark that hf.mark() returned"
+_INVALID: Final = "the text is not a fingerprint that hf.fingerprint() returned"
 
 
 class ThreadPrint(msgspec.Struct, frozen=True, array_like=True):
@@ -39,7 +40,7 @@ class ThreadPrint(msgspec.Struct, frozen=True, array_like=True):
     entries: int
 
 
-def mark(store: Store, namespace: str) -> str:
+def fingerprint(store: Store, namespace: str) -> str:
     """The fingerprint of all threads of a namespace. Raises Damaged if one cannot be read."""
     made = datetime.now(UTC).isoformat(timespec="seconds")
     lines = [f"{_FIRST} {made} {_quoted(namespace)}"]
@@ -64,30 +65,30 @@ def compared(store: Store, namespace: str, text: str) -> Iterator[Problem]:
         try:
             thread = store.thread(then.name)
             if thread is None:
-                yield Problem(then.name, (), "it is missing: it was dropped after the mark was made, or lost")
+                yield Problem(then.name, (), "it is missing: it was dropped after the fingerprint was made, or lost")
                 continue
             for seqs, what in _differences(store, thread, then):
                 yield Problem(then.name, seqs, what)
         except Damaged as damage:
-            yield Problem(then.name, (), f"it cannot be compared with the mark: {damage}")
+            yield Problem(then.name, (), f"it cannot be compared with the fingerprint: {damage}")
 
 
 def _differences(store: Store, thread: ThreadRow, then: ThreadPrint) -> Iterator[tuple[tuple[int, ...], str]]:
     now = thread.position
     if now.last < then.last:
         lost = tuple(range(now.last + 1, min(then.last, now.last + _NAMED_MAX) + 1))
-        yield lost, f"it is older than the mark: it has {now.last} checkpoints, and had {then.last}"
+        yield lost, f"it is older than the fingerprint: it has {now.last} checkpoints, and had {then.last}"
         return
     if now.move < then.move:
-        yield (), f"it is older than the mark: it has {now.move} moves, and had {then.move}"
+        yield (), f"it is older than the fingerprint: it has {now.move} moves, and had {then.move}"
     for seq, digest in ((then.last, then.last_digest), (then.head, then.head_digest)):
         row = store.checkpoint(now.thread, seq)
         if row is None or row.digest.hex()[:_DIGEST] != digest:
-            yield (seq,), "it is not the checkpoint that was there when the mark was made"
+            yield (seq,), "it is not the checkpoint that was there when the fingerprint was made"
             break
     entries = store.last_entry(now.thread)
     if entries < then.entries:
-        yield (), f"its journal is older than the mark: it has {entries} entries, and had {then.entries}"
+        yield (), f"its journal is older than the fingerprint: it has {entries} entries, and had {then.entries}"
 
 
 def _print(store: Store, thread: ThreadRow) -> ThreadPrint:
@@ -110,9 +111,9 @@ def _read(store: Store, namespace: str, text: str) -> Iterator[ThreadPrint]:
     lines = text.splitlines()
     body = "".join(f"{line}\n" for line in lines[:-1])
     if not hmac.compare_digest(lines[-1].encode(), _signature(store, body).encode()):
-        raise InvalidArgument("the mark was changed or cut short, or it belongs to a store with other keys")
+        raise InvalidArgument("the fingerprint was changed or cut short, or it belongs to a store with other keys")
     if lines[0].split(" ", 4)[-1] != _quoted(namespace):
-        raise InvalidArgument("the mark belongs to another namespace")
+        raise InvalidArgument("the fingerprint belongs to another namespace")
     try:
         return iter([msgspec.convert(json.loads(line), ThreadPrint) for line in lines[1:-1]])
     except (ValueError, RecursionError, msgspec.ValidationError) as cause:
@@ -121,7 +122,7 @@ def _read(store: Store, namespace: str, text: str) -> Iterator[ThreadPrint]:
 
 def _signature(store: Store, text: str) -> str:
     hasher = store.hashing.signature()
-    hasher.update(b"holdfast mark 1\0" + text.encode())
+    hasher.update(b"holdfast fingerprint 1\0" + text.encode())
     return hasher.digest().hex()
 
 

@@ -6,14 +6,13 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable
 
-import msgspec
-
 from holdfast import forksafe
 from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
 from holdfast.stores.contract import Live, Span, Store
 from holdfast.threads.scan import roots
+from holdfast.types import OptimizeResult
 
 # -- what is in use ---------------------------------------------------------------------------------------------------
 
@@ -67,13 +66,6 @@ def values_of(store: Store, thread: int) -> set[bytes]:
 
 
 # -- hf.optimize() ----------------------------------------------------------------------------------------------------
-
-
-class OptimizeResult(msgspec.Struct, frozen=True):
-    """The result of `hf.optimize()`. `damaged` segments were left unchanged; `hf.verify()` lists what they affect."""
-
-    merged: int
-    damaged: int
 
 
 def optimize(store: Store) -> OptimizeResult:

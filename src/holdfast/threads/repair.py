@@ -12,14 +12,15 @@ from msgspec.structs import replace
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
 from holdfast.pages import PAGE
-from holdfast.stores.contract import Append, Blob, CheckpointRow, Problem, Refs, Span, Store, ThreadRow
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.running import Entry, RunRow
 from holdfast.stores.walking import walk
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import all_threads
 from holdfast.threads.soundness import Examined, Examiner
 from holdfast.threads.strays import UsedCells, run_of
-from holdfast.threads.verify import Progress, RepairResult, VerifyProgress
+from holdfast.threads.verify import Progress
+from holdfast.types import Problem, RepairResult, VerifyProgress
 
 _UNREADABLE_MAX: Final = 10_000  # journal entries or checkpoints in a row, after which the rest is given up
 _HOLES_SHOWN: Final = 20

@@ -43,15 +43,6 @@ class Retention(msgspec.Struct, frozen=True, kw_only=True):
                 raise InvalidArgument("older_than must be a timedelta or a number of seconds, 0 or more")
 
 
-class PruneResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a prune: what it removed or, with `dry_run`, would remove."""
-
-    thread: str
-    removed: tuple[Checkpoint, ...]
-    kept: int
-    dry_run: bool
-
-
 def removable(
     retention: Retention, history: Iterable[Checkpoint], *, head: int, origins: set[int], now: datetime
 ) -> list[Checkpoint]:

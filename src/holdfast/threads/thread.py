@@ -20,14 +20,14 @@ from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
 from holdfast.threads.context import MAX_RETRIES, Context
-from holdfast.threads.diff import Diff, diff
+from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
 from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
-from holdfast.threads.retention import PruneResult, Retention, removable, remove
+from holdfast.threads.retention import Retention, removable, remove
 from holdfast.threads.save import Expect, Parent, Saver, SeenHead, save_of, summary_of
-from holdfast.types import Checkpoint, MissingValue, Skipped, Status, Usage
+from holdfast.types import Checkpoint, Diff, MissingValue, PruneResult, Skipped, Status, Usage
 
 Ref: TypeAlias = str | Checkpoint
 

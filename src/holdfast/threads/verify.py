@@ -5,55 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Final
 
-import msgspec
-
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
-from holdfast.stores.contract import Problem, Store
+from holdfast.stores.contract import Store
 from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.scan import AllThreads, all_threads, entries
 from holdfast.threads.soundness import Examiner, Ties
-
-
-class VerifyReport(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `hf.verify()`: how many threads and checkpoints were checked, and every problem found."""
-
-    threads: int
-    checkpoints: int
-    problems: tuple[Problem, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.problems
-
-
-class VerifyProgress(msgspec.Struct, frozen=True):
-    """Progress through the threads of a store: threads done, of how many, and bytes of cells and values read."""
-
-    done: int
-    of: int
-    bytes: int
-
-
-class RepairResult(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of `hf.repair()`.
-
-    `lost` lists the checkpoints, journal entries and threads that are not in the new store, with the reasons.
-    `redigested` is how many checkpoints have a new digest: they refer to a thread that has another number now, or their
-    parent was lost or has a new digest itself.
-    """
-
-    threads: int
-    checkpoints: int
-    entries: int
-    redigested: int
-    lost: tuple[Problem, ...]
-
-    @property
-    def ok(self) -> bool:
-        return not self.lost
-
+from holdfast.types import Problem, VerifyProgress, VerifyReport
 
 Progress = Callable[[VerifyProgress], None]
 
@@ -63,7 +22,7 @@ def verify(
     namespace: str = "default",
     *,
     deep: bool = True,
-    mark: str | None = None,
+    fingerprint: str | None = None,
     progress: Progress | None = None,
 ) -> VerifyReport:
     """Check the structures of the store, the digest and chain of every checkpoint, and all that checkpoints refer to.
@@ -74,10 +33,10 @@ def verify(
     """
     # First: an invalid argument is not damage.
     older: list[Problem] = []
-    if mark is not None:
+    if fingerprint is not None:
         from holdfast.threads.fingerprint import compared  # noqa: PLC0415 - rarely used
 
-        older = list(compared(store, namespace, mark))
+        older = list(compared(store, namespace, fingerprint))
     verifier = _Verifier(store, progress, deep=deep)
     problems = [*store.check(), *verifier.run(), *older]
     return VerifyReport(threads=verifier.threads, checkpoints=verifier.checkpoints, problems=tuple(problems))

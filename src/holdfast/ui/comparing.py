@@ -7,8 +7,8 @@ from typing import Final
 from holdfast.errors import Ambiguous, NotFound
 from holdfast.looking.references import find, state_of
 from holdfast.looking.timeline import timeline
-from holdfast.threads.diff import ABSENT, Change, diff
-from holdfast.types import Checkpoint
+from holdfast.threads.diff import diff
+from holdfast.types import ABSENT, Change, Checkpoint
 from holdfast.ui.html import Html, joined, line, tag
 from holdfast.ui.seen import Seen, data
 from holdfast.ui.view import View

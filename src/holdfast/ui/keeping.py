@@ -12,7 +12,7 @@ from starlette.responses import Response
 from holdfast.errors import Conflict, HoldfastError
 from holdfast.handle import Holdfast
 from holdfast.looking.stats import Day, Stats, stats, stored_bytes
-from holdfast.threads.verify import VerifyProgress, VerifyReport
+from holdfast.types import VerifyProgress, VerifyReport
 from holdfast.ui.html import Child, Html, joined, line, tag
 from holdfast.ui.view import View, live
 from holdfast.ui.words import count, duration, plural, size

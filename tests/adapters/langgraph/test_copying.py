@@ -122,7 +122,7 @@ def test_a_target_that_is_there_is_left_as_it_is(saver: Face, another: Another, 
     fill(saver)
     saver.put(1, {"a": "there"}, thread="copy", ns=ns)
 
-    with pytest.raises(holdfast.AlreadyExists):
+    with pytest.raises(holdfast.errors.AlreadyExists):
         saver.copy_thread("t", "copy")
 
     for reading in (saver, another()):

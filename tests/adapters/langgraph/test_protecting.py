@@ -124,7 +124,7 @@ def test_without_the_key_nothing_is_read(tmp_path: Path) -> None:
     with HoldfastSaver(tmp_path / "agent.db", cipher=CIPHER) as saver:
         confide(saver)
     other = Cipher(keys={"k": bytes(32)}, current="k")
-    with pytest.raises(holdfast.WrongKey):
+    with pytest.raises(holdfast.errors.WrongKey):
         HoldfastSaver(tmp_path / "agent.db", cipher=other).get_tuple({"configurable": {"thread_id": "t"}})
 
 

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast import Damaged, RepairResult
+from holdfast import Damaged
+from holdfast.types import RepairResult
 from tests.threads.wholes import CIPHER, execute, fill
 
 

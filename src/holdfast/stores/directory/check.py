@@ -6,11 +6,11 @@ import os
 from collections.abc import Iterator
 
 from holdfast.errors import HoldfastError
-from holdfast.stores.contract import Problem
 from holdfast.stores.directory import files
 from holdfast.stores.directory.names import LOG, folder_name, name_of
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Space
+from holdfast.types import Problem
 
 
 def problems(space: Space) -> Iterator[Problem]:

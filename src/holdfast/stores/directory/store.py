@@ -11,18 +11,7 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.stores import clock as clocks
 from holdfast.stores import leases
-from holdfast.stores.contract import (
-    Cells,
-    CheckpointRow,
-    Commit,
-    Compacted,
-    Live,
-    Position,
-    Problem,
-    Span,
-    Summary,
-    ThreadRow,
-)
+from holdfast.stores.contract import Cells, CheckpointRow, Commit, Compacted, Live, Position, Span, Summary, ThreadRow
 from holdfast.stores.directory import backup, check, files, maintenance, reading, root, runs, scrubbing, writing
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
@@ -39,6 +28,7 @@ from holdfast.stores.gate import Gate
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from holdfast.stores.contract import Problem
 from holdfast.stores.memory.thread import Thread
 from holdfast.stores.memory.waking import Waking
+from holdfast.types import Problem
 
 
 def problems(

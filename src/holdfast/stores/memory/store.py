@@ -38,6 +38,7 @@ from holdfast.stores.memory.thread import (
 )
 from holdfast.stores.memory.waking import Waking
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.types import Problem
 
 
 class MemoryStore:
@@ -400,7 +401,7 @@ class MemoryStore:
         with self._open():
             return ()
 
-    def check(self) -> Iterator[c.Problem]:
+    def check(self) -> Iterator[Problem]:
         with self._open():
             return iter(list(check.problems(self._threads, self._named, self._names, self._waking)))
 

@@ -7,12 +7,12 @@ from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import checking, records, rows
-from holdfast.stores.contract import Problem
 from holdfast.stores.postgres import reading
 from holdfast.stores.postgres.locking import read_thread
 from holdfast.stores.postgres.session import Transaction
 from holdfast.stores.records import RUN_COLUMNS
 from holdfast.stores.rows import MAX_SEQ, StoredThread
+from holdfast.types import Problem
 
 _PAGE: Final = 256
 

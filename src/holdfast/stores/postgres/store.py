@@ -12,18 +12,7 @@ import psycopg
 from holdfast import forksafe
 from holdfast.errors import Damaged, InvalidArgument, StoreError
 from holdfast.stores import leases, preparing, rows
-from holdfast.stores.contract import (
-    Cells,
-    CheckpointRow,
-    Commit,
-    Compacted,
-    Live,
-    Position,
-    Problem,
-    Span,
-    Summary,
-    ThreadRow,
-)
+from holdfast.stores.contract import Cells, CheckpointRow, Commit, Compacted, Live, Position, Span, Summary, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.postgres import (
@@ -49,6 +38,7 @@ from holdfast.stores.postgres.writer import Plain, Writer
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sharing import Packed, pack
 from holdfast.stores.walking import one_by_one
+from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

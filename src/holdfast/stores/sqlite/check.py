@@ -8,10 +8,10 @@ from typing import Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import checking, records, rows
-from holdfast.stores.contract import Problem
 from holdfast.stores.rows import StoredThread
 from holdfast.stores.sqlite import reading, schema
 from holdfast.stores.sqlite.errors import FAILURES
+from holdfast.types import Problem
 
 _SQL: Final = schema.statements("check.sql")
 

@@ -11,12 +11,13 @@ from typing import Any, Final
 
 from holdfast.errors import Damaged
 from holdfast.stores import rows
-from holdfast.stores.contract import CheckpointRow, Problem
+from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.records import read_run
 from holdfast.stores.rows import MAX_SEQ, StoredThread
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.connection import connect
 from holdfast.stores.sqlite.errors import FAILURES
+from holdfast.types import Problem
 
 _SQL: Final = schema.statements("mending.sql")
 _INDEXES: Final = [name for name in _SQL if name.startswith("reindex_")]

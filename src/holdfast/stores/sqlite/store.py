@@ -15,18 +15,7 @@ from holdfast import forksafe
 from holdfast.errors import Busy, Damaged, InvalidArgument, ReadOnly, StoreError, StoreFull
 from holdfast.stores import clock as clocks
 from holdfast.stores import leases, merging, preparing, rows
-from holdfast.stores.contract import (
-    Cells,
-    CheckpointRow,
-    Commit,
-    Compacted,
-    Live,
-    Position,
-    Problem,
-    Span,
-    Summary,
-    ThreadRow,
-)
+from holdfast.stores.contract import Cells, CheckpointRow, Commit, Compacted, Live, Position, Span, Summary, ThreadRow
 from holdfast.stores.hashing import PLAIN
 from holdfast.stores.keys import KeyRow
 from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
@@ -36,6 +25,7 @@ from holdfast.stores.sqlite import cells as reading_cells
 from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.writer import Work, Writer
+from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")

@@ -21,7 +21,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument, ToolNotDone
 from holdfast.runs import calls as calls_module
 from holdfast.runs import core as core_module
-from holdfast.runs.calls import Calls, Stream, _digest, _name
+from holdfast.runs.calls import Calls, Stream, digest_of, name_of
 from holdfast.runs.context import RunContext
 from holdfast.runs.drivers import Call, is_async
 from holdfast.runs.record import error_of, text_of
@@ -116,7 +116,7 @@ class Stage:
 
     def model(self, function: Callable[..., Any], thread: int, step: int) -> Callable[..., Any]:
         """A model function, wrapped."""
-        begun = Begun(call=0, kind="model", name=_name(function), arguments="", thread=thread, step=step, entry="")
+        begun = Begun(call=0, kind="model", name=name_of(function), arguments="", thread=thread, step=step, entry="")
         return self._watched(function, begun, function)
 
     @contextmanager
@@ -129,8 +129,8 @@ class Stage:
         begun = Begun(
             call=0,
             kind="model",
-            name=_name(function),
-            arguments=_digest(given).hex(),
+            name=name_of(function),
+            arguments=digest_of(given).hex(),
             thread=thread,
             step=step,
             entry="",
@@ -172,7 +172,7 @@ class Stage:
 
         def begin(args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Begun, dict[str, Any]]:
             if about.kind == "model":
-                return self._begin(replace(about, arguments=_digest((list(args), kwargs)).hex())), kwargs
+                return self._begin(replace(about, arguments=digest_of((list(args), kwargs)).hex())), kwargs
             given = {name: value for name, value in kwargs.items() if name != "idempotency_key"}
             arguments = hashlib.sha256(msgpack.encode(given)).hexdigest()
             begun = self._begin(replace(about, arguments=arguments, key=kwargs.get("idempotency_key")))

@@ -1,7 +1,8 @@
 """Write a fingerprint of every thread of a namespace to stdout. Keep it outside the store.
 
-`holdfast verify --mark FILE` compares the store with it, and so detects a store that was replaced by an older copy. The
-fingerprint takes about 100 bytes per thread and contains the threads' names. For an encrypted store it is signed.
+`holdfast verify --fingerprint FILE` compares the store with it, and so detects a store that was replaced by an older
+copy. The fingerprint takes about 100 bytes per thread and contains the threads' names. For an encrypted store it is
+signed.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ def run(arguments: Namespace) -> int:
     with open_existing(arguments) as hf, bar("reading"):
         text = hf.fingerprint()
     if arguments.json:
-        put_json({"mark": text})
+        put_json({"fingerprint": text})
     else:
         write(text)
     return Exit.OK
