@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast import Holdfast
@@ -15,6 +16,10 @@ from tests.selection import left_out
 from tests.stores.postgres.server import address_at
 
 OpenHandle = Callable[..., Holdfast]
+
+# Properties hold on a busy machine too: no test may fail because it is slow.
+settings.register_profile("busy", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("busy")
 
 
 def pytest_configure(config: pytest.Config) -> None:

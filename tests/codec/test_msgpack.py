@@ -21,7 +21,7 @@ import msgspec
 import ormsgpack
 import pydantic
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.codec import extensions
@@ -220,7 +220,7 @@ def test_values_that_differ_only_in_type_differ_in_bytes(left: Any, right: Any, 
 
 
 @given(st.lists(values(), max_size=20), st.lists(values(), max_size=20))
-@settings(max_examples=50, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=50)
 def test_encoded_items_can_be_put_together(left: list[Any], right: list[Any]) -> None:
     both = encode_items(left + right)
     assert encode_items(left) + encode_items(right) == both
