@@ -21,7 +21,7 @@ from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import Claiming
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
-from holdfast.runs.drivers import Call, Ended, Invocation, Uncalled, advance, is_async, watched
+from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, watched
 from holdfast.runs.run import RunFace
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -130,7 +130,7 @@ async def drive(call: Call, observed: Observed | None = None) -> Any:
     return state.result
 
 
-async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation | Ended:
+async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation | Finished:
     """Advance a call by one step. A result is recorded first; then the caller's cancellation is raised."""
     outcome = outcome or _Outcome()
     advanced = await _settled(functools.partial(advance, call, outcome.result, outcome.error))
@@ -143,7 +143,7 @@ async def _advanced(call: Call, outcome: _Outcome | None = None) -> Invocation |
     return advanced.given()
 
 
-async def _settled(work: Callable[[], Invocation | Ended]) -> Done[Invocation | Ended]:
+async def _settled(work: Callable[[], Invocation | Finished]) -> Done[Invocation | Finished]:
     return await done(start(work))
 
 

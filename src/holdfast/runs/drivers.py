@@ -28,7 +28,7 @@ class Invocation(msgspec.Struct, frozen=True):
     is_probe: bool = False  # a probe asks about a call and does not count as one
 
 
-class Ended(msgspec.Struct, frozen=True):
+class Finished(msgspec.Struct, frozen=True):
     """The end of a call, with its result."""
 
     result: Any
@@ -41,12 +41,12 @@ class Uncalled(BaseException):
     """Thrown into a call whose function was never invoked because its caller was cancelled first."""
 
 
-def advance(call: Call, result: Any = None, error: BaseException | None = None) -> Invocation | Ended:
+def advance(call: Call, result: Any = None, error: BaseException | None = None) -> Invocation | Finished:
     """Resume a call with the result or the error of its last invocation."""
     try:
         return call.send(result) if error is None else call.throw(error)
     except StopIteration as end:
-        return Ended(end.value)
+        return Finished(end.value)
 
 
 def drive(call: Call, observed: Observed | None = None) -> Any:
