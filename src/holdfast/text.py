@@ -37,7 +37,7 @@ def escaped(record: T) -> T:
 
 
 def unescaped(record: T) -> T:
-    """What `escaped` was given. Raises UnicodeError if a text is not escaped."""
+    """Undo `escaped`. Raises UnicodeError if a text is not escaped."""
     result: T = _each_text(record, lambda text: from_utf8(text.encode("latin-1")))
     return result
 

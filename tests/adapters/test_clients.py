@@ -111,7 +111,7 @@ def test_a_conversation_without_a_result_is_refused_by_the_server(provider: Any)
     said = provider.said(provider.ask([TASK]))
     with pytest.raises(provider.refused, match="calls without a result"):
         provider.ask([TASK, said])
-    with pytest.raises(provider.refused, match="not what the model said"):
+    with pytest.raises(provider.refused, match="differs from the model's reply"):
         provider.ask([TASK, {**said, "content": []}])
 
 

@@ -11,14 +11,13 @@ _SAID: Final = (
     ("history() lists", "`holdfast log` lists"),
     ("Call latest() and try again", "Try again"),
     ("latest() loads it", "`holdfast show` shows it"),
-    ("open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "set HOLDFAST_KEY"),
+    ("Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "Set HOLDFAST_KEY"),
     ("hf.settle(NotDone()) lets it be called", "`holdfast settle --not-done` lets it be called"),
-    ("run a check to see what is hurt", "`holdfast verify` shows the damage"),
     ("hf.run with other guards resumes it", "a program with other guards can resume it"),
 )
 _VERBS: Final = {"run": "resume"}
 _CALL: Final = re.compile(
-    r"\bhf\.(answer|backup|cancel|effects|erase|mark|repair|rekey|run|settle|stuck|submit|threads|verify|waiting)\b"
+    r"\bhf\.(answer|backup|cancel|effects|erase|fingerprint|repair|rekey|run|settle|stuck|submit|threads|verify|waiting)\b"
     r"(?:\([^()]*\))?"
 )
 # Quoted text is a name, and is not replaced.
