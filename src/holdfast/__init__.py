@@ -107,7 +107,7 @@ _MODULES = {
     "holdfast.types": ("NOT_LOADED", "Checkpoint", "Effect", "Usage"),
 }
 _HOMES = {name: module for module, names in _MODULES.items() for name in names}
-_SUBMODULES = ("adapters", "errors", "policy", "redaction", "telemetry", "testing", "types")
+_SUBMODULES = ("adapters", "errors", "policy", "redaction", "states", "telemetry", "testing", "types")
 
 
 def __getattr__(name: str) -> Any:
@@ -123,4 +123,4 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__, *_SUBMODULES})
+    return sorted({*__all__, *_SUBMODULES})

@@ -61,7 +61,7 @@ class Protected(Conflict):
 
 
 class EffectsAhead(Conflict):
-    """A rewind would pass an effect that cannot be undone; nothing was changed."""
+    """A rewind would pass an irreversible effect; nothing was changed. Undo it, or pass `past_effects=True`."""
 
 
 class NotRecorded(HoldfastError):
@@ -185,7 +185,7 @@ class WrongKey(StoreError):
 
 
 class NotEncrypted(StoreError):
-    """A cipher was given, but the store is not encrypted; it was not changed."""
+    """The store is not encrypted, and a cipher was given or is needed; it was not changed."""
 
 
 class Replaced(StoreError):

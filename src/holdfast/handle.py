@@ -30,7 +30,7 @@ from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
 from holdfast.threads.retention import Retention
-from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name, saver_of
+from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name
 from holdfast.threads.verify import verify
 from holdfast.types import (
     BackupResult,
@@ -88,7 +88,7 @@ class Holdfast:
             saved=self._saved,
             redaction=Redaction(redact),
         )
-        self._tools = Tools(tools)
+        self.tools = Tools(tools)
         self._aio: AsyncHoldfast | None = None
 
     def __repr__(self) -> str:
@@ -187,36 +187,22 @@ class Holdfast:
         with a resumed run before the block is entered.
         """
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
-        claiming = self._claiming(thread, terms, start, type, policy, tools, effects, schema_version, guards, on_resume)
-        return RunBlock(claiming)
-
-    def _claiming(
-        self,
-        thread: str,
-        terms: Terms,
-        start: Any,
-        type: Any,
-        policy: Policy | None,
-        tools: Iterable[Callable[..., Any]] | None,
-        effects: Effects | None,
-        schema_version: int | None,
-        guards: Iterable[Guard],
-        on_resume: Callable[[Any], Any] | None,
-    ) -> Claiming:
         self.context.check_open()
-        return Claiming(
-            self.context,
-            thread,
-            self._tools if tools is None else Tools(tools, self._tools),
-            AfterToolCall() if policy is None else policy,
-            terms,
-            start=start,
-            has_start=start is not None,
-            type=type,
-            effects=effects,
-            schema_version=schema_version,
-            guards=guards,
-            on_resume=on_resume,
+        return RunBlock(
+            Claiming(
+                self.context,
+                thread,
+                self.tools if tools is None else Tools(tools, self.tools),
+                AfterToolCall() if policy is None else policy,
+                terms,
+                start=start,
+                has_start=start is not None,
+                type=type,
+                effects=effects,
+                schema_version=schema_version,
+                guards=guards,
+                on_resume=on_resume,
+            )
         )
 
     def effects(self, thread: str) -> list[Effect]:
@@ -230,7 +216,7 @@ class Holdfast:
     def interrupted(self) -> Iterator[InterruptedRun]:
         """List the runs whose process died, and what a resume would do with each."""
         self.context.check_open()
-        return status.interrupted(self.context.store, self._tools)
+        return status.interrupted(self.context.store, self.tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
         """Decide an effect in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
@@ -274,12 +260,12 @@ class Holdfast:
         row = self._row(thread)
         store = self.context.store
         at, namespace = find_row(store, row, to), self.context.namespace
-        return past.undo(store, self._tools, row, at, namespace, self.context.redaction)
+        return past.undo(store, self.tools, row, at, namespace, self.context.redaction)
 
     def submit(self, handler: str, thread: str, *, start: Any, version: str | None = None) -> None:
         """Queue a run for any worker that has the handler. Submitting it again with the same `start` does nothing."""
         self.context.check_open()
-        saver = saver_of(Thread(self.context, thread))
+        saver = Thread(self.context, thread).saver
         status.submit(self.context.store, saver, thread, handler, start, version)
 
     def worker(
@@ -307,7 +293,7 @@ class Holdfast:
             server = AsyncServer()
         return Worker(
             self.context,
-            self._tools,
+            self.tools,
             handlers,
             concurrency=concurrency,
             versions=versions,
@@ -331,7 +317,7 @@ class Holdfast:
         states = []
         for text in (a, b):
             name, ref = split_reference(text)
-            states.append(self.thread(name)._plain_state(ref))
+            states.append(self.thread(name).load(ref).state)
         return diff(*states)
 
     def erase(

@@ -75,7 +75,7 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
     if durability not in get_args(Durability):
         raise InvalidArgument('durability must be "full", "normal" or "off"')
     if url is None:
-        url = os.environ.get("HOLDFAST_STORE") or _default_path()
+        url = os.environ.get("HOLDFAST_STORE") or default_path()
     if not isinstance(url, str | os.PathLike):
         raise InvalidArgument(f"a store is named by {_KNOWN}")
     text = os.fspath(url)
@@ -137,7 +137,7 @@ def _expanded(text: str) -> Path:
         raise InvalidArgument(f"{text}: this user has no home folder; write the path in full") from cause
 
 
-def _default_path() -> str:
+def default_path() -> str:
     import platformdirs  # noqa: PLC0415 - most callers name their store
 
     folder = platformdirs.user_data_path("holdfast")

@@ -59,14 +59,14 @@ class Forger:
         found = self._store.runs(statuses=statuses, after=after, limit=limit)
         return [(name, self.of_run(row)) for name, row in found]
 
-    def woken(self, *, limit: int) -> list[tuple[str, RunRow]]:
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
         return [(name, self.of_run(row)) for name, row in self._store.due(limit=limit)]
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return [self.of_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
 
-    def marked(self, thread: int, mark: str) -> list[Entry]:
-        return [self.of_entry(thread, row) for row in self._store.find_entries(thread, mark)]
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return [self.of_entry(thread, row) for row in self._store.find_entries(thread, topic)]
 
 
 @contextmanager

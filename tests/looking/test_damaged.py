@@ -164,7 +164,7 @@ class Hurt:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def effects(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         row = self._store.thread(self._thread)
         if row is not None and row.position.thread == thread and after < self._number <= after + limit:
             raise Damaged(f"journal entry {self._number} is hurt")

@@ -81,7 +81,7 @@ class World:
             pass
         finally:
             stop_renewing(run)
-        owner = run._core._row.owner
+        owner = run.core._row.owner
         if is_proven and owner is not None:
             self._dead.add(owner)
         self.pass_time(options.get("lease", LEASE) + 1)
@@ -89,9 +89,9 @@ class World:
     def kill(self, run: Run) -> None:
         """The process of a run dies here, with all it holds."""
         stop_renewing(run)
-        if run._core._row.owner is not None:
-            self._dead.add(run._core._row.owner)
-        run._core._calls = None  # so that leaving its block writes nothing
+        if run.core._row.owner is not None:
+            self._dead.add(run.core._row.owner)
+        run.core._calls = None  # so that leaving its block writes nothing
         raise Crash
 
     @contextmanager
@@ -120,8 +120,8 @@ class World:
 
 def stop_renewing(run: Run) -> None:
     """What the death of its process does to a lease."""
-    assert run._core._lease is not None
-    run._core._lease.stop()
+    assert run.core._lease is not None
+    run.core._lease.stop()
 
 
 @pytest.fixture(params=["memory", "sqlite", "directory", "postgres"])

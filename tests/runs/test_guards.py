@@ -78,7 +78,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
 def hold(world: World, run: Run, seconds: float) -> None:
     """Let a run be held for so long, with its lease renewed."""
     world.pass_time(seconds)
-    held = run._core._lease
+    held = run.core._lease
     assert held is not None
     held._renew()
 

@@ -391,7 +391,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
     flood = Flood(3)
     writes: list[int] = []
     with world.dying("t", start={}) as run:
-        write = run._core.calls().context.journal.write
+        write = run.core.calls().context.journal.write
 
         def counted(*args: Any) -> Any:
             row = write(*args)
@@ -400,7 +400,7 @@ def test_each_failure_is_raised_again_once_and_then_the_call_is_made(
                 raise Crash
             return row
 
-        monkeypatch.setattr(run._core.calls().context.journal, "write", counted)
+        monkeypatch.setattr(run.core.calls().context.journal, "write", counted)
         flood.step(run)
     # What is in doubt happened: the tool appends before anything else.
     hf = world.open()

@@ -26,7 +26,7 @@ class Counting:
     def __getattr__(self, name: str) -> Any:
         return getattr(self._store, name)
 
-    def effects(self, thread: int, *, after: int, limit: int) -> Sequence[Entry]:
+    def entries(self, thread: int, *, after: int, limit: int) -> Sequence[Entry]:
         self.looks += 1
         return self._store.entries(thread, after=after, limit=limit)
 
@@ -55,6 +55,7 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
     with world.running("t", world.open(store=counted), start={}) as run:
         run.model(lambda: "first")
         before = counting[0].looks
+        assert before > 0, "the double counts reads of the journal"
         for _ in range(10):
             run.model(lambda: "more")
         assert counting[0].looks == before
@@ -79,7 +80,7 @@ def test_a_cancellation_that_any_poll_reads_is_kept(world: World) -> None:
     with world.failing("t", holdfast.Cancelled, hf, start={}) as run:
         run.model(lambda: "first")
         hf.cancel("t", "enough")
-        run._core.calls().context.journal.poll(at_once=True)
+        run.core.calls().context.journal.poll(at_once=True)
         run.model(lambda: pytest.fail("called"))
     info = hf.run_info("t")
     assert info is not None

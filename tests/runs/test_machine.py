@@ -96,8 +96,8 @@ class RunMachine(RuleBasedStateMachine):
 
     def teardown(self) -> None:
         for worker in (*self._stale, *([self._holder] if self._holder else ())):
-            if worker.run._core._lease is not None:
-                worker.run._core._lease.stop()
+            if worker.run.core._lease is not None:
+                worker.run.core._lease.stop()
         self._hf.close()
         self._folder.cleanup()
 
@@ -146,8 +146,8 @@ class RunMachine(RuleBasedStateMachine):
             assert held
             return
         assert not held
-        assert run._core._lease is not None
-        run._core._lease.stop()  # the machine renews
+        assert run.core._lease is not None
+        run.core._lease.stop()  # the machine renews
         if self._holder is not None:
             self._stale.append(self._holder)
         self._holder = Worker(run)
@@ -162,8 +162,8 @@ class RunMachine(RuleBasedStateMachine):
     @rule()
     def renew(self) -> None:
         assert self._holder is not None
-        assert self._holder.run._core._lease is not None
-        self._holder.run._core._lease._renew()
+        assert self._holder.run.core._lease is not None
+        self._holder.run.core._lease._renew()
         self._until = self._now + int(LEASE * 1000)
 
     @precondition(lambda self: self._holder is not None)
@@ -263,7 +263,7 @@ class RunMachine(RuleBasedStateMachine):
     def _park(self, name: str, suspended: Suspended) -> None:
         assert name == "post"
         assert self._holder is not None
-        assert self._holder.run._core.leave(suspended)
+        assert self._holder.run.core.leave(suspended)
         assert self._holder.run.status == "waiting"
         self._stale.append(self._holder)
         self._holder = None
@@ -300,7 +300,7 @@ class RunMachine(RuleBasedStateMachine):
     @rule(error=st.sampled_from([None, ValueError(), KeyboardInterrupt()]))
     def leave(self, error: BaseException | None) -> None:
         assert self._holder is not None
-        self._holder.run._core.leave(error)
+        self._holder.run.core.leave(error)
         self._stale.append(self._holder)
         self._holder = None
 

@@ -154,7 +154,7 @@ def test_the_handle_may_be_closed_in_a_run(world: World) -> None:
     hf = world.open()
     with world.failing("t", holdfast.LeaseLost, hf, start={}, lease=0.1) as run:
         hf.close()
-        held = run._core._lease
+        held = run.core._lease
         assert held is not None
         until(lambda: not held._thread.is_alive(), "renewing has ended, and quietly")
         run.model(dict)
@@ -285,8 +285,8 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
 @every_store("each store keeps leases and their clock")
 def test_a_lease_on_another_boot_has_ended(world: World) -> None:
     run = world.open().run("t", start={}).__enter__()
-    assert run._core._lease is not None
-    run._core._lease.stop()
+    assert run.core._lease is not None
+    run.core._lease.stop()
     world.boot = "boot-2"
     with world.running("t") as run:
         assert run.attempt == 2
@@ -319,8 +319,8 @@ def test_a_stale_worker_is_refused_before_it_acts(world: World) -> None:
         return who
 
     stale = world.open().run("t", start={"n": 0}).__enter__()
-    assert stale._core._lease is not None
-    stale._core._lease._done.set()  # stopped by somebody: it renews no more, and does not know
+    assert stale.core._lease is not None
+    stale.core._lease._done.set()  # stopped by somebody: it renews no more, and does not know
     world.pass_time(31)
     with world.running("t") as run:
         with pytest.raises(holdfast.LeaseLost):
@@ -333,7 +333,7 @@ def test_a_stale_worker_is_refused_before_it_acts(world: World) -> None:
             stale.halt("stale")
         assert run.tool(act, {"who": "new"}, key="k") == "new"
         with pytest.raises(holdfast.LeaseLost):
-            stale._core.leave(None)
+            stale.core.leave(None)
     assert calls == ["new"]
     with world.running("t") as run:
         assert run.state == {"n": 0}
@@ -349,8 +349,8 @@ def test_a_late_result_is_kept_as_evidence_and_changes_nothing(world: World) -> 
         return "happened"
 
     stale = world.open().run("t", start={}).__enter__()
-    assert stale._core._lease is not None
-    stale._core._lease._done.set()
+    assert stale.core._lease is not None
+    stale.core._lease._done.set()
     with pytest.raises(holdfast.LeaseLost):
         stale.tool(act, {}, key="k")
     intent, evidence = world.open().effects("t")

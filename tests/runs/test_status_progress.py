@@ -34,8 +34,8 @@ class Counting:
 
 def renew(run: Run) -> None:
     """What a lease does by itself three times before it ends."""
-    assert run._core._lease is not None
-    run._core._lease._renew()
+    assert run.core._lease is not None
+    run.core._lease._renew()
 
 
 @covers("cortex/ExecutionState.progress", "cortex/ExecutionState.current_step", "cortex/ExecutionState.total_steps")
@@ -137,7 +137,7 @@ def test_what_is_said_while_a_checkpoint_is_being_written_is_stored_with_it(worl
     with world.dying("t", start={}):
         pass
     with world.running("t", hf) as run:
-        write = run._core.saving()
+        write = run.core.saving()
         run.progress(1)
         write()
         told = hf.progress("t")
@@ -151,7 +151,7 @@ def test_progress_does_not_shorten_a_lease_or_undo_a_checkpoint(world: World) ->
         run.progress(1)
         world.pass_time(10)
         renew(run)
-        held = run._core._lease
+        held = run.core._lease
         assert held is not None
         until = held.row.lease_until
         run.progress(2)

@@ -85,8 +85,8 @@ def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world:
 
 def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
     def act() -> str:
-        assert run._core._lease is not None
-        run._core._lease._stop_at = 0.0  # the lease has ended meanwhile
+        assert run.core._lease is not None
+        run.core._lease._stop_at = 0.0  # the lease has ended meanwhile
         return "done"
 
     hf = world.open(store=lambda store: Unrenewed(store, [None, *[Busy("locked")] * 1000]))
@@ -100,8 +100,8 @@ def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:
 def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: World) -> None:
     acted: list[int] = []
     with world.running("t", start={}) as run:
-        assert run._core._lease is not None
-        run._core._lease._stop_at = 0.0
+        assert run.core._lease is not None
+        run.core._lease._stop_at = 0.0
         run.tool(lambda: acted.append(1), {}, key="k")
     assert acted == [1]
 
@@ -110,8 +110,8 @@ def test_who_slept_through_his_lease_goes_on_if_nobody_has_taken_the_run(world: 
 def test_who_slept_through_his_lease_is_refused_if_somebody_has(world: World) -> None:
     acted: list[int] = []
     with world.failing("t", holdfast.LeaseLost, start={}) as run:
-        assert run._core._lease is not None
-        run._core._lease._stop_at = 0.0
+        assert run.core._lease is not None
+        run.core._lease._stop_at = 0.0
         world.pass_time(31)
         with world.open().run("t") as other:
             other.finish()

@@ -450,8 +450,8 @@ def test_nobody_waits_for_a_worker_that_is_dead(monkeypatch: pytest.MonkeyPatch)
             hf.erase("t")
         monkeypatch.setattr(process, "is_dead", bool)
         assert hf.erase("t").threads == ("t",)
-        assert run._core._lease is not None
-        run._core._lease.stop()
+        assert run.core._lease is not None
+        run.core._lease.stop()
 
 
 def test_a_reader_in_the_way_is_told_and_nothing_is_lost(tmp_path: Path) -> None:

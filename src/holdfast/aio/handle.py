@@ -15,14 +15,15 @@ from holdfast.aio.executor import in_thread
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
-from holdfast.policy import Policy
-from holdfast.runs.claim import Terms
+from holdfast.policy import AfterToolCall, Policy
+from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
+from holdfast.runs.tools import Tools
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
 from holdfast.threads.save import Details, Expect, SaveRequest
-from holdfast.threads.thread import Ref, Thread, saver_of
+from holdfast.threads.thread import Ref, Thread
 from holdfast.types import Checkpoint, Status, Usage
 from holdfast.urls import Durability
 
@@ -35,7 +36,7 @@ class AsyncThread(ThreadViews):
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread
-        self._saver = saver_of(thread)
+        self._saver = thread.saver
         self._last_move: asyncio.Task[Any] | None = None
 
     @property
@@ -179,10 +180,24 @@ class AsyncHoldfast(HoldfastViews):
     ) -> AsyncRunBlock:
         """Resume or start a run, as `Holdfast.run` does: `async with hf.aio.run("name", start=state) as run`."""
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
-        claiming = self._hf._claiming(
-            thread, terms, start, type, policy, tools, effects, schema_version, guards, on_resume
+        hf = self._hf
+        hf.context.check_open()
+        return AsyncRunBlock(
+            Claiming(
+                hf.context,
+                thread,
+                hf.tools if tools is None else Tools(tools, hf.tools),
+                AfterToolCall() if policy is None else policy,
+                terms,
+                start=start,
+                has_start=start is not None,
+                type=type,
+                effects=effects,
+                schema_version=schema_version,
+                guards=guards,
+                on_resume=on_resume,
+            )
         )
-        return AsyncRunBlock(claiming)
 
     async def __aenter__(self) -> Self:
         return self

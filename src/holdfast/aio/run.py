@@ -233,35 +233,35 @@ class AsyncRun(RunFace):
 
     def __init__(self, core: RunCore, claiming: Claiming) -> None:
         super().__init__(core, claiming)
-        self._tasks = Tasks()
+        self.tasks = Tasks()
 
     async def steps(self) -> AsyncIterator[int]:
         """Iterate over the steps, as `Run.steps` does: `async for step in run.steps()`."""
-        if self._core.is_open:
-            yield self._core.step
-        while self._core.is_open:
-            with self._tasks.inside():
-                await to_the_end(self._core.closing())
-            yield self._core.step
+        if self.core.is_open:
+            yield self.core.step
+        while self.core.is_open:
+            with self.tasks.inside():
+                await to_the_end(self.core.closing())
+            yield self.core.step
 
     async def save(self) -> Checkpoint:
         """See `Run.save`."""
-        with self._tasks.inside():
-            return await to_the_end(self._core.saving())
+        with self.tasks.inside():
+            return await to_the_end(self.core.saving())
 
     async def finish(self, result: Any = None) -> None:
         """See `Run.finish`."""
-        with self._tasks.inside():
-            await to_the_end(self._core.finishing(result))
+        with self.tasks.inside():
+            await to_the_end(self.core.finishing(result))
 
     async def halt(self, reason: str) -> None:
         """See `Run.halt`."""
-        with self._tasks.inside():
-            await to_the_end(functools.partial(self._core.halt, reason))
+        with self.tasks.inside():
+            await to_the_end(functools.partial(self.core.halt, reason))
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """See `Run.progress`. Not awaited: the next write to the store stores it."""
-        self._core.progress(done, total, note)
+        self.core.progress(done, total, note)
 
     async def model(
         self,
@@ -274,17 +274,17 @@ class AsyncRun(RunFace):
         **kwargs: Any,
     ) -> Any:
         """See `Run.model`. The function may be async; a sync function is called in a thread."""
-        call = self._core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
-        return await self._made(call, self._core.observed("model"), key)
+        call = self.core.calls().model(function, args, kwargs, key=key, type=type, on_change=on_change, caller=None)
+        return await self._made(call, self.core.observed("model"), key)
 
     async def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """See `Run.tool`. The tool may be async; a sync tool is called in a thread and cannot be cancelled."""
-        call = self._core.calls().tool(named, args, key, caller=None)
-        return await self._made(call, self._core.observed("tool", named), key)
+        call = self.core.calls().tool(named, args, key, caller=None)
+        return await self._made(call, self.core.observed("tool", named), key)
 
     async def _made(self, call: Call, observed: Observed | None, key: str | None) -> Any:
-        with self._tasks.inside():
-            self._tasks.require_key(key)
+        with self.tasks.inside():
+            self.tasks.require_key(key)
             return await drive(call, observed)
 
     def child(
@@ -298,29 +298,29 @@ class AsyncRun(RunFace):
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> AsyncChildBlock:
         """See `Run.child`: `async with run.child("name", start=state) as child`."""
-        child = Child(self._core, self._claiming, name, start, type, agent, policy, tools)
-        return AsyncChildBlock(child, self._tasks)
+        child = Child(self.core, self._claiming, name, start, type, agent, policy, tools)
+        return AsyncChildBlock(child, self.tasks)
 
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
         """See `Run.wait`."""
-        with self._tasks.inside():
-            return await to_the_end(functools.partial(self._core.calls().wait, name, payload, timeout))
+        with self.tasks.inside():
+            return await to_the_end(functools.partial(self.core.calls().wait, name, payload, timeout))
 
     async def sleep(self, seconds: float) -> None:
         """See `Run.sleep`."""
-        with self._tasks.inside():
-            await to_the_end(functools.partial(self._core.calls().sleep, seconds))
+        with self.tasks.inside():
+            await to_the_end(functools.partial(self.core.calls().sleep, seconds))
 
     async def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
     ) -> AsyncIterator[Any]:
         """See `Run.stream`. The function returns an iterator or an async iterator, or a coroutine that returns one."""
-        with self._tasks.inside():
-            self._tasks.require_key(key)
-            calls = self._core.calls()
+        with self.tasks.inside():
+            self.tasks.require_key(key)
+            calls = self.core.calls()
             await to_the_end(calls.context.require_active)
         streaming = calls.streaming(function, args, kwargs, key=key, caller=None)
-        with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
+        with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 for chunk in stream.recorded:
                     yield chunk
@@ -356,7 +356,7 @@ class AsyncRunBlock:
     async def _resume(self, run: AsyncRun, hook: Callable[[AsyncRun], Any]) -> None:
         """Call the hook of a resumed run. An error in it ends the run as an error in the block does."""
         try:
-            with run._core.hooking():
+            with run.core.hooking():
                 result = hook(run)
                 if inspect.isawaitable(result):
                     await result
@@ -394,7 +394,7 @@ class AsyncRunBlock:
         if self._run is None:
             return False
         try:
-            return await _left(self._run, functools.partial(self._run._core.leave, error))
+            return await _left(self._run, functools.partial(self._run.core.leave, error))
         finally:
             try:
                 termination.unlisten()
@@ -440,7 +440,7 @@ class AsyncChildBlock:
         if self._run is None:
             return
         try:
-            await _left(self._run, functools.partial(self._child.leave, self._run._core, decisive(error)))
+            await _left(self._run, functools.partial(self._child.leave, self._run.core, decisive(error)))
         finally:
             self._leave_parent()
             self._child.claiming.left()
@@ -448,7 +448,7 @@ class AsyncChildBlock:
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:
     """Leave the block of a run: end what its tasks do, then release it."""
-    cancelled = await run._tasks.end()
+    cancelled = await run.tasks.end()
     with termination.deferred():
         result = await to_the_end(leave)
     if cancelled is not None:

@@ -28,7 +28,7 @@ def load_application(named: str) -> Callable[[Holdfast], Handlers]:
     The name may also be that of a function with one parameter `hf`, which can instrument the handle or add migrations.
     Everything else is loaded at once, before the store is opened: a mistake must not create an empty store.
     """
-    found = _load(named)
+    found = load(named)
     if isinstance(found, Mapping) or not callable(found) or not _takes_handle(found):
         handlers = load_handlers(named)
         return lambda _: handlers
@@ -44,7 +44,7 @@ def load_handlers(named: str) -> Handlers:
     Raises InvalidArgument if there is no such attribute or it is something else, and HoldfastError, with the
     traceback, if the application's own code raises.
     """
-    found = _load(named)
+    found = load(named)
     what = named
     if not isinstance(found, Mapping) and callable(found):
         _check_factory(named, found)
@@ -70,7 +70,7 @@ def _checked(what: str, found: object) -> Handlers:
 
 def load_tools(named: str) -> list[Callable[..., Any]]:
     """Load the named tools: an iterable of functions with distinct names. Raises what `load_handlers` raises."""
-    found = _load(named)
+    found = load(named)
     if not isinstance(found, Iterable) or isinstance(found, str | bytes | Mapping):
         raise InvalidArgument(f"{named} is of type {type(found).__name__}; it must be a list of functions")
     functions = list(found)
@@ -80,7 +80,7 @@ def load_tools(named: str) -> list[Callable[..., Any]]:
 
 def load_redaction(named: str) -> Callable[[str], str]:
     """Load the named redaction function. Raises InvalidArgument if it is not callable."""
-    found = _load(named)
+    found = load(named)
     if not callable(found):
         raise InvalidArgument(
             f"{named} is of type {type(found).__name__}; it must be a function that takes and returns a string"
@@ -88,7 +88,7 @@ def load_redaction(named: str) -> Callable[[str], str]:
     return cast(Callable[[str], str], found)
 
 
-def _load(named: str) -> Any:
+def load(named: str) -> Any:
     module, separator, path = named.partition(":")
     if module.endswith(".py") or "/" in module:
         meant = ".".join(part for part in module.removesuffix(".py").split("/") if part.strip("."))

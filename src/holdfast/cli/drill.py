@@ -18,7 +18,7 @@ from typing import Any
 
 import msgspec
 
-from holdfast.cli.application import _load, load_tools
+from holdfast.cli.application import load, load_tools
 from holdfast.cli.exits import Exit
 from holdfast.cli.output import write
 from holdfast.errors import HoldfastError, InvalidArgument
@@ -97,7 +97,7 @@ def _drill(arguments: Namespace) -> Drill:
 def _found(named: str) -> Any:
     """Load APP. An invalid Drill in its module raises InvalidArgument, without a traceback."""
     try:
-        return _load(named)
+        return load(named)
     except HoldfastError as failure:
         cause = failure.__cause__
         if not isinstance(cause, InvalidArgument):

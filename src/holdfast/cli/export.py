@@ -19,7 +19,7 @@ from holdfast.cli.application import load_redaction
 from holdfast.cli.bar import Show, bar
 from holdfast.cli.exits import Exit
 from holdfast.cli.findings import counted, data, lines, put, put_json
-from holdfast.cli.output import _give_up
+from holdfast.cli.output import give_up
 from holdfast.cli.store import add_store, open_existing
 from holdfast.cli.talk import say
 from holdfast.errors import HoldfastError, InvalidArgument, NotFound
@@ -123,9 +123,9 @@ def _to_stdout(export: Callable[[IO[bytes]], Exported]) -> Exported:
         done = export(sys.stdout.buffer)
         sys.stdout.buffer.flush()
     except BrokenPipeError:
-        _give_up()
+        give_up()
         raise
     except OSError as error:
-        _give_up()
+        give_up()
         raise HoldfastError(f"cannot write to stdout ({error.strerror}); the output is incomplete") from error
     return done

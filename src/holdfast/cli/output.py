@@ -21,14 +21,14 @@ def write(text: str) -> None:
         sys.stdout.write(text.encode(encoding, "backslashreplace").decode(encoding))
         sys.stdout.flush()
     except BrokenPipeError:
-        _give_up()
+        give_up()
         raise
     except OSError as error:
-        _give_up()
+        give_up()
         raise HoldfastError(f"cannot write to stdout ({error.strerror}); the output is incomplete") from error
 
 
-def _give_up() -> None:
+def give_up() -> None:
     """Redirect stdout to the null device, so that the interpreter's flush at exit does not fail again."""
     with suppress(OSError, ValueError):  # stdout may be an object without a file
         nothing = os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC)

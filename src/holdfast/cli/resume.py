@@ -17,7 +17,7 @@ from holdfast.cli.exits import Exit
 from holdfast.cli.findings import put, put_json
 from holdfast.cli.store import add_store, existing, open_store
 from holdfast.cli.talk import nearest, say
-from holdfast.cli.worker import _lease, _told
+from holdfast.cli.worker import error_text, lease_of
 from holdfast.errors import Conflict, InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.looking.data import data_of
@@ -41,7 +41,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument("--handler", metavar="NAME", help="the handler to use, for a run that was not submitted")
     parser.add_argument("--tools", metavar="APP", help="tools that the run calls by name: a list of functions")
     parser.add_argument(
-        "--lease", metavar="SECONDS", type=_lease, default=30.0, help="as for `holdfast worker` (default: 30)"
+        "--lease", metavar="SECONDS", type=lease_of, default=30.0, help="as for `holdfast worker` (default: 30)"
     )
     parser.add_argument("--traceback", action="store_true", help="show the full traceback if the handler raises")
     add_store(parser)
@@ -139,7 +139,7 @@ def _tell(
     if failure is not None:
         if arguments.traceback:
             say("".join(traceback.format_exception(failure)).rstrip())
-        told = _told(failure, is_shown=arguments.traceback)
+        told = error_text(failure, is_shown=arguments.traceback)
         say(f"{_NAME}: the handler failed on thread {quoted(arguments.thread)}: {told}")
     if arguments.json:
         ended = {"thread": arguments.thread, "status": run.status, "attempt": run.attempt, "result": data_of(result)}

@@ -10,7 +10,7 @@ from typing import Any
 from holdfast.errors import InvalidArgument, NotFound
 from holdfast.handle import Holdfast
 from holdfast.handle import open as open_handle
-from holdfast.urls import _default_path, path_of
+from holdfast.urls import default_path, path_of
 
 
 def add_store(parser: ArgumentParser) -> None:
@@ -26,7 +26,7 @@ def add_store(parser: ArgumentParser) -> None:
 def address(arguments: Namespace) -> str:
     """Return the address of the store: the option, the environment variable, or the default."""
     given: str | None = arguments.store
-    return given if given is not None else os.environ.get("HOLDFAST_STORE") or _default_path()
+    return given if given is not None else os.environ.get("HOLDFAST_STORE") or default_path()
 
 
 def open_store(arguments: Namespace, *, tools: Iterable[Callable[..., Any]] = ()) -> Holdfast:

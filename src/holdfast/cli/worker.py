@@ -53,7 +53,7 @@ def declare(parser: ArgumentParser) -> None:
     parser.add_argument(
         "--lease",
         metavar="SECONDS",
-        type=_lease,
+        type=lease_of,
         default=30.0,
         help="another worker takes over a run if this worker is silent for so long (default: 30)",
     )
@@ -118,7 +118,7 @@ def _count(text: str) -> int:
     return number
 
 
-def _lease(text: str) -> float:
+def lease_of(text: str) -> float:
     try:
         return Terms(lease=float(text)).lease
     except InvalidArgument as error:
@@ -157,7 +157,7 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
                 say("".join(traceback.format_exception(error)).rstrip())
             end = "the run is given up" if run.attempt >= arguments.attempts else "it will be retried"
             attempt = f"attempt {run.attempt} of {arguments.attempts}; {end}"
-            told = _told(error, is_shown=arguments.traceback)
+            told = error_text(error, is_shown=arguments.traceback)
             say(f"{_NAME}: {name} failed on thread {run.thread!r} ({attempt}): {told}")
             raise
 
@@ -175,7 +175,7 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
     return watched_async if is_async(handler) else watched
 
 
-def _told(error: BaseException, *, is_shown: bool) -> str:
+def error_text(error: BaseException, *, is_shown: bool) -> str:
     """Describe an error without its message, which may contain data of the run, unless the error is Holdfast's own."""
     kind = type(error).__name__
     if isinstance(error, _HARMLESS):

@@ -82,14 +82,15 @@ def unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
 # -- unencrypted fields ---------------------------------------------------------------------------------------------
 
 
-def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, Any], ...]:
+def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, str, Any], ...]:
+    """The attribute, the stored name and the default of each field."""
     fields = msgspec.structs.fields(kind)
-    return tuple([(field.name, field.default) for field in fields if field.name not in without])
+    return tuple([(field.name, field.encode_name, field.default) for field in fields if field.name not in without])
 
 
-def clear(row: msgspec.Struct, fields: tuple[tuple[str, Any], ...]) -> bytes:
+def clear(row: msgspec.Struct, fields: tuple[tuple[str, str, Any], ...]) -> bytes:
     """Encode the fields that differ from their default, so that a new field does not invalidate older records."""
-    said = [(name, _spelled(value)) for name, default in fields if (value := getattr(row, name)) != default]
+    said = [(stored, _spelled(value)) for name, stored, default in fields if (value := getattr(row, name)) != default]
     return encode(said)
 
 

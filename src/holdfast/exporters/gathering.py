@@ -15,7 +15,7 @@ from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
 from holdfast.looking.references import Found, find, state_of
 from holdfast.looking.threads import thread_line
-from holdfast.looking.timeline import _kin
+from holdfast.looking.timeline import kin
 from holdfast.redaction import Redaction
 from holdfast.runs.journal import open_entries
 from holdfast.runs.record import effect_of
@@ -116,7 +116,7 @@ class Gatherer:
 
     def kin(self, conversation: Told) -> tuple[str | None, tuple[str, ...]]:
         """The checkpoint that the thread was forked from, as a reference, and the names of the thread's known forks."""
-        origin, forks = _kin(self._store, existing(self._hf, conversation.thread))
+        origin, forks = kin(self._store, existing(self._hf, conversation.thread))
         return origin, tuple(name for _, names in sorted(forks.items()) for name in names)
 
     def journal(self, conversation: Told) -> Iterator[Entry]:

@@ -8,7 +8,7 @@ from typing import Any, Final
 import msgspec
 
 from holdfast.exporters.media import Media, media_of
-from holdfast.looking.chat import _messages_of, chat_of
+from holdfast.looking.chat import chat_of, messages_of
 from holdfast.looking.dialects import Answered, Asked, Piece, said_by, unwrapped
 from holdfast.types import Effect
 
@@ -47,7 +47,7 @@ class Talk(msgspec.Struct, frozen=True, kw_only=True):
 
 def talk_of(state: Any, journal: Iterable[Effect]) -> Talk | None:
     """The messages of a state in order; None if it has none. `journal` gives the status of calls without a result."""
-    found = _messages_of(state)
+    found = messages_of(state)
     chat = chat_of(state, journal=journal)
     if found is None or chat is None:
         return None

@@ -15,7 +15,7 @@ from holdfast.exporters.otel_messages import (
     part_of,
     with_finish,
 )
-from holdfast.looking.chat import _is_message
+from holdfast.looking.chat import is_message
 from holdfast.looking.dialects import unwrapped
 from holdfast.runs.guards import model_named
 
@@ -89,7 +89,7 @@ def _choices(reply: Any) -> Iterator[tuple[Message, str | None]]:
             yield message_of(said), finished(reply)
         case str():
             yield message_of({"role": "assistant", "content": reply}), None
-        case _ if _is_message(reply):
+        case _ if is_message(reply):
             yield message_of(reply), finished(reply)
         case _:
             pass

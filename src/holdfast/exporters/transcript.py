@@ -14,7 +14,7 @@ from holdfast.exporters.gathering import Gatherer, Told
 from holdfast.exporters.media import Media, media_of
 from holdfast.exporters.target import Exported, Target, put_all, written_to
 from holdfast.handle import Holdfast
-from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, _parts, chat_of
+from holdfast.looking.chat import Chat, ChatMessage, Part, ToolCall, chat_of, parts_of
 from holdfast.looking.data import data_of
 from holdfast.looking.printable import shortened
 from holdfast.redaction import Redaction
@@ -101,7 +101,7 @@ def _transcript(conversation: Told, origin: str | None, forks: tuple[str, ...]) 
         thread=conversation.thread,
         step=checkpoint.step,
         facts=(*_facts(conversation), *_kin(origin, forks), *_spent(conversation)),
-        instructions=() if chat is None else tuple(part_of(each) for each in _parts(system_pieces(checkpoint.state))),
+        instructions=() if chat is None else tuple(part_of(each) for each in parts_of(system_pieces(checkpoint.state))),
         messages=() if chat is None else chat.messages,
         state=json_of(checkpoint.state) if chat is None else None,
         open_calls=tuple(_open(each) for each in conversation.open_calls if each.effect not in _NO_CALLS),

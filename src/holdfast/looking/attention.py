@@ -25,7 +25,7 @@ def interrupted(hf: Holdfast) -> tuple[list[tuple[InterruptedRun, Recovery]], tu
     hf.context.check_open()
     lost: Lost = {}
     found: list[tuple[InterruptedRun, Recovery]] = []
-    for each in status.interrupted(whole(hf.context.store, lost), hf._tools):
+    for each in status.interrupted(whole(hf.context.store, lost), hf.tools):
         try:
             plan = recovery(hf, each.thread)
         except Damaged as damage:

@@ -71,7 +71,7 @@ def chat_of(state: Any, *, start: int = 0, limit: int | None = None, journal: It
 
     `journal` gives the status of calls without a result. A negative `start` counts from the end.
     """
-    found = _messages_of(state)
+    found = messages_of(state)
     if found is None:
         return None
     path, items, ids = found
@@ -120,7 +120,7 @@ class _Talk:
             if waiting:
                 asked = waiting.pop()
                 asked.call = msgspec.structs.replace(
-                    asked.call, result=_parts(parts), is_error=is_error, answered_at=index
+                    asked.call, result=parts_of(parts), is_error=is_error, answered_at=index
                 )
                 return True
         return False
@@ -129,7 +129,7 @@ class _Talk:
         for index, said, asked in self._heard:
             calls = tuple(self._with_status(each.call) for each in asked)
             yield ChatMessage(
-                index=index, role=said.role, name=said.name, id=said.id, parts=_parts(said.parts), calls=calls
+                index=index, role=said.role, name=said.name, id=said.id, parts=parts_of(said.parts), calls=calls
             )
 
     def _with_status(self, call: ToolCall) -> ToolCall:
@@ -142,7 +142,7 @@ class _Talk:
         return msgspec.structs.replace(call, status=status)
 
 
-def _parts(said: Iterable[Any]) -> tuple[Part, ...]:
+def parts_of(said: Iterable[Any]) -> tuple[Part, ...]:
     parts: list[Part] = []
     for kind, value in said:
         if kind == "data":
@@ -152,7 +152,7 @@ def _parts(said: Iterable[Any]) -> tuple[Part, ...]:
     return tuple(parts)
 
 
-def _messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
+def messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
     """Return the path of the messages in a state, the messages, and their ids if these are stored separately."""
     if type(state) is list and _is_talk(state):
         return "$", state, None
@@ -174,10 +174,10 @@ def _messages_of(state: Any) -> tuple[str, list[Any], list[Any] | None] | None:
 
 def _is_talk(items: list[Any]) -> bool:
     """Whether a list holds messages, judged by its first and last item."""
-    return bool(items) and all(_is_message(item) for item in (items[0], items[-1]))
+    return bool(items) and all(is_message(item) for item in (items[0], items[-1]))
 
 
-def _is_message(item: Any) -> bool:
+def is_message(item: Any) -> bool:
     inside = unwrapped(item)
     return type(inside) is dict and (
         type(inside.get("role")) is str

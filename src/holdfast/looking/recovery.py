@@ -87,7 +87,7 @@ def recovery(hf: Holdfast, thread: str) -> Recovery | None:
     is_done = run.status in _ENDED
     lost: Lost = {}
     commands = Commands(hf)
-    calls = () if is_done else tuple(_plan(whole(store, lost), hf._tools, commands, row, run))
+    calls = () if is_done else tuple(_plan(whole(store, lost), hf.tools, commands, row, run))
     counts = {does: sum(each.does == does for each in calls) for does in ("answered", "again", "decide", "wait")}
     needed = counts["decide"] + sum(each.does == "wait" and each.command is not None for each in calls)
     return Recovery(

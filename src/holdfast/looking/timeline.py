@@ -99,7 +99,7 @@ def timeline(hf: Holdfast, thread: str, *, before: int | None = None, limit: int
     run = _run(store, row, lost)
     by_seq = _calls(store, row, lanes, rows, lost) if calls and run is not None else {}
     resumptions = _resumptions(store, row, run, lanes, rows)
-    origin, forks = _kin(store, row)
+    origin, forks = kin(store, row)
     steps = tuple(
         _step(row, each, lanes, tuple(by_seq.get(each.seq, ())), tuple(resumptions.get(each.seq, ())), forks)
         for each in rows
@@ -284,7 +284,7 @@ def _was_known(entry: Entry) -> bool:
     return entry.status in ("done", "given_up") and entry.kind != "undo"
 
 
-def _kin(store: Store, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
+def kin(store: Store, thread: ThreadRow) -> tuple[str | None, dict[int, list[str]]]:
     """Return the origin of a fork as a reference, and the names of the thread's forks by the seq they start at."""
     number = thread.position.thread
     first = _readable(store, number, 1)

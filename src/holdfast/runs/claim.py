@@ -45,7 +45,7 @@ from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
 from holdfast.threads.process import this_process
 from holdfast.threads.save import NEW, Saver
-from holdfast.threads.thread import Thread, require_compatible, saver_of
+from holdfast.threads.thread import Thread
 
 _POLL_SECONDS: Final = 0.05
 _CLAIMS_KEPT: Final = 24  # in the run's record, which is written with every checkpoint
@@ -239,7 +239,7 @@ class Claiming:
         if thread is None:
             if not self._has_start:
                 raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
-            row = _created(saver_of(self._thread), self._start, _held(_new_row(0, 0, 1), terms, clock))
+            row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
             return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
@@ -247,7 +247,7 @@ class Claiming:
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
-            require_compatible(self._thread)
+            self._thread.require_compatible()
             row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
         else:
             if known.parent != terms.parent:
@@ -260,7 +260,7 @@ class Claiming:
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
-            require_compatible(self._thread)
+            self._thread.require_compatible()
             row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")

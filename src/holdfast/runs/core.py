@@ -28,7 +28,7 @@ from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
-from holdfast.threads.thread import Thread, saver_of
+from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
@@ -81,7 +81,7 @@ class RunCore:
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
         self._session = session
-        self._saver = saver_of(thread)
+        self._saver = thread.saver
         self._setup = setup
         self._observation = observation
         self._lease = lease

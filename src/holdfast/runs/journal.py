@@ -99,7 +99,7 @@ class Journal:
         return self._last
 
     def use_topics(self) -> None:
-        """From now on, write entries so that `Store.marked` finds them by their keys, also when they are closed."""
+        """From now on, write entries so that `Store.find_entries` finds them by their keys, even when closed."""
         self._has_topics = True
 
     # -- finding --------------------------------------------------------------------------------------------------

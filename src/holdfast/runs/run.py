@@ -24,61 +24,61 @@ class RunFace:
     """A run that this process holds, as its block sees it. `Run` and `AsyncRun` add the verbs."""
 
     def __init__(self, core: RunCore, claiming: Claiming) -> None:
-        self._core = core
+        self.core = core
         self._claiming = claiming
 
     @property
     def state(self) -> Any:
         """The state. Change it in place or replace it; checkpoints store it."""
-        return self._core.state
+        return self.core.state
 
     @state.setter
     def state(self, state: Any) -> None:
-        self._core.state = state
+        self.core.state = state
 
     @property
     def thread(self) -> str:
         """The name of its thread."""
-        return self._core.thread
+        return self.core.thread
 
     @property
     def resumed(self) -> bool:
         """Whether the run was started before."""
-        return self._core.resumed
+        return self.core.resumed
 
     @property
     def fresh(self) -> bool:
         """Whether nothing of this run, or of this turn, is stored yet: then put its input into the state."""
-        return self._core.fresh
+        return self.core.fresh
 
     @property
     def attempt(self) -> int:
         """How often the run was claimed since its last checkpoint, this time included."""
-        return self._core.attempt
+        return self.core.attempt
 
     @property
     def age(self) -> float:
         """How many seconds old the checkpoint was from which the run resumed."""
-        return self._core.age
+        return self.core.age
 
     @property
     def status(self) -> Status:
-        return self._core.status
+        return self.core.status
 
     @property
     def result(self) -> Any:
         """The result that the run was finished with; None before."""
-        return self._core.result
+        return self.core.result
 
     @property
     def changed(self) -> tuple[Effect, ...]:
         """The recorded calls that were asked for with other arguments than they were made with."""
-        return self._core.changed
+        return self.core.changed
 
     @property
     def step(self) -> int:
         """The number of the open step."""
-        return self._core.step
+        return self.core.step
 
 
 class Run(RunFace):
@@ -88,27 +88,27 @@ class Run(RunFace):
 
     def steps(self) -> Iterator[int]:
         """The numbers of the steps to do, without end. Each iteration closes the step before it."""
-        if self._core.is_open:
-            yield self._core.step
-        while self._core.is_open:
-            self._core.closing()()
-            yield self._core.step
+        if self.core.is_open:
+            yield self.core.step
+        while self.core.is_open:
+            self.core.closing()()
+            yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step here, whatever the policy says. Its calls are never answered from the journal again."""
-        return self._core.saving()()
+        return self.core.saving()()
 
     def finish(self, result: Any = None) -> None:
         """Complete the run with a result, and store the state."""
-        self._core.finishing(result)()
+        self.core.finishing(result)()
 
     def halt(self, reason: str) -> None:
         """Stop the run for a reason. The state is not stored: run again, it resumes from its last checkpoint."""
-        self._core.halt(reason)
+        self.core.halt(reason)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
         """Report how far the run is, for `hf.progress`. The next renewal or checkpoint stores it: it costs no write."""
-        self._core.progress(done, total, note)
+        self.core.progress(done, total, note)
 
     # -- calls ----------------------------------------------------------------------------------------------------
 
@@ -123,10 +123,10 @@ class Run(RunFace):
         **kwargs: Any,
     ) -> Any:
         """Call a model and record its reply, or return the recorded one. Keyword arguments go to the function."""
-        call = self._core.calls().model(
+        call = self.core.calls().model(
             function, args, kwargs, key=key, type=type, on_change=on_change, caller=this_caller()
         )
-        return drive(call, self._core.observed("model"))
+        return drive(call, self.core.observed("model"))
 
     def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
@@ -135,10 +135,10 @@ class Run(RunFace):
 
         If the caller stops before the end, nothing is recorded.
         """
-        calls = self._core.calls()
+        calls = self.core.calls()
         calls.context.require_active()
         streaming = calls.streaming(function, args, kwargs, key=key, caller=this_caller())
-        with watched_stream(streaming, self._core.observed("model", is_stream=True)) as stream:
+        with watched_stream(streaming, self.core.observed("model", is_stream=True)) as stream:
             if stream.recorded is not None:
                 yield from stream.recorded
                 return
@@ -148,8 +148,8 @@ class Run(RunFace):
 
     def tool(self, named: str | Callable[..., Any], args: Any = None, key: str | None = None) -> Any:
         """Call a tool by name or function with arguments by name, or return the recorded result."""
-        call = self._core.calls().tool(named, args, key, caller=this_caller())
-        return drive(call, self._core.observed("tool", named))
+        call = self.core.calls().tool(named, args, key, caller=this_caller())
+        return drive(call, self.core.observed("tool", named))
 
     def child(
         self,
@@ -167,7 +167,7 @@ class Run(RunFace):
         head with another turn. Its result is recorded in the parent's journal. If it waits, its parent waits; both are
         cancelled together. Children at the same time need their own threads and names.
         """
-        return ChildBlock(Child(self._core, self._claiming, name, start, type, agent, policy, tools))
+        return ChildBlock(Child(self.core, self._claiming, name, start, type, agent, policy, tools))
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
@@ -177,11 +177,11 @@ class Run(RunFace):
         The block ends silently and the step stays open. When the run resumes with the answer, the earlier calls of the
         step are answered from the journal. WaitTimedOut if there is no answer within `timeout` seconds.
         """
-        return self._core.calls().wait(name, payload, timeout)
+        return self.core.calls().wait(name, payload, timeout)
 
     def sleep(self, seconds: float) -> None:
         """Wait without a process: the block ends, and a worker resumes the run when the time has passed."""
-        self._core.calls().sleep(seconds)
+        self.core.calls().sleep(seconds)
 
 
 class ChildBlock:
@@ -251,7 +251,7 @@ class RunBlock:
     def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
         """Call the hook of a resumed run. An error of the hook ends the run like one in the block."""
         try:
-            with run._core.hooking():
+            with run.core.hooking():
                 hook(run)
         except BaseException as error:
             if self.__exit__(type(error), error, error.__traceback__):

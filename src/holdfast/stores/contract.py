@@ -150,9 +150,9 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
     refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
     protects those cells from sweeps. A blob that is already stored is not stored again; it is stamped with the current
-    epoch (`mark_values`).
+    epoch (`start_epoch`).
 
-    Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `effects` are journal entries
+    Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
     written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the record of a
     thread that has no run (`Conflict` if it has one). With neither, a run with an unexpired lease makes the commit fail
     with `LeaseHeld`. Lease errors take precedence over a conflict about `expect`. A fence is valid until the run is

@@ -85,7 +85,7 @@ def named(
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists all threads")
         source = find_row(store, row, ref)
-        _require_no_run(store, row, source)
+        require_no_run(store, row, source)
         commit, meta = _labelled(session, row, source, label, added)
         at = session.commit(commit)
         if source.seq != row.position.head:
@@ -120,7 +120,7 @@ def _labelled(
     return replace(commit, bases=((position.thread, source.seq),)), meta
 
 
-def _require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
+def require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
     run = store.run(thread.position.thread)
     if run is None or (run.status == "completed" and source.seq == thread.position.head):
         return

@@ -346,7 +346,7 @@ class Saver:
         session, details = self._session, request.details
         head = self._head if expect is None and self._seen else self._expected(expect)
         if head is not None and details.step is not None and details.step <= head.parent.step:
-            self._require_no_run(head.position.thread)
+            self.require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,
@@ -402,7 +402,7 @@ class Saver:
             session.saved(self._name)
             return checkpoint
 
-    def _require_no_run(self, thread: int) -> None:
+    def require_no_run(self, thread: int) -> None:
         """Steps identify the calls of a run: in a step that is used again, calls would get earlier results."""
         if self._session.store.run(thread) is not None:
             raise InvalidArgument(

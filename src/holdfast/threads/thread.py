@@ -48,7 +48,7 @@ class Thread:
         self._type = type
         self._state_type = None if type is None else StateType(type)
         self._schema_version = schema_version
-        self._saver = Saver(session, name, self._state_type, schema_version)
+        self.saver = Saver(session, name, self._state_type, schema_version)
 
     def __repr__(self) -> str:
         return f"Thread({quoted(self.name)})"
@@ -78,7 +78,7 @@ class Thread:
         if another writer has changed the thread: then nothing is saved. Raises OutcomeUnknown if the store failed while
         it was writing.
         """
-        request = self._saver.request(
+        request = self.saver.request(
             state,
             step=step,
             label=label,
@@ -91,7 +91,7 @@ class Thread:
             usage=usage,
             resume_hint=resume_hint,
         )
-        return self._saver.save(request, expect)
+        return self.saver.save(request, expect)
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -111,7 +111,7 @@ class Thread:
 
     def _latest(self, fallback: bool) -> Checkpoint | None:
         store = self._session.store
-        with self._saver.lock:
+        with self.saver.lock:
             for _ in range(MAX_RETRIES):
                 try:
                     thread = store.thread(self.name)
@@ -120,7 +120,7 @@ class Thread:
                         raise
                     return self._newest_undamaged(damage.known, Skipped("", 0, 0, str(damage)))
                 if thread is None:
-                    self._saver.see(None)
+                    self.saver.see(None)
                     return None
                 try:
                     return self._load_head(thread)
@@ -130,17 +130,17 @@ class Thread:
                         if not fallback:
                             raise
                         return self._newest_undamaged(thread)
-        raise self._saver.moved()
+        raise self.saver.moved()
 
     def _load_head(self, thread: ThreadRow) -> Checkpoint:
         session, number = self._session, thread.position.thread
-        row = self._saver.head_row(thread)
+        row = self.saver.head_row(thread)
         base = session.bases.get(number, row.seq)
         if base is None:
             base = load_base(session.store, number, row)
             session.bases.put(number, base)
         meta = metas.decode(row)
-        self._saver.see(SeenHead.of(thread.position, row, meta))
+        self.saver.see(SeenHead.of(thread.position, row, meta))
         return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(session.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
@@ -152,8 +152,8 @@ class Thread:
 
         A reference is an id or a unique part of one, "@12" (the newest of step 12), "@-1" (the head), "@-2" (the one
         before it), "@label", or a Checkpoint. Raises Damaged if the stored bytes are not those that were saved. With
-        `partial` it returns what can be read of a damaged state, as plain values: a Lost takes the place of each value
-        that is lost, and `lost` lists them.
+        `partial` it returns what can be read of a damaged state, as plain values: each unreadable value is replaced by
+        a MissingValue, and `lost` lists them.
         """
         observer = self._session.observer
         if observer is None:
@@ -176,7 +176,7 @@ class Thread:
 
     def head(self) -> Checkpoint | None:
         """Return the head without its state, or None if the thread was never saved."""
-        row = self._saver.current_row()
+        row = self.saver.current_row()
         return None if row is None else metas.checkpoint_of(self.name, row)
 
     def step(self) -> int:
@@ -256,10 +256,10 @@ class Thread:
         the thread's runs did something irreversible after that checkpoint, unless `past_effects`: a rewind does not
         undo effects.
         """
-        with self._saver.lock:
+        with self.saver.lock:
             thread = self._thread()
             row = find_row(self._session.store, thread, ref)
-            head = self._saver.head
+            head = self.saver.head
             if head is None:
                 raise Conflict(
                     f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
@@ -269,7 +269,7 @@ class Thread:
             if not past_effects:
                 require_none_ahead(self._session.store, thread, row)
             position = self._session.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
-            self._saver.see(SeenHead.of(position, row, meta))
+            self.saver.see(SeenHead.of(position, row, meta))
             return metas.checkpoint_from(self.name, row, meta)
 
     def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> Thread:
@@ -290,7 +290,7 @@ class Thread:
         else:
             save = save_of(
                 name,
-                self._saver.plain(state),
+                self.saver.plain(state),
                 details,
                 expect=None,
                 parent=Parent.of(row, origin),
@@ -310,7 +310,7 @@ class Thread:
                     f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
                 ) from conflict
             raise
-        forked._saver.see(SeenHead.of(position, commit.row, meta))
+        forked.saver.see(SeenHead.of(position, commit.row, meta))
         return forked
 
     # -- removing ---------------------------------------------------------------------------------------------------
@@ -326,9 +326,9 @@ class Thread:
 
     def drop(self) -> None:
         """Delete the whole thread. Its forks keep what they share with it."""
-        with self._saver.lock:
+        with self.saver.lock:
             self._session.drop(self._thread().position.thread)
-            self._saver.see(None)
+            self.saver.see(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
@@ -401,8 +401,9 @@ class Thread:
     def _migrated(self, meta: Meta, plain: Any) -> Any:
         return self._session.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
 
-    def _require_compatible(self) -> None:
-        row = None if self._schema_version is None else self._saver.current_row()
+    def require_compatible(self) -> None:
+        """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
+        row = None if self._schema_version is None else self.saver.current_row()
         if row is not None and (meta := metas.decode(row)).schema_version != self._schema_version:
             self._migrated(meta, self._plain(self._thread().position.thread, row))
 
@@ -420,13 +421,3 @@ def checked_limit(limit: int | None) -> None:
 
 def _no_thread(name: str) -> NotFound:
     return NotFound(f"there is no thread {quoted(name)}; hf.threads() lists all threads")
-
-
-def saver_of(thread: Thread) -> Saver:
-    """The saver of a thread, for async views and runs, which save in two steps."""
-    return thread._saver
-
-
-def require_compatible(thread: Thread) -> None:
-    """Raise Incompatible if the head cannot be loaded in the thread's schema version. Runs check it before a claim."""
-    thread._require_compatible()

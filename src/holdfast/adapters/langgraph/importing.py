@@ -18,7 +18,7 @@ def is_being_imported(module: str) -> bool:
 
 def is_importing() -> bool:
     """Whether the current thread is in the middle of an import."""
-    frame: FrameType | None = sys._getframe()
+    frame: FrameType | None = sys._getframe()  # pyright: ignore[reportPrivateUsage] - Python has no public way to walk the stack
     while frame is not None:
         if frame.f_code.co_name == "<module>" and _is_under_way(frame.f_globals.get("__spec__")):
             return True

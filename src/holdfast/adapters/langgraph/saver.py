@@ -63,21 +63,21 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         if isinstance(store, Holdfast):
             if options:
                 raise InvalidArgument("an open handle takes no options; give them to holdfast.open")
-            self._core = Core(store)
+            self.core = Core(store)
             self._owns = False
         else:
-            self._core = Core(open_handle(store, **options))
+            self.core = Core(open_handle(store, **options))
             self._owns = True
 
     @property
     def hf(self) -> Holdfast:
         """The handle of the store. The saver's threads are ordinary Holdfast threads."""
-        return self._core.hf
+        return self.core.hf
 
     def close(self) -> None:
         """Close the store, if the saver opened it."""
         if self._owns:
-            self._core.hf.close()
+            self.core.hf.close()
 
     def __enter__(self) -> Self:
         return self
@@ -98,7 +98,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
     # -- sync -------------------------------------------------------------------------------------------------------
 
     def get_tuple(self, config: RunnableConfig) -> CheckpointTuple | None:
-        return reading.get_tuple(self._core, self.serde, config)
+        return reading.get_tuple(self.core, self.serde, config)
 
     def list(
         self,
@@ -108,7 +108,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         before: RunnableConfig | None = None,
         limit: int | None = None,
     ) -> Iterator[CheckpointTuple]:
-        return reading.list_tuples(self._core, self.serde, config, filter, before, limit)
+        return reading.list_tuples(self.core, self.serde, config, filter, before, limit)
 
     def put(
         self,
@@ -118,11 +118,11 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
         """Store a checkpoint. Conflict if another run has continued from its parent meanwhile."""
-        given = writing.take_put(self._core, self.serde, config, checkpoint, metadata, new_versions)
+        given = writing.take_put(self.core, self.serde, config, checkpoint, metadata, new_versions)
         return self._put(config, given)
 
     def _put(self, config: RunnableConfig, given: writing.Put) -> RunnableConfig:
-        writing.put(self._core, self._core.track(thread_id_of(config), namespace_of(config)), given, config)
+        writing.put(self.core, self.core.track(thread_id_of(config), namespace_of(config)), given, config)
         return config_of(thread_id_in(config), namespace_of(config), given.id)
 
     def put_writes(
@@ -131,31 +131,31 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         self._put_writes(config, writing.take_writes(self.serde, config, writes, task_id, task_path))
 
     def _put_writes(self, config: RunnableConfig, given: writing.Writes) -> None:
-        writing.put_writes(self._core, self._core.track(thread_id_of(config), namespace_of(config)), given)
+        writing.put_writes(self.core, self.core.track(thread_id_of(config), namespace_of(config)), given)
 
     def delete_thread(self, thread_id: str) -> None:
-        removing.delete_thread(self._core, thread_id)
+        removing.delete_thread(self.core, thread_id)
 
     def delete_for_runs(self, run_ids: Sequence[str]) -> None:
-        removing.delete_for_runs(self._core, run_ids)
+        removing.delete_for_runs(self.core, run_ids)
 
     def copy_thread(self, source_thread_id: str, target_thread_id: str) -> None:
-        removing.copy_thread(self._core, source_thread_id, target_thread_id)
+        removing.copy_thread(self.core, source_thread_id, target_thread_id)
 
     def prune(self, thread_ids: Sequence[str], *, strategy: str = "keep_latest") -> None:
-        removing.prune(self._core, thread_ids, strategy)
+        removing.prune(self.core, thread_ids, strategy)
 
     def erase(self, thread_id: str, *, forks: bool = False) -> Sequence[EraseResult]:
         """Erase a thread from the store and its files: every namespace, and the journal of its tools.
 
         Calls `hf.erase` for each of them and returns the results.
         """
-        return removing.erase(self._core, thread_id, forks=forks)
+        return removing.erase(self.core, thread_id, forks=forks)
 
     def get_delta_channel_history(
         self, *, config: RunnableConfig, channels: Sequence[str]
     ) -> Mapping[str, DeltaChannelHistory]:
-        return reading.delta_history(self._core, self.serde, config, channels) if channels else {}
+        return reading.delta_history(self.core, self.serde, config, channels) if channels else {}
 
     def get_next_version(self, current: str | float | None, channel: None = None) -> str:
         """The version after `current`. Its end is random, so that two forks of a checkpoint never share a version."""
@@ -192,7 +192,7 @@ class HoldfastSaver(BaseCheckpointSaver[str]):
         metadata: CheckpointMetadata,
         new_versions: ChannelVersions,
     ) -> RunnableConfig:
-        given = writing.take_put(self._core, self.serde, config, checkpoint, metadata, new_versions)
+        given = writing.take_put(self.core, self.serde, config, checkpoint, metadata, new_versions)
         return await to_the_end(lambda: self._put(config, given))
 
     async def aput_writes(

@@ -35,29 +35,29 @@ class Snapshot:
 
     __slots__ = (
         "_at",
-        "_extra",
-        "_fields",
         "_fields_set",
         "_keys",
-        "_kind",
-        "_nested",
         "_new_dicts",
         "_new_lists",
         "_types",
         "_values",
+        "extra",
+        "fields",
+        "kind",
+        "nested",
     )
 
     def __init__(self, message: BaseMessage) -> None:
         """Raises if the message contains anything other than plain data; see `taken`."""
         fields = {key: _copied(value) for key, value in message.__dict__.items()}
         fields["id"] = None
-        self._fields = fields
+        self.fields = fields
         self._keys = [*fields]
         self._values = [*fields.values()]
         self._at = self._keys.index("id")
-        self._kind = type(message)
+        self.kind = type(message)
         self._types = [*map(type, self._values)]
-        self._nested = tuple(
+        self.nested = tuple(
             (at, key, value)
             for at, (key, value) in enumerate(fields.items())
             if type(value) not in _ATOMS and (value or type(value) is float)
@@ -66,7 +66,7 @@ class Snapshot:
         self._new_lists = tuple(key for key, value in fields.items() if type(value) is list and not value)
         self._fields_set = message.__pydantic_fields_set__.copy()
         extra = message.__pydantic_extra__
-        self._extra = None if extra is None else _copied(extra)
+        self.extra = None if extra is None else _copied(extra)
         if message.__pydantic_private__:
             raise _NotPlain
 
@@ -74,33 +74,31 @@ class Snapshot:
         """Whether the message is unchanged, including types, and has this id."""
         fields = message.__dict__
         values = [*fields.values()]
-        if type(message) is not self._kind or [*fields] != self._keys or not _is_same(values[self._at], id):
+        if type(message) is not self.kind or [*fields] != self._keys or not _is_same(values[self._at], id):
             return False
         values[self._at] = None
         if values != self._values or [*map(type, values)] != self._types:
             return False
-        for at, _, value in self._nested:
+        for at, _, value in self.nested:
             if not _is_same(values[at], value):
                 return False
         extra = message.__pydantic_extra__
-        return extra == self._extra and (not extra or _is_same(extra, self._extra))
+        return extra == self.extra and (not extra or _is_same(extra, self.extra))
 
     def copy(self, id: str | None) -> BaseMessage:
         """Make a message that shares nothing mutable with any other."""
-        fields = self._fields.copy()
+        fields = self.fields.copy()
         fields["id"] = id
         for key in self._new_dicts:
             fields[key] = {}
         for key in self._new_lists:
             fields[key] = []
-        for _, key, value in self._nested:
+        for _, key, value in self.nested:
             fields[key] = _copied(value)
-        message: BaseMessage = _new(self._kind)
+        message: BaseMessage = _new(self.kind)
         _set(message, "__dict__", fields)
         _set(message, "__pydantic_fields_set__", self._fields_set.copy())
-        _set(
-            message, "__pydantic_extra__", _copied(self._extra) if self._extra else None if self._extra is None else {}
-        )
+        _set(message, "__pydantic_extra__", _copied(self.extra) if self.extra else None if self.extra is None else {})
         _set(message, "__pydantic_private__", None)
         return message
 
@@ -117,13 +115,13 @@ class Snapshots:
         self._each: list[Snapshot | None] = each if known is None else known._each + each
         # Messages without a snapshot, or with extra fields, are compared one by one.
         self._is_plain: bool = (known is None or known._is_plain) and all(
-            one is not None and not one._extra for one in each
+            one is not None and not one.extra for one in each
         )
         plain = [one for one in each if one is not None] if self._is_plain else []
-        fields = [{**one._fields, "id": id} for one, id in zip(plain, ids, strict=False)]
+        fields = [{**one.fields, "id": id} for one, id in zip(plain, ids, strict=False)]
         types = [*map(type, chain.from_iterable(map(dict.values, fields)))]
-        nested = [(before + at, key, value) for at, one in enumerate(plain) for _, key, value in one._nested]
-        kinds, extras = [one._kind for one in plain], [one._extra for one in plain]
+        nested = [(before + at, key, value) for at, one in enumerate(plain) for _, key, value in one.nested]
+        kinds, extras = [one.kind for one in plain], [one.extra for one in plain]
         self._fields: list[dict[str, Any]] = fields if known is None else known._fields + fields
         self._types: list[type] = types if known is None else known._types + types
         self._nested: list[tuple[int, str, Any]] = nested if known is None else known._nested + nested

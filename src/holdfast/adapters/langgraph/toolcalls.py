@@ -251,7 +251,7 @@ class Journaled:
         checkpoint = (said.get(_CHECKPOINTS) or {}).get(namespace)
         if not isinstance(saver, HoldfastSaver) or checkpoint is None:
             return None
-        return _Awaited(saver._core.track(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
+        return _Awaited(saver.core.track(thread_id_of(self._noted.config), namespace), checkpoint, self._tool.name)
 
 
 class _Awaited:

@@ -106,13 +106,13 @@ class Journaling:
             with now.noting(_noted(tool_input, options)):
                 return await kind.arun(copy, tool_input, *args, **options)
 
-        @functools.wraps(given._run)
+        @functools.wraps(given._run)  # pyright: ignore[reportPrivateUsage] - what LangChain tools override
         def inner(*args: Any, **kwargs: Any) -> Any:
             noted = now.noted()
             act = functools.partial(kind._run, copy)
             return act(*args, **kwargs) if noted is None else journaled(noted, act, args, kwargs).made()
 
-        @functools.wraps(given._arun)
+        @functools.wraps(given._arun)  # pyright: ignore[reportPrivateUsage] - as above
         async def ainner(*args: Any, **kwargs: Any) -> Any:
             noted = now.noted()
             act = functools.partial(kind._arun, copy)
@@ -124,7 +124,8 @@ class Journaling:
         return copy
 
     def _declared(self, given: BaseTool) -> Tool:
-        function = getattr(given, "func", None) or getattr(given, "coroutine", None) or given._run
+        own = given._run  # pyright: ignore[reportPrivateUsage] - as above
+        function = getattr(given, "func", None) or getattr(given, "coroutine", None) or own
         declared = tool_of(function)
         if (options := self._options.get(given.name)) is not None:
             if "name" in options:
