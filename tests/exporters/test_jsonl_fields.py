@@ -179,7 +179,7 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
 @pytest.mark.parametrize("record", [Summary, Meta, Entry, RunRow], ids=lambda record: record.__name__)
 def test_the_format_names_every_member(record: type[msgspec.Struct]) -> None:
     table = FORMAT.read_text("utf-8").partition("| record | members |")[2].partition("\n\n")[0]
-    line = {"Summary": "summary", "Meta": "meta", "EffectRow": "entry", "RunRow": "run"}[record.__name__]
+    line = {"Summary": "summary", "Meta": "meta", "Entry": "entry", "RunRow": "run"}[record.__name__]
     (told,) = [each for each in table.splitlines() if each.startswith(f"| `{line}` |")]
     # Of an entry and a run the store's own numbers are left out, and what encryption adds.
     own = {"sealed", "number", "thread"}

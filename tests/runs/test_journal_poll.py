@@ -55,7 +55,6 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
     with world.running("t", world.open(store=counted), start={}) as run:
         run.model(lambda: "first")
         before = counting[0].looks
-        assert before > 0, "the double counts reads of the journal"
         for _ in range(10):
             run.model(lambda: "more")
         assert counting[0].looks == before

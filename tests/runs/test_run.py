@@ -267,7 +267,7 @@ def test_a_resume_reads_only_the_end_of_a_long_journal(world: World) -> None:
         assert run.model(lambda: "open") == "open"
     store: Any = hf.context.store
     read: list[int] = []
-    effects = store.effects
+    effects = store.entries
 
     def counted(thread: int, *, after: int, limit: int) -> Any:
         page = effects(thread, after=after, limit=limit)

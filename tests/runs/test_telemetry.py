@@ -530,7 +530,7 @@ def test_without_the_package_the_extra_is_named() -> None:
     code = (
         "import sys, holdfast; sys.modules['opentelemetry'] = None; sys.modules['opentelemetry.context'] = None\n"
         "try:\n    import holdfast.telemetry\n"
-        "except holdfast.NotInstalled as error:\n    assert 'holdfast[otel]' in str(error), error\n"
+        "except holdfast.errors.NotInstalled as error:\n    assert 'holdfast[otel]' in str(error), error\n"
         "else:\n    raise SystemExit('no error')\n"
         "with holdfast.open('memory:') as hf: hf.thread('t').save({})"
     )

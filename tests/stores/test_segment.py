@@ -21,7 +21,7 @@ HERE = b"where it belongs"
 naturals = st.integers(0, 2**40)
 spans = st.builds(Span, naturals, naturals, naturals, naturals, naturals, naturals)
 refs = st.builds(
-    Refs, spans=st.lists(spans, max_size=3).map(tuple), values=st.lists(st.binary(max_size=32), max_size=2).map(tuple)
+    Refs, spans=st.lists(spans, max_size=3).map(tuple), blobs=st.lists(st.binary(max_size=32), max_size=2).map(tuple)
 )
 
 

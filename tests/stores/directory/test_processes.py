@@ -29,7 +29,7 @@ won = tries = 0
 while won < 40:
     at = store.thread("shared").position
     try:
-        store.commit(commit("shared", at, runs=[run(f"{sys.argv[2]}-{won}", start=at.last)]))
+        store.commit(commit("shared", at, appends=[run(f"{sys.argv[2]}-{won}", start=at.last)]))
         won += 1
     except Conflict:
         pass

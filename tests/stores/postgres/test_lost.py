@@ -361,7 +361,7 @@ def test_an_answer_that_never_comes_is_not_waited_for(
     relay.arm(marker, "swallow", passing=PASSING[a_save_with_values] if marker is COMMIT else 0)
     values = [PROMPT] if marker is COMMIT else []
     with ThreadPoolExecutor(2) as executor:
-        first = executor.submit(lines[0].save, "y", values=values)
+        first = executor.submit(lines[0].save, "y", blobs=values)
         assert relay.struck.wait(DEADLINE)
         second = executor.submit(lines[1].save, "y")
         assert [first.result(DEADLINE).last, second.result(DEADLINE).last] == [2, 2]

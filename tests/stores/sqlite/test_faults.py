@@ -255,7 +255,7 @@ IO_ERROR = """
 import resource, signal, sys
 from pathlib import Path
 from holdfast.errors import OutcomeUnknown
-from holdfast.stores.contract import Run
+from holdfast.stores.contract import Append
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line, commit, noise
 
@@ -267,14 +267,14 @@ signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
 size = path.with_name(path.name + "-wal").stat().st_size
 resource.setrlimit(resource.RLIMIT_FSIZE, (size + int(sys.argv[2]), resource.RLIM_INFINITY))
 try:
-    store.commit(commit("t", line.at, runs=[Run(1, 1, (noise(store, 50_000),))]))
+    store.commit(commit("t", line.at, appends=[Append(1, 1, (noise(store, 50_000),))]))
 except OutcomeUnknown as error:
     assert "open the store again" in str(error), error
     assert error.__cause__ is not None
 else:
     raise AssertionError("the write cannot have worked")
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-for call in (store.thread, line.save, store.value):
+for call in (store.thread, line.save, store.blob):
     try:
         call("t")
     except OutcomeUnknown:
