@@ -96,10 +96,6 @@ class ThreadViews:
         """See `Thread.prune`."""
         return await self._in_order(self._thread.prune, retention, dry_run=dry_run)
 
-    async def require_compatible(self) -> None:
-        """See `Thread.require_compatible`."""
-        await self._in_order(self._thread.require_compatible)
-
 
 class HoldfastViews:
     """The methods of `Holdfast`, awaited."""

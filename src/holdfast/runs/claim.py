@@ -247,7 +247,7 @@ class Claiming:
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
-            self._thread.require_compatible()
+            self._thread.saver.require_compatible()
             row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
         else:
             if known.parent != terms.parent:
@@ -260,7 +260,7 @@ class Claiming:
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
-            self._thread.require_compatible()
+            self._thread.saver.require_compatible()
             row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")

@@ -13,7 +13,7 @@ from holdfast.codec.typed import StateType
 from holdfast.delta.base import Base
 from holdfast.delta.change import changed
 from holdfast.delta.draft import Draft, Skeleton
-from holdfast.delta.load import load_base
+from holdfast.delta.load import load_base, state_of
 from holdfast.delta.parts import Map, Part, refs_of
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown, TooLarge
 from holdfast.ids import SEQ_MAX, new_id, to_text
@@ -459,6 +459,17 @@ class Saver:
         if isinstance(found[1], Damaged):
             raise found[1]
         return found[1]
+
+    def require_compatible(self) -> None:
+        """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
+        row = None if self._schema_version is None else self.current_row()
+        thread = None if row is None else self._session.store.thread(self._name)
+        if row is None or thread is None or (meta := metas.decode(row)).schema_version == self._schema_version:
+            return
+        number = thread.position.thread
+        base = self._session.bases.get(number, row.seq) or load_base(self._session.store, number, row)
+        plain = state_of(self._session.store, base)
+        self._session.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
     def _thread_and_head(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
         """The thread and its head. Read again if another writer moved the thread in between."""

@@ -401,12 +401,6 @@ class Thread:
     def _migrated(self, meta: Meta, plain: Any) -> Any:
         return self._session.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
 
-    def require_compatible(self) -> None:
-        """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
-        row = None if self._schema_version is None else self.saver.current_row()
-        if row is not None and (meta := metas.decode(row)).schema_version != self._schema_version:
-            self._migrated(meta, self._plain(self._thread().position.thread, row))
-
 
 def checked_name(name: object) -> None:
     """Raise InvalidArgument unless `name` can be the name of a thread."""
