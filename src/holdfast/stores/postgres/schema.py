@@ -61,9 +61,13 @@ def _version(connection: Connection, sql: Statements, schema: str, shown: str) -
         row = connection.execute(sql["format"]).fetchone()
     except (psycopg.errors.UndefinedTable, psycopg.errors.InvalidSchemaName):
         # IF NOT EXISTS would accept another program's tables with these names as ours.
-        if connection.execute(sql["has_other_tables"], (schema,)).fetchone() is not None:
+        if connection.execute(sql["has_other_tables"], (schema,)).fetchone() is None:
+            return 0
+        try:
+            # Read again: another process may have created the store between the two queries.
+            row = connection.execute(sql["format"]).fetchone()
+        except psycopg.errors.UndefinedTable:
             raise NotAStore(f"{shown}: the schema has tables of another program; it was left unchanged") from None
-        return 0
     except psycopg.errors.UndefinedColumn:
         raise NotAStore(f"{shown}: the schema has tables of another program; it was left unchanged") from None
     return 0 if row is None else _known(int(row[0]), shown)
