@@ -17,6 +17,8 @@ from tests.codec.strategies import identical
 
 PROMPT: Final = "You are careful and you answer in one sentence. " * 400  # a shared value
 CHECKED: Final = "the marks of a partial load"
+# A record of a run in progress, put in place of a newer one, must not expire before the store is judged.
+LEASE: Final = 3600.0
 
 Pardon = Literal["older", "labels", "listing", "journal"]
 """What nobody can tell from what is stored. "older": a log that was cut short, as a crash may do, is an older log.
@@ -60,7 +62,7 @@ def begin(url: str) -> None:
             hf.thread("main").save(state_of("main", n), label="good" if n == 2 else None)
         with suppress(_Stopped), hf.run("job", start={"paid": []}) as run:
             work(run, until=1)
-        with hf.run("chat", start={"said": []}, turn="one") as run:
+        with hf.run("chat", start={"said": []}, turn="one", lease=LEASE) as run:
             run.finish(run.tool("reply", {"n": 1}))
 
 
@@ -77,7 +79,7 @@ def finish(url: str) -> None:
         hf.thread("merged").save(state_of("merged", 6))
         with suppress(_Stopped), hf.run("job") as run:
             work(run, until=2)
-        with hf.run("chat", turn="two") as run:
+        with hf.run("chat", turn="two", lease=LEASE) as run:
             run.finish(run.tool("reply", {"n": 2}))
         with suppress(_Stopped), hf.run("asks", start={}) as run:
             run.wait("allow?", {"sum": 3})

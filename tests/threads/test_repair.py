@@ -48,7 +48,7 @@ COPIES = [("memory", "sqlite"), ("sqlite", "directory"), ("directory", "postgres
 
 @pytest.mark.parametrize(
     ("kind", "target"),
-    itertools.product(KINDS, ["sqlite", "directory", "postgres"]) if IN_FULL else COPIES,
+    list(itertools.product(KINDS, ["sqlite", "directory", "postgres"])) if IN_FULL else COPIES,
 )
 @pytest.mark.parametrize("cipher", [None, CIPHER], ids=["plain", "encrypted"])
 def test_a_whole_store_is_copied_as_it_is(kind: str, target: str, cipher: Any, tmp_path: Path) -> None:
