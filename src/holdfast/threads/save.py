@@ -200,7 +200,7 @@ def commit_of(
             raise InvalidArgument(f"a thread holds at most {SEQ_MAX} checkpoints; fork the thread to continue")
         seq, move = expect.last + 1, expect.move + 1
     if parent is None:
-        meta = replace(details.meta, size=skeleton.size)
+        meta = replace(details.meta, size=skeleton.size, parent=None, parent_digest=b"", parent_took=0)
         step = 1 if step is None else step
     else:
         version = details.meta.schema_version

@@ -61,6 +61,37 @@ def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
         assert hf.verify() is not None
 
 
+def test_a_store_that_another_process_creates_meanwhile_is_not_taken_for_other_tables(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loser of the race finds no format, then tables: it must read the format again."""
+    execute = schemas.Connection.execute
+    has_other_tables = schemas.statements(schema)["has_other_tables"]
+    winners: list[PostgresStore | None] = []
+
+    def racing(self: schemas.Connection, query: Any, *args: Any, **kwargs: Any) -> Any:
+        if query == has_other_tables and not winners:
+            winners.append(None)  # the winner asks this, too
+            winners[0] = open_store()
+        return execute(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(schemas.Connection, "execute", racing)
+    loser = open_store()
+    [winner] = winners
+    assert winner is not None
+    saved(winner, "a", "x")
+    assert names_of(loser) == ["a"]
+
+
+def test_tables_of_another_program_are_refused_after_the_second_look(
+    open_store: Open, server: Server, schema: str
+) -> None:
+    server.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    server.execute(sql.SQL("CREATE TABLE {} (n int)").format(sql.Identifier(schema, "thread")))
+    with pytest.raises(NotAStore, match="another program"):
+        open_store()
+
+
 @covers("smooth/PostgresCheckpointStore.connect")
 @pytest.mark.parametrize("scheme", ["postgresql", "postgres"])
 def test_a_handle_on_either_name_of_the_scheme(url: str, scheme: str) -> None:
