@@ -11,7 +11,7 @@ from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
-from holdfast.policy import AfterToolCall, Policy
+from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import past, status, waits
 from holdfast.runs.claim import Claiming, Terms
@@ -192,12 +192,11 @@ class Holdfast:
             Claiming(
                 self.context,
                 thread,
-                self.tools if tools is None else Tools(tools, self.tools),
-                AfterToolCall() if policy is None else policy,
                 terms,
+                tools=self.tools.extended(tools),
                 start=start,
-                has_start=start is not None,
                 type=type,
+                policy=policy,
                 effects=effects,
                 schema_version=schema_version,
                 guards=guards,

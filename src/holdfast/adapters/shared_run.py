@@ -79,15 +79,13 @@ class SharedRun:
                 claiming = Claiming(
                     self._session,
                     self.name,
-                    Tools(),
-                    Never(),
                     self._terms,
+                    tools=Tools(),
                     start=self._start,
-                    has_start=True,
-                    type=None,
+                    policy=Never(),
                     effects="live",
                 )
-                self._core = claiming.enter(can_await=True, wait=0)
+                self._core = claiming.enter(can_await=True)
                 self._core.calls().context.journal.use_topics()
             self._inside += 1
             return self._core

@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -19,7 +18,7 @@ from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import Claiming, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, watched
 from holdfast.runs.run import RunFace
@@ -222,8 +221,6 @@ async def chunks(source: Any) -> AsyncGenerator[Any, None]:
 
 T = TypeVar("T")
 
-_POLL_SECONDS: Final = 0.05
-
 
 class AsyncRun(RunFace):
     """A run held by this process, inside `async with hf.aio.run(…) as run`. `Run` documents each method.
@@ -366,21 +363,18 @@ class AsyncRunBlock:
             raise
 
     async def _claimed_in_time(self) -> RunCore:
-        deadline = time.monotonic() + self._claiming.wait
-        while True:
-            try:
+        for pause in pauses(self._claiming.wait):
+            with suppress(LeaseHeld):
                 return await self._claimed()
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(pause)
+        return await self._claimed()
 
     async def _claimed(self) -> RunCore:
-        """Claim the run. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
+        """Attempt to claim the run once. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
         claimed: list[RunCore] = []
         try:
             with termination.deferred():
-                await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True, wait=0)))
+                await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True)))
         except BaseException as ended:
             if claimed:
                 with termination.deferred():

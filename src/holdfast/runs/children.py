@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable
@@ -14,11 +15,10 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import Claiming, Terms, until_free
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.runs.tools import Tools
 from holdfast.runs.waits import cancel
 from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
@@ -63,8 +63,6 @@ class Child:
         self.claiming = Claiming(
             claiming.session,
             child_thread(parent.thread, name, parent.branch),
-            setup.tools if tools is None else Tools(tools, setup.tools),
-            setup.policy if policy is None else policy,
             Terms(
                 lease=context.lease.seconds,
                 # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
@@ -72,9 +70,10 @@ class Child:
                 agent=agent,
                 parent=parent.thread,
             ),
+            tools=setup.tools.extended(tools),
             start=start,
-            has_start=start is not None,
             type=type,
+            policy=setup.policy if policy is None else policy,
             keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
         )
         self._calls: Calls | None = None
@@ -125,8 +124,9 @@ class Child:
         return journal.write(replace(row, topic=CHILD, since=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
+        attempt = functools.partial(self.claiming.enter, can_await=can_await)
         try:
-            core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
+            core = until_free(attempt, self.claiming.wait)
         except Unfinished as busy:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
@@ -136,7 +136,7 @@ class Child:
             if thread is not None:
                 with suppress(Conflict, NotFound):  # it ended meanwhile
                     cancel(store, thread, "the turn of its parent that it belonged to has ended")
-            core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
+            core = until_free(attempt, self.claiming.wait)
         try:
             self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child
         except BaseException as error:

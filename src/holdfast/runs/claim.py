@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from holdfast.errors import (
     Unfinished,
 )
 from holdfast.observer import RunObservation
-from holdfast.policy import Policy
+from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
@@ -94,13 +94,12 @@ class Claiming:
         self,
         session: Context,
         name: str,
-        tools: Tools,
-        policy: Policy,
         terms: Terms,
         *,
-        start: Any,
-        has_start: bool,
-        type: Any,
+        tools: Tools,
+        start: Any = None,
+        type: Any = None,
+        policy: Policy | None = None,
         effects: Effects | None = None,
         keeper: Keeper | None = None,
         expect: RunRow | None = None,
@@ -108,7 +107,11 @@ class Claiming:
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Any], Any] | None = None,
     ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it."""
+        """`expect` is the record that the run must still have, because a worker decided by it.
+
+        Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
+        """
+        policy = AfterToolCall() if policy is None else policy
         if not isinstance(policy, Policy):
             raise InvalidArgument("policy must be a holdfast.Policy")
         if on_resume is not None and not callable(on_resume):
@@ -125,7 +128,6 @@ class Claiming:
         )
         self._terms = terms
         self._start = start
-        self._has_start = has_start
         self._expect = expect
         self._entered = False
         self._observation: RunObservation | None = None
@@ -180,9 +182,9 @@ class Claiming:
         if self._observation is not None:
             self._observation.left()
 
-    def enter(self, *, can_await: bool, wait: float) -> RunCore:
-        """Claim the run, trying for `wait` seconds, and load it."""
-        claimed = self.claim(wait)
+    def enter(self, *, can_await: bool) -> RunCore:
+        """Claim the run and load it. One attempt: LeaseHeld if another worker holds the run."""
+        claimed = self.claim()
         self._lease = claimed.lease
         observation = self._observation
         try:
@@ -207,13 +209,12 @@ class Claiming:
                     self.session.store.update_run(left)
             raise
 
-    def claim(self, wait: float) -> Claimed:
+    def claim(self) -> Claimed:
         """Claim the run. Creates the thread and the run if there is none and the program passed a start.
 
-        LeaseHeld if another worker holds the run for longer than `wait` seconds, or if its record is not the expected
-        one. NotFound if there is no run and no start. Incompatible if the program cannot resume it.
+        LeaseHeld if another worker holds the run, or if its record is not the expected one. NotFound if there is no run
+        and no start. Incompatible if the program cannot resume it.
         """
-        deadline = time.monotonic() + wait
         races = 0
         while True:
             try:
@@ -225,10 +226,6 @@ class Claiming:
                 races += 1
                 if races == MAX_RACES:
                     raise
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
 
     def _claim(self) -> Claimed:
         store, name, terms = self.session.store, self._thread.name, self._terms
@@ -237,7 +234,7 @@ class Claiming:
         thread = store.thread(name)
         taken_at, clock = local_seconds(), store.clock()
         if thread is None:
-            if not self._has_start:
+            if self._start is None:
                 raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
             row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
             return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
@@ -269,6 +266,25 @@ class Claiming:
         store.claim(known, row)
         before = None if known is None else known.trace
         return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+
+
+# -- waiting for a run that another worker holds --------------------------------------------------------------------
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """The seconds to sleep after each attempt that raised LeaseHeld. After them, one last attempt is due."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        yield min(_POLL_SECONDS, left)
+
+
+def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
+    """Attempt to claim a run until it is free. LeaseHeld if it is not free after so many seconds."""
+    for pause in pauses(seconds):
+        with suppress(LeaseHeld):
+            return attempt()
+        time.sleep(pause)
+    return attempt()
 
 
 # -- the record of a claimed run ------------------------------------------------------------------------------------

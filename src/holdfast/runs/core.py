@@ -161,11 +161,11 @@ class RunCore:
             raise over(self.status)
         return self._calls
 
-    def _held(self) -> RunContext:
-        """The context of the run, which this process certainly holds."""
-        context = self.calls().context
-        context.require_held()
-        return context
+    def _held(self) -> Calls:
+        """The calls of the run, which this process certainly holds."""
+        calls = self.calls()
+        calls.context.require_held()
+        return calls
 
     def observed(self, kind: CallKind, named: object = None, *, is_stream: bool = False) -> Observed | None:
         """The observation of a call; None if there is no observer."""
@@ -180,8 +180,7 @@ class RunCore:
     @contextmanager
     def hooking(self) -> Generator[None]:
         """Require keys while a hook runs: without, its calls would be answered with those of the block."""
-        keys = self.calls().keys
-        self._held()
+        keys = self._held().keys
         keys.are_needed = True
         try:
             yield
@@ -190,7 +189,7 @@ class RunCore:
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
-        context = self._held()
+        context = self._held().context
         context.lease.report(progress_of(done, total, context.redaction.value(note)))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
@@ -200,16 +199,16 @@ class RunCore:
 
     def closing(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
-        context = self._held()
+        calls = self._held()
         setup, seconds = self._setup, time.monotonic() - self._saved_at
-        events: list[Event] = [*context.events, "step"]
+        events: list[Event] = [*calls.context.events, "step"]
         write: Callable[[], object]
         if any(
             setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
         ):
             write = self._writing("running", "step")
         else:
-            write = self._boundary(self.calls(), lambda: self._open_next(self.calls()))
+            write = self._boundary(calls, lambda: self._open_next(calls))
 
         def close() -> None:
             write()
@@ -224,7 +223,7 @@ class RunCore:
 
     def finishing(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
-        context = self._held()
+        context = self._held().context
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
@@ -250,8 +249,8 @@ class RunCore:
         self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
-        context, calls = self._held(), self.calls()
-        lease, journal = context.lease, context.journal
+        calls = self._held()
+        lease, journal = calls.context.lease, calls.context.journal
         if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
             # A checkpoint is progress: failures before it do not count for later attempts.
             row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
@@ -296,7 +295,7 @@ class RunCore:
 
         def end_step() -> T:
             try:
-                self.calls().context.require_active()
+                calls.context.require_active()
                 return work()
             except BaseException:
                 calls.keys.reopen_step()

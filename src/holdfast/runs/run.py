@@ -2,22 +2,19 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
-from holdfast.errors import InvalidArgument, LeaseHeld
+from holdfast.errors import InvalidArgument
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, this_caller, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import Claiming, until_free
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint, Effect, Status
-
-_POLL_SECONDS: Final = 0.05
 
 
 class RunFace:
@@ -221,7 +218,7 @@ class RunBlock:
         termination.listen()  # before the claim, so that a signal right after it releases the run
         try:
             with self._claiming.observed():
-                core = self._claimed_in_time()
+                core = until_free(self._claim, self._claiming.wait)
         except BaseException as error:
             try:
                 if self._core is not None:
@@ -235,18 +232,11 @@ class RunBlock:
             self._resume(run, hook)
         return run
 
-    def _claimed_in_time(self) -> RunCore:
+    def _claim(self) -> RunCore:
         """Claim the run. A signal takes effect between two attempts: inside one, the claim would be lost."""
-        deadline = time.monotonic() + self._claiming.wait
-        while True:
-            try:
-                with termination.deferred():
-                    core = self._core = self._claiming.enter(can_await=False, wait=0)
-                return core
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(_POLL_SECONDS)
+        with termination.deferred():
+            core = self._core = self._claiming.enter(can_await=False)
+        return core
 
     def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
         """Call the hook of a resumed run. An error of the hook ends the run like one in the block."""

@@ -15,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
-from holdfast.policy import AfterToolCall
 from holdfast.runs.claim import Claiming, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
@@ -394,12 +393,8 @@ class Worker:
         claiming = Claiming(
             self._session,
             name,
-            self._tools,
-            AfterToolCall(),
             self._terms,
-            start=None,
-            has_start=False,
-            type=None,
+            tools=self._tools,
             keeper=self,
             expect=row,
             guards=guards_of(handler, self._guards),
