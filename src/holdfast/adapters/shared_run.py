@@ -142,7 +142,7 @@ class Making:
         return (yield from calls.tool(self._tool, self._given, self._key, caller=None))
 
     def suspend(self, suspended: Suspended) -> None:
-        """Note that a person has to decide: about this call, or about another one before this one started."""
+        """Note that a person has to decide. If this call had not started, the question is that of an earlier one."""
         self.is_last = True
         if self._is_started:
             self.question = suspended.row

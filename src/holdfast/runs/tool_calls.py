@@ -34,7 +34,8 @@ def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> S
     A table to read from top to bottom.
     """
     match (status, effect, in_doubt):
-        # A result is recorded: return it.
+        # The call has ended: return its result. The journal raises if it has none, as for "unstored". A "late" entry is
+        # kept for a person and is never among the open entries.
         case ("done" | "given_up" | "unstored" | "late", _, _):
             return "replay"
         # Never called, or nothing was done: call it. An action is first looked up among those of abandoned branches.
