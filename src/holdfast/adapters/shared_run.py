@@ -47,10 +47,10 @@ class Asked(msgspec.Struct, frozen=True):
 class SharedRun:
     """The run of a thread. Any Python thread may use it."""
 
-    def __init__(self, session: Context, name: str, start: Any, lease: float) -> None:
+    def __init__(self, context: Context, name: str, start: Any, lease: float) -> None:
         """`start` is the state that the thread starts with."""
         self.name: Final = name
-        self._session = session
+        self._context = context
         self._start = start
         self._terms = Terms(lease=lease)
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class SharedRun:
 
     def finished(self, tool: Tool, key: str) -> Found | None:
         """The result of a call that has ended, in any process. Nothing is claimed for that."""
-        store = self._session.store
+        store = self._context.store
         thread = store.thread(self.name)
         if thread is None:
             return None
@@ -77,7 +77,7 @@ class SharedRun:
                 return None
             if self._core is None:
                 claiming = Claiming(
-                    self._session,
+                    self._context,
                     self.name,
                     self._terms,
                     tools=Tools(),
@@ -111,7 +111,7 @@ class SharedRun:
         """The question to settle, after the run was released."""
         number = row.number
         if not number:
-            store = self._session.store
+            store = self._context.store
             thread = store.thread(self.name)
             run = None if thread is None else store.run(thread.position.thread)
             number = 0 if run is None else run.question

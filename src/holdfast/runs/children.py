@@ -61,7 +61,7 @@ class Child:
         self._name = name
         setup = claiming.setup
         self.claiming = Claiming(
-            claiming.session,
+            claiming.context,
             child_thread(parent.thread, name, parent.branch),
             Terms(
                 lease=context.lease.seconds,
@@ -131,7 +131,7 @@ class Child:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
             # The turn of its parent has ended without it, so no other run can resume it.
-            store = self.claiming.session.store
+            store = self.claiming.context.store
             thread = store.thread(self.claiming.thread)
             if thread is not None:
                 with suppress(Conflict, NotFound):  # it ended meanwhile

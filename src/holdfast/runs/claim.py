@@ -92,7 +92,7 @@ class Claiming:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         name: str,
         terms: Terms,
         *,
@@ -117,8 +117,8 @@ class Claiming:
         if on_resume is not None and not callable(on_resume):
             raise InvalidArgument("on_resume must be a function of the run")
         self.on_resume: Final = on_resume
-        self.session: Final = session
-        self._thread = Thread(session, name, type, schema_version)
+        self.context: Final = context
+        self._thread = Thread(context, name, type, schema_version)
         self.setup = Setup(
             tools=tools,
             policy=policy,
@@ -154,7 +154,7 @@ class Claiming:
     def completed(self, result: bytes | None) -> RunCore:
         """The run as completed with a result that its parent has recorded."""
         row = RunRow(thread=0, status="completed", fence=0, result=result)
-        return RunCore(self.session, self._thread, row, self.setup, lease=None, resumed=True)
+        return RunCore(self.context, self._thread, row, self.setup, lease=None, resumed=True)
 
     def enter_once(self) -> None:
         """InvalidArgument the second time: a block is one claim."""
@@ -165,7 +165,7 @@ class Claiming:
     @contextmanager
     def observed(self) -> Generator[None]:
         """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
-        observer = self.session.observer
+        observer = self.context.observer
         if observer is None:
             yield
             return
@@ -189,7 +189,7 @@ class Claiming:
         observation = self._observation
         try:
             core = RunCore(
-                self.session,
+                self.context,
                 self._thread,
                 claimed.row,
                 self.setup,
@@ -204,9 +204,9 @@ class Claiming:
         except BaseException as error:
             if claimed.lease is not None:
                 claimed.lease.stop()
-                left = left_row(claimed.lease.row, error, self.setup, self.session.redaction)
+                left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
-                    self.session.store.update_run(left)
+                    self.context.store.update_run(left)
             raise
 
     def claim(self) -> Claimed:
@@ -228,7 +228,7 @@ class Claiming:
                     raise
 
     def _claim(self) -> Claimed:
-        store, name, terms = self.session.store, self._thread.name, self._terms
+        store, name, terms = self.context.store, self._thread.name, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
         thread = store.thread(name)

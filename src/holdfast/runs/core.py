@@ -64,7 +64,7 @@ class RunCore:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         thread: Thread,
         row: RunRow,
         setup: Setup,
@@ -80,7 +80,7 @@ class RunCore:
         self.attempt: Final = row.attempt
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
-        self._session = session
+        self._context = context
         self._saver = thread.saver
         self._setup = setup
         self._observation = observation
@@ -104,8 +104,8 @@ class RunCore:
         if head.trigger not in _OWN_TRIGGERS and row.closed_at != head.seq:
             unsettled = self._close_entries(head, lease)
             self._row = lease.row
-        context = RunContext(
-            session,
+        run_context = RunContext(
+            context,
             thread.name,
             lease,
             head.step,
@@ -115,8 +115,8 @@ class RunCore:
             can_await=can_await,
         )
         if unsettled is not None:
-            context.suspended = suspended_by(unsettled)
-        self._calls = Calls(context)
+            run_context.suspended = suspended_by(unsettled)
+        self._calls = Calls(run_context)
 
     def _on_current_branch(self, lease: Lease) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
@@ -125,7 +125,7 @@ class RunCore:
             raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
         branch = branch_of(seen.position)
         if branch != lease.row.branch:
-            self._session.store.update_run(lease.changed(branch=branch, began=seen.position.head))
+            self._context.store.update_run(lease.changed(branch=branch, began=seen.position.head))
         return lease.row
 
     def _close_entries(self, head: Checkpoint, lease: Lease) -> Entry | None:
@@ -133,7 +133,7 @@ class RunCore:
 
         Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
         """
-        store, row = self._session.store, lease.row
+        store, row = self._context.store, lease.row
         last = store.last_entry(row.thread)
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.update_run(lease.changed(closed=last, closed_at=head.seq))
@@ -417,7 +417,7 @@ class RunCore:
     def suspension_of_parent(self, reason: str) -> Suspended:
         """The suspension of the parent of this run, which waits as long as this one."""
         if self.status == "queued":  # the answer was posted while the run was about to wait
-            return Suspended(None, reason, self._session.store.clock().now, now())
+            return Suspended(None, reason, self._context.store.clock().now, now())
         own = self._suspended
         return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
 

@@ -199,7 +199,7 @@ class Worker:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         tools: Tools,
         handlers: Mapping[str, Handler],
         *,
@@ -224,7 +224,7 @@ class Worker:
             raise InvalidArgument("attempts must be a whole number, 1 or more")
         if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
             raise InvalidArgument("versions must be a list of strings; None in it stands for runs without a version")
-        self._session = session
+        self._context = context
         self._tools = tools
         self._handlers = dict(handlers)
         self._concurrency = concurrency
@@ -244,7 +244,7 @@ class Worker:
         # Imported on demand: http.server takes long to import.
         from holdfast.runs.health import Health  # noqa: PLC0415
 
-        store = self._session.store
+        store = self._context.store
         return Health(
             address,
             self._pulse,
@@ -263,7 +263,7 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle`, until nothing can be claimed."""
-        store = self._session.store
+        store = self._context.store
         hush = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
         previous = self._listen()
         ended: list[threading.Event] = []
@@ -361,7 +361,7 @@ class Worker:
 
     def _queued(self) -> Iterator[tuple[str, RunRow]]:
         """The runs for this worker that are queued or interrupted, oldest first."""
-        store = self._session.store
+        store = self._context.store
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
             clock = store.clock()
@@ -379,7 +379,7 @@ class Worker:
         """The runs for this worker that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
-        while len(page := self._session.store.due(limit=limit)) > seen:
+        while len(page := self._context.store.due(limit=limit)) > seen:
             yield from (found for found in page[seen:] if self._is_ours(found[1]))
             # Runs for other workers may be overdue for longer: look past them.
             seen, limit = len(page), limit * 2
@@ -391,7 +391,7 @@ class Worker:
         """Claim a run and call its handler. False if another worker was faster."""
         handler = self._handlers[row.handler or ""]
         claiming = Claiming(
-            self._session,
+            self._context,
             name,
             self._terms,
             tools=self._tools,
@@ -432,15 +432,15 @@ class Worker:
         """See `Keeper`: try again later, or give up."""
         if row.attempt >= self._attempts:
             return replace(row, status="dead")
-        clock = self._session.store.clock()
+        clock = self._context.store.clock()
         seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]
         return replace(row, status="queued", clock=clock.id, wake_at=clock.now + round(seconds * 1000))
 
     def _bury(self, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = ended_from_outside(row, "dead", reason, self._session.store.clock())
+        dead = ended_from_outside(row, "dead", reason, self._context.store.clock())
         with suppress(Conflict):  # another worker has it
-            self._session.store.claim(row, dead)
+            self._context.store.claim(row, dead)
 
 
 def _is_awake(row: RunRow, clock: Clock) -> bool:

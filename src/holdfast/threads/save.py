@@ -275,13 +275,13 @@ class Saver:
     """Saves to one thread. It remembers the head it last saw, and a save expects the thread to be there still."""
 
     def __init__(
-        self, session: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None
+        self, context: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None
     ) -> None:
-        self._session = session
+        self._context = context
         self._name = name
         self._state_type = state_type
         self._schema_version = schema_version
-        self.lock: Final = session.lock(name)
+        self.lock: Final = context.lock(name)
         self._seen = False
         self._head: SeenHead | None = None
 
@@ -293,7 +293,7 @@ class Saver:
     @property
     def trace(self) -> str | None:
         """The place of the caller in the observer's traces."""
-        return None if self._session.observer is None else self._session.observer.trace
+        return None if self._context.observer is None else self._context.observer.trace
 
     def see(self, head: SeenHead | None) -> None:
         """Remember a head."""
@@ -309,14 +309,14 @@ class Saver:
 
     def request(self, state: Any, **options: Unpack[SaveOptions]) -> SaveRequest:
         """Check the arguments of a save, convert the state to plain values and redact both."""
-        session = self._session
-        session.check_open()
-        details = checked_details(session.redaction, self._schema_version, **options)
+        context = self._context
+        context.check_open()
+        details = checked_details(context.redaction, self._schema_version, **options)
         return SaveRequest(self.plain(state), details)
 
     def plain(self, state: Any) -> Any:
         """A state as plain values, redacted. Raises Unsupported for a state that cannot be stored or restored."""
-        redaction, state_type = self._session.redaction, self._state_type
+        redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
             return redaction.value(state)
         return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
@@ -339,11 +339,11 @@ class Saver:
         if not self._seen or not (expect is None or expect is NEW):
             return False
         head = self._head
-        return head is None or self._session.bases.get(head.position.thread, head.position.head) is not None
+        return head is None or self._context.bases.get(head.position.thread, head.position.head) is not None
 
     def prepare(self, request: SaveRequest, expect: Expect) -> Save:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
-        session, details = self._session, request.details
+        context, details = self._context, request.details
         head = self._head if expect is None and self._seen else self._expected(expect)
         if head is not None and details.step is not None and details.step <= head.parent.step:
             self.require_no_run(head.position.thread)
@@ -354,8 +354,8 @@ class Saver:
             expect=None if head is None else head.position,
             parent=None if head is None else head.parent,
             base=None if head is None else self._base(head),
-            size_limit=session.max_state_bytes,
-            hashing=session.store.hashing,
+            size_limit=context.max_state_bytes,
+            hashing=context.store.hashing,
         )
 
     def commit(
@@ -374,12 +374,12 @@ class Saver:
             return self._commit(save, fence, run, effects)
 
     def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[Entry, ...]) -> Checkpoint:
-        session, row = self._session, save.commit.row
+        context, row = self._context, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
-        observer = session.observer
+        observer = context.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                position = session.commit(replace(save.commit, fence=fence, run=run, entries=effects))
+                position = context.commit(replace(save.commit, fence=fence, run=run, entries=effects))
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise
@@ -398,13 +398,13 @@ class Saver:
                     "Call latest() and try again"
                 ) from conflict
             self._head, self._seen = SeenHead.written(position, row, save.meta), True
-            session.bases.put(position.thread, save.draft.base(save.root))
-            session.saved(self._name)
+            context.bases.put(position.thread, save.draft.base(save.root))
+            context.saved(self._name)
             return checkpoint
 
     def require_no_run(self, thread: int) -> None:
         """Steps identify the calls of a run: in a step that is used again, calls would get earlier results."""
-        if self._session.store.run(thread) is not None:
+        if self._context.store.run(thread) is not None:
             raise InvalidArgument(
                 f"thread {quoted(self._name)} has a run, so its steps can only grow; omit step=, or rewind the thread"
             )
@@ -432,13 +432,13 @@ class Saver:
     def _base(self, head: SeenHead) -> Base | None:
         """The base of the head, loaded if needed. None if the head is damaged: then the whole state is stored."""
         thread, seq = head.position.thread, head.position.head
-        base = self._session.bases.get(thread, seq)
+        base = self._context.bases.get(thread, seq)
         if base is not None:
             return base
         try:
-            row = self._session.store.checkpoint(thread, seq)
+            row = self._context.store.checkpoint(thread, seq)
             # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
-            return None if row is None or row.deleted else load_base(self._session.store, thread, row)
+            return None if row is None or row.deleted else load_base(self._context.store, thread, row)
         except Damaged:
             return None
 
@@ -463,17 +463,17 @@ class Saver:
     def require_compatible(self) -> None:
         """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
         row = None if self._schema_version is None else self.current_row()
-        thread = None if row is None else self._session.store.thread(self._name)
+        thread = None if row is None else self._context.store.thread(self._name)
         if row is None or thread is None or (meta := metas.decode(row)).schema_version == self._schema_version:
             return
         number = thread.position.thread
-        base = self._session.bases.get(number, row.seq) or load_base(self._session.store, number, row)
-        plain = state_of(self._session.store, base)
-        self._session.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+        base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
+        plain = state_of(self._context.store, base)
+        self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
     def _thread_and_head(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
         """The thread and its head. Read again if another writer moved the thread in between."""
-        store = self._session.store
+        store = self._context.store
         for _ in range(MAX_RETRIES):
             thread = store.thread(self._name)
             if thread is None:
@@ -488,7 +488,7 @@ class Saver:
 
     def head_row(self, thread: ThreadRow) -> CheckpointRow:
         """The head of a thread that was just read. Raises Damaged if it is missing."""
-        row = self._session.store.checkpoint(thread.position.thread, thread.position.head)
+        row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
         if row is None or row.deleted:
             raise Damaged(f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing")
         return row
