@@ -14,7 +14,7 @@ from holdfast.ids import to_text
 from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import past, status, waits
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
@@ -189,7 +189,7 @@ class Holdfast:
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
         self.context.check_open()
         return RunBlock(
-            Claiming(
+            ClaimRequest(
                 self.context,
                 thread,
                 terms,

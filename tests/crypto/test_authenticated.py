@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from holdfast.crypto import records, run_records
 from holdfast.crypto.records import ThreadKey
 from holdfast.stores.contract import CheckpointRow, Refs, Span
-from holdfast.stores.running import Claim, Deadline, Entry, Owner, Progress, RunRow
+from holdfast.stores.running import Deadline, Entry, Owner, PastClaim, Progress, RunRow
 from holdfast.types import Usage
 
 ENTRY = Entry(
@@ -96,7 +96,7 @@ RUN = RunRow(
     trace="trace",
     parent="parent",
     progress=Progress(0.5, 1.0, "note", 18),
-    claims=(Claim(19, 20, 21, 22, "idle"),),
+    claims=(PastClaim(19, 20, 21, 22, "idle"),),
     resumed=23,
     crashed=24,
     handler="handler",

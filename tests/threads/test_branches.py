@@ -27,12 +27,12 @@ def message(number: int) -> str:
 def test_a_first_checkpoint_has_nothing_of_the_parent_of_another() -> None:
     """The details of a stored checkpoint, used for a save without a parent."""
     details = checked_details(Redaction(None))
-    stored = replace(details.meta, parent=b"id", parent_digest=b"digest", parent_took=7)
+    stored = replace(details.meta, parent=b"id", parent_digest=b"digest", parent_write_micros=7)
     given: dict[str, Any] = {"base": None, "expect": None, "size_limit": 1000, "hashing": PLAIN}
     save = save_of("t", {}, replace(details, meta=stored), parent=None, **given)
     assert metas.decode(save.commit.row) == save.meta == replace(details.meta, size=save.meta.size)
     under = save_of("t", {}, replace(details, meta=stored), parent=Parent.of(save.commit.row), **given)
-    assert (under.meta.parent, under.meta.parent_digest, under.meta.parent_took) == (save.commit.row.id, b"", 0)
+    assert (under.meta.parent, under.meta.parent_digest, under.meta.parent_write_micros) == (save.commit.row.id, b"", 0)
 
 
 class Placed:

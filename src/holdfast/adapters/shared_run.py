@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.policy import Never
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
@@ -76,7 +76,7 @@ class SharedRun:
             if self._is_ending:
                 return None
             if self._core is None:
-                claiming = Claiming(
+                request = ClaimRequest(
                     self._context,
                     self.name,
                     self._terms,
@@ -85,7 +85,7 @@ class SharedRun:
                     policy=Never(),
                     effects="live",
                 )
-                self._core = claiming.enter(can_await=True)
+                self._core = request.enter(can_await=True)
                 self._core.calls().context.journal.use_topics()
             self._inside += 1
             return self._core

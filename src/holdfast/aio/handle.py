@@ -16,7 +16,7 @@ from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
 from holdfast.policy import Policy
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
 from holdfast.threads.migration import M
@@ -182,7 +182,7 @@ class AsyncHoldfast(HoldfastViews):
         hf = self._hf
         hf.context.check_open()
         return AsyncRunBlock(
-            Claiming(
+            ClaimRequest(
                 hf.context,
                 thread,
                 terms,

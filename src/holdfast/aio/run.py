@@ -18,10 +18,10 @@ from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.claim import Claiming, pauses
+from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, watched
-from holdfast.runs.run import RunFace
+from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
 
@@ -222,14 +222,14 @@ async def chunks(source: Any) -> AsyncGenerator[Any, None]:
 T = TypeVar("T")
 
 
-class AsyncRun(RunFace):
+class AsyncRun(RunBase):
     """A run held by this process, inside `async with hf.aio.run(…) as run`. `Run` documents each method.
 
     A call outside the task that entered the block needs a `key=`.
     """
 
-    def __init__(self, core: RunCore, claiming: Claiming) -> None:
-        super().__init__(core, claiming)
+    def __init__(self, core: RunCore, request: ClaimRequest) -> None:
+        super().__init__(core, request)
         self.tasks = Tasks()
 
     async def steps(self) -> AsyncIterator[int]:
@@ -238,18 +238,18 @@ class AsyncRun(RunFace):
             yield self.core.step
         while self.core.is_open:
             with self.tasks.inside():
-                await to_the_end(self.core.closing())
+                await to_the_end(self.core.prepare_step_end())
             yield self.core.step
 
     async def save(self) -> Checkpoint:
         """See `Run.save`."""
         with self.tasks.inside():
-            return await to_the_end(self.core.saving())
+            return await to_the_end(self.core.prepare_save())
 
     async def finish(self, result: Any = None) -> None:
         """See `Run.finish`."""
         with self.tasks.inside():
-            await to_the_end(self.core.finishing(result))
+            await to_the_end(self.core.prepare_finish(result))
 
     async def halt(self, reason: str) -> None:
         """See `Run.halt`."""
@@ -295,7 +295,7 @@ class AsyncRun(RunFace):
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> AsyncChildBlock:
         """See `Run.child`: `async with run.child("name", start=state) as child`."""
-        child = Child(self.core, self._claiming, name, start, type, agent, policy, tools)
+        child = Child(self.core, self._request, name, start, type, agent, policy, tools)
         return AsyncChildBlock(child, self.tasks)
 
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
@@ -331,21 +331,21 @@ class AsyncRun(RunFace):
 class AsyncRunBlock:
     """The block of `async with hf.aio.run(…)`: claims the run, and releases it at the end."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        self._claiming = claiming
+    def __init__(self, request: ClaimRequest) -> None:
+        self._request = request
         self._run: AsyncRun | None = None
 
     async def __aenter__(self) -> AsyncRun:
-        self._claiming.enter_once()
+        self._request.enter_once()
         termination.listen()  # before the claim, so that a signal cannot come between them
         try:
-            with self._claiming.observed():
+            with self._request.observed():
                 core = await self._claimed_in_time()
         except BaseException:
             termination.unlisten()
             raise
-        self._run = run = AsyncRun(core, self._claiming)
-        hook = self._claiming.on_resume
+        self._run = run = AsyncRun(core, self._request)
+        hook = self._request.on_resume
         if hook is not None and core.resumed and core.is_open:
             await self._resume(run, hook)
         return run
@@ -363,7 +363,7 @@ class AsyncRunBlock:
             raise
 
     async def _claimed_in_time(self) -> RunCore:
-        for pause in pauses(self._claiming.wait):
+        for pause in pauses(self._request.wait):
             with suppress(LeaseHeld):
                 return await self._claimed()
             await asyncio.sleep(pause)
@@ -374,7 +374,7 @@ class AsyncRunBlock:
         claimed: list[RunCore] = []
         try:
             with termination.deferred():
-                await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True)))
+                await to_the_end(lambda: claimed.append(self._request.enter(can_await=True)))
         except BaseException as ended:
             if claimed:
                 with termination.deferred():
@@ -393,7 +393,7 @@ class AsyncRunBlock:
             try:
                 termination.unlisten()
             finally:
-                self._claiming.left()
+                self._request.left()
 
 
 class AsyncChildBlock:
@@ -409,12 +409,12 @@ class AsyncChildBlock:
     async def __aenter__(self) -> AsyncRun:
         self._leave_parent = self._tasks.enter()
         try:
-            with self._child.claiming.observed():
+            with self._child.request.observed():
                 core = await self._entered()
         except BaseException:
             self._leave_parent()
             raise
-        self._run = AsyncRun(core, self._child.claiming)
+        self._run = AsyncRun(core, self._child.request)
         return self._run
 
     async def _entered(self) -> RunCore:
@@ -437,7 +437,7 @@ class AsyncChildBlock:
             await _left(self._run, functools.partial(self._child.leave, self._run.core, decisive(error)))
         finally:
             self._leave_parent()
-            self._child.claiming.left()
+            self._child.request.left()
 
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:

@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
-from holdfast.runs.claim import Claiming, Terms, until_free
+from holdfast.runs.claim import ClaimRequest, Terms, until_free
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.record import CHILD, child_thread
@@ -45,7 +45,7 @@ class Child:
     def __init__(
         self,
         parent: RunCore,
-        claiming: Claiming,
+        request: ClaimRequest,
         name: str,
         start: Any,
         type: Any,
@@ -59,9 +59,9 @@ class Child:
         context.require_held()
         self._parent = parent
         self._name = name
-        setup = claiming.setup
-        self.claiming = Claiming(
-            claiming.context,
+        setup = request.setup
+        self.request = ClaimRequest(
+            request.context,
             child_thread(parent.thread, name, parent.branch),
             Terms(
                 lease=context.lease.seconds,
@@ -96,18 +96,18 @@ class Child:
                 journal.raise_again(known)
             if known is not None and known.status == "done":
                 self._row = known
-                return self.claiming.completed(known.result)
+                return self.request.completed(known.result)
             self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
             turn = f"{self._parent.created_at}.{journal.since(context.step, key)}"
-            self.claiming.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
+            self.request.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
             return self._claimed(turn, can_await=can_await)
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)
             raise
 
     def _start(self, calls: Calls, key: str) -> Entry:
-        thread = self.claiming.thread
+        thread = self.request.thread
         store = calls.context.store
         known = store.thread(thread)
         run = None if known is None else store.run(known.position.thread)
@@ -124,19 +124,19 @@ class Child:
         return journal.write(replace(row, topic=CHILD, since=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
-        attempt = functools.partial(self.claiming.enter, can_await=can_await)
+        attempt = functools.partial(self.request.enter, can_await=can_await)
         try:
-            core = until_free(attempt, self.claiming.wait)
+            core = until_free(attempt, self.request.wait)
         except Unfinished as busy:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
             # The turn of its parent has ended without it, so no other run can resume it.
-            store = self.claiming.context.store
-            thread = store.thread(self.claiming.thread)
+            store = self.request.context.store
+            thread = store.thread(self.request.thread)
             if thread is not None:
                 with suppress(Conflict, NotFound):  # it ended meanwhile
                     cancel(store, thread, "the turn of its parent that it belonged to has ended")
-            core = until_free(attempt, self.claiming.wait)
+            core = until_free(attempt, self.request.wait)
         try:
             self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child
         except BaseException as error:

@@ -39,7 +39,7 @@ from holdfast.runs.record import (
 )
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Claim, Clock, RunRow
+from holdfast.stores.running import Clock, PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
@@ -75,7 +75,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("wait must be seconds, 0 or more")
 
 
-class Claimed(NamedTuple):
+class ClaimedRun(NamedTuple):
     """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
 
     `before` is the trace of its last claim, or of the process that submitted it.
@@ -87,7 +87,7 @@ class Claimed(NamedTuple):
     before: str | None = None
 
 
-class Claiming:
+class ClaimRequest:
     """A run to be claimed once, for a sync or an async block."""
 
     def __init__(
@@ -209,7 +209,7 @@ class Claiming:
                     self.context.store.update_run(left)
             raise
 
-    def claim(self) -> Claimed:
+    def claim(self) -> ClaimedRun:
         """Claim the run. Creates the thread and the run if there is none and the program passed a start.
 
         LeaseHeld if another worker holds the run, or if its record is not the expected one. NotFound if there is no run
@@ -227,7 +227,7 @@ class Claiming:
                 if races == MAX_RACES:
                     raise
 
-    def _claim(self) -> Claimed:
+    def _claim(self) -> ClaimedRun:
         store, name, terms = self.context.store, self._thread.name, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
@@ -237,7 +237,7 @@ class Claiming:
             if self._start is None:
                 raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
             row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
-            return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
             raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
@@ -251,7 +251,7 @@ class Claiming:
                 raise _other_parent(name, known)
             done = _completed(store, thread, known, terms.turn)
             if done is not None:
-                return Claimed(None, done, resumed=True, before=done.trace)
+                return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known, clock):
                 raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
             is_new_turn = _is_new_turn(name, known, terms.turn)
@@ -265,7 +265,7 @@ class Claiming:
                 row = _with_claim(row, known, head)
         store.claim(known, row)
         before = None if known is None else known.trace
-        return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+        return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
 
 
 # -- waiting for a run that another worker holds --------------------------------------------------------------------
@@ -295,7 +295,7 @@ def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
     request = saver.request(start, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
-    head = saver.head
+    head = saver.known_head
     return row if head is None else replace(row, thread=head.position.thread)
 
 
@@ -356,7 +356,7 @@ def _held(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
 
 def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
     """The record of a resumed run, with this claim in its list of claims."""
-    claims = (*known.claims, Claim(row.fence, row.updated_at, head, row.branch, known.status))
+    claims = (*known.claims, PastClaim(row.fence, row.updated_at, head, row.branch, known.status))
     crashed = known.crashed + (known.status == "running")
     return replace(row, claims=claims[-_CLAIMS_KEPT:], resumed=known.resumed + 1, crashed=crashed)
 
@@ -399,9 +399,9 @@ def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None)
     rows = store.find_entries(thread.position.thread, topic)
     if not rows:
         _confirm_none(store, thread.position.thread, topic)
-    line = Ancestry.of(store, thread.position) if rows else None
+    ancestry = Ancestry.of(store, thread.position) if rows else None
     for row in rows:
-        if line is not None and line.holds(row.branch, row.step):
+        if ancestry is not None and ancestry.holds(row.branch, row.step):
             return replace(known, status="completed", turn=turn, result=row.result, reason=None)
     return None
 

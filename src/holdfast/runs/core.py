@@ -120,7 +120,7 @@ class RunCore:
 
     def _on_current_branch(self, lease: Lease) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
-        seen = self._saver.head
+        seen = self._saver.known_head
         if seen is None:
             raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
         branch = branch_of(seen.position)
@@ -197,7 +197,7 @@ class RunCore:
     # Each verb that writes the state has two parts: one before the first await of an async run, while the state is as
     # its caller left it, and one that may run in another thread.
 
-    def closing(self) -> Callable[[], None]:
+    def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
         calls = self._held()
         setup, seconds = self._setup, time.monotonic() - self._saved_at
@@ -217,11 +217,11 @@ class RunCore:
 
         return close
 
-    def saving(self) -> Callable[[], Checkpoint]:
+    def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`."""
         return self._writing("running", "save")
 
-    def finishing(self, result: Any) -> Callable[[], None]:
+    def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
         context = self._held().context
         msgpack.check(result)
@@ -246,7 +246,7 @@ class RunCore:
         return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[Entry, ...] = ()
+        self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
         calls = self._held()
@@ -262,7 +262,7 @@ class RunCore:
             if run is not None:
                 run = replace(run, progress=lease.row.progress)
             try:
-                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, effects=(*unwritten, *effects))
+                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, entries=(*unwritten, *entries))
             except BaseException:
                 journal.put_back(unwritten)
                 raise

@@ -107,7 +107,7 @@ class Past:
                     continue
                 root = record.root_of(row)
                 roots.setdefault(root, []).append(row)
-                if row.number in record.undone or (source.line is not None and source.line.holds(row.branch, row.step)):
+                if row.number in record.undone or (source.ancestry is not None and source.ancestry.holds(row.branch, row.step)):
                     gone.add(root)
         for root, rows in roots.items():
             outcome = outcome_of(rows)
@@ -137,7 +137,7 @@ class _Source(NamedTuple):
 
     thread: int
     span: ChildEntries | None  # which of its entries; None: all
-    line: Ancestry | None  # entries on it were not abandoned; None: all were
+    ancestry: Ancestry | None  # entries in it were not abandoned; None: all were
 
 
 def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
@@ -153,8 +153,8 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
         for span in Record(store, each.thread).children:
             child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
-                is_on_line = each.line is not None and each.line.holds(span.entry.branch, span.entry.step)
-                yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_on_line else None)
+                is_in_ancestry = each.ancestry is not None and each.ancestry.holds(span.entry.branch, span.entry.step)
+                yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None)
 
 
 # -- undo ---------------------------------------------------------------------------------------------------------
@@ -238,12 +238,12 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     number = thread.position.thread
     last = store.last_entry(number)
     run = _free_run(store, thread)
-    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.mark)):
+    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.topic)):
         raise Conflict(
             f"thread {quoted(thread.name)}: it is unknown whether effect {row.number}, {row.name}, was undone; "
             "settle that with hf.settle, then undo again"
         )
-    entry = _entry(row, action.mark, "begun")
+    entry = _entry(row, action.topic, "begun")
     # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
     return run, replace(entry, number=store.post(number, entry, last=last, run=run))
 
@@ -251,7 +251,7 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
 def _forget(store: Store, ended: Ended) -> None:
     """Mark the result of a child as undone, so that its parent does not get it again."""
     number = ended.thread.position.thread
-    entry = replace(_entry(ended.entry, ended.mark, "done"), ended_at=now())
+    entry = replace(_entry(ended.entry, ended.topic, "done"), ended_at=now())
     store.post(number, entry, last=store.last_entry(number), run=_free_run(store, ended.thread))
 
 

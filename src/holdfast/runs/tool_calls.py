@@ -22,14 +22,14 @@ from holdfast.stores.running import Entry, EntryStatus
 _POLL_SECONDS: Final = 0.05
 
 # Calls that timed out, by run and entry, with a function that says whether they are still running in this process.
-_LATE: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
+_TIMED_OUT: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
 
-Step = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
+Decision = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
 Next = Literal["call", "probe", "return", "raise"]
 
 
-def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
-    """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
+def decision_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Decision:
+    """What to do about a call, by the status of its newest journal entry (None: no entry) and its tool's declaration.
 
     A table to read from top to bottom.
     """
@@ -118,22 +118,22 @@ class ToolCall:
         entry, tool = self._entry, self._tool
         known = self._journal.find(entry.step, entry.key)
         if known is None:
-            step = step_for(None, tool.effect, tool.in_doubt)
+            decision = decision_for(None, tool.effect, tool.in_doubt)
         else:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments:
                 self._context.changed.append(known)
-            step = step_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
-        if step == "read":
+            decision = decision_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
+        if decision == "read":
             tool.check(self._given)
             self._entry = replace(entry, call=None)
             return "call"
-        if step == "act" or known is None:
+        if decision == "act" or known is None:
             return self._act(known)
-        if step == "replay":
+        if decision == "replay":
             self._result = self._journal.recorded(known)
             return "return"
-        return self._confirm(known) if step == "confirm" else self._doubt(known)
+        return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
     def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
@@ -242,12 +242,12 @@ class ToolCall:
     def _decide(self) -> Next:
         """Do what the tool declares for calls in doubt."""
         tool = self._tool
-        step = step_for("in_doubt", tool.effect, tool.in_doubt)
-        if step == "give_up":
+        decision = decision_for("in_doubt", tool.effect, tool.in_doubt)
+        if decision == "give_up":
             return self._give_up()
-        if step == "ask" or not self._await_presumed():
+        if decision == "ask" or not self._await_presumed():
             raise suspended_by(self._entry)
-        if step == "probe":
+        if decision == "probe":
             return "probe"
         self._entry = replace(self._entry, settled="rerun")
         return "call"
@@ -287,10 +287,10 @@ class ToolCall:
         """Whether a call that timed out still runs in this process: then it may yet happen."""
         place = (self._context.identity, entry.number)
         if isinstance(self._cause, CallTimedOut) and self._cause.is_running is not None:
-            _LATE[place] = self._cause.is_running
-        is_running = _LATE.get(place)
+            _TIMED_OUT[place] = self._cause.is_running
+        is_running = _TIMED_OUT.get(place)
         if is_running is not None and not is_running():
-            del _LATE[place]
+            del _TIMED_OUT[place]
             return False
         return is_running is not None
 

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import causes, ended_from_outside, is_free
@@ -185,7 +185,7 @@ Entered = Callable[[], AbstractContextManager[None]]
 class Server(Protocol):
     """Runs async handlers, which this layer cannot await."""
 
-    def serve(self, claiming: Claiming, handler: Handler, entered: Entered) -> None:
+    def serve(self, request: ClaimRequest, handler: Handler, entered: Entered) -> None:
         """Claim a run, call its handler inside the context manager `entered()`, and finish the run."""
         ...
 
@@ -390,7 +390,7 @@ class Worker:
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and call its handler. False if another worker was faster."""
         handler = self._handlers[row.handler or ""]
-        claiming = Claiming(
+        request = ClaimRequest(
             self._context,
             name,
             self._terms,
@@ -407,14 +407,14 @@ class Worker:
             nonlocal claimed
             claimed = True
             self._pulse.wrote(is_well=True)
-            with self._pulse.running(loop, claiming.is_failing):
+            with self._pulse.running(loop, request.is_failing):
                 yield
 
         try:
             if self._server is not None and is_async(handler):
-                self._server.serve(claiming, handler, entered)
+                self._server.serve(request, handler, entered)
             else:
-                _serve(claiming, handler, entered)
+                _serve(request, handler, entered)
         except Replaced:
             raise  # the store's file was replaced
         except Exception as error:  # noqa: BLE001 - the run's record has the reason; other runs must not wait
@@ -447,8 +447,8 @@ def _is_awake(row: RunRow, clock: Clock) -> bool:
     return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
 
 
-def _serve(claiming: Claiming, handler: Handler, entered: Entered) -> None:
-    with RunBlock(claiming) as run:
+def _serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
+    with RunBlock(request) as run:
         with entered():
             result = _handled(handler, run)
         if run.status == "running":

@@ -42,7 +42,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PastClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A claim that resumed a run: its fence, its time (µs since 1970), the head and branch then, and the status found.
 
     If it found the status running, the previous owner had died.
@@ -83,7 +83,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
     parent: str | None = None  # if set, only the run of this thread may claim this run
     progress: Progress | None = None
-    claims: tuple[Claim, ...] = ()  # the newest claims that resumed the run, for display
+    claims: tuple[PastClaim, ...] = ()  # the newest claims that resumed the run, for display
     resumed: int = 0  # how many claims resumed the run in all
     crashed: int = 0  # how many of them found that the previous owner had died
     handler: str | None = None

@@ -85,7 +85,7 @@ def named(
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists all threads")
         source = find_row(store, row, ref)
-        require_no_run(store, row, source)
+        require_run_unaffected(store, row, source)
         commit, meta = _labelled(context, row, source, label, added)
         at = context.commit(commit)
         if source.seq != row.position.head:
@@ -120,7 +120,8 @@ def _labelled(
     return replace(commit, bases=((position.thread, source.seq),)), meta
 
 
-def require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
+def require_run_unaffected(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
+    """Raise Conflict if a labelled copy of a checkpoint would restart the thread's run or end its open step."""
     run = store.run(thread.position.thread)
     if run is None or (run.status == "completed" and source.seq == thread.position.head):
         return

@@ -20,7 +20,7 @@ from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHORT = {"created_at": "at", "parent_took": "took"}
+_SHORT = {"created_at": "at", "parent_write_micros": "took"}
 _TOO_LARGE = "a checkpoint holds an integer that does not fit 64 bits"
 
 
@@ -28,7 +28,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The metadata of a checkpoint. It is stored as a map: a field added later has its default in older records.
 
     `parent_digest` is stored if it cannot be looked up later: the parent is in another thread, which may be dropped, or
-    its record was damaged. `parent_took` is how many microseconds the parent took to become durable, if the same handle
+    its record was damaged. `parent_write_micros` is how many microseconds the parent took to become durable, if the same handle
     wrote both; 0 if it is not known. A checkpoint cannot hold this about itself.
     """
 
@@ -36,7 +36,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     size: int
     parent: bytes | None = None
     parent_digest: bytes = b""
-    parent_took: int = 0
+    parent_write_micros: int = 0
     status: Status = "running"
     reason: str | None = None
     tags: tuple[str, ...] = ()

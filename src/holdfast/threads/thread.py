@@ -22,7 +22,7 @@ from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
 from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
-from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
+from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
@@ -120,7 +120,7 @@ class Thread:
                         raise
                     return self._newest_undamaged(damage.known, Skipped("", 0, 0, str(damage)))
                 if thread is None:
-                    self.saver.see(None)
+                    self.saver.remember(None)
                     return None
                 try:
                     return self._load_head(thread)
@@ -134,13 +134,13 @@ class Thread:
 
     def _load_head(self, thread: ThreadRow) -> Checkpoint:
         context, number = self._context, thread.position.thread
-        row = self.saver.head_row(thread)
+        row = self.saver.read_head_row(thread)
         base = context.bases.get(number, row.seq)
         if base is None:
             base = load_base(context.store, number, row)
             context.bases.put(number, base)
         meta = metas.decode(row)
-        self.saver.see(SeenHead.of(thread.position, row, meta))
+        self.saver.remember(SeenHead.of(thread.position, row, meta))
         return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(context.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
@@ -176,7 +176,7 @@ class Thread:
 
     def head(self) -> Checkpoint | None:
         """Return the head without its state, or None if the thread was never saved."""
-        row = self.saver.current_row()
+        row = self.saver.stored_head_row()
         return None if row is None else metas.checkpoint_of(self.name, row)
 
     def step(self) -> int:
@@ -204,7 +204,7 @@ class Thread:
         It reads page by page and holds nothing open in between. The history of a thread that was never saved is empty.
         Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
         """
-        return passing_over(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
+        return without_damaged(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
 
     def _listed(
         self, limit: int | None, before: Ref | None, label: str | None, tag: str | None, status: str | None
@@ -235,7 +235,7 @@ class Thread:
         """Return the newest checkpoint that matches all arguments, without its state, or None."""
         if label is None and tag is None and status is None:
             raise InvalidArgument("find needs a label, a tag or a status")
-        return next(whole(self._listed(1, None, label, tag, status)), None)
+        return next(until_damaged(self._listed(1, None, label, tag, status)), None)
 
     def diff(self, a: Ref, b: Ref) -> Diff:
         """Compare the states of two checkpoints: the paths added, removed and changed from `a` to `b`."""
@@ -259,7 +259,7 @@ class Thread:
         with self.saver.lock:
             thread = self._thread()
             row = find_row(self._context.store, thread, ref)
-            head = self.saver.head
+            head = self.saver.known_head
             if head is None:
                 raise Conflict(
                     f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
@@ -269,7 +269,7 @@ class Thread:
             if not past_effects:
                 require_none_ahead(self._context.store, thread, row)
             position = self._context.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
-            self.saver.see(SeenHead.of(position, row, meta))
+            self.saver.remember(SeenHead.of(position, row, meta))
             return metas.checkpoint_from(self.name, row, meta)
 
     def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> Thread:
@@ -310,7 +310,7 @@ class Thread:
                     f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
                 ) from conflict
             raise
-        forked.saver.see(SeenHead.of(position, commit.row, meta))
+        forked.saver.remember(SeenHead.of(position, commit.row, meta))
         return forked
 
     # -- removing ---------------------------------------------------------------------------------------------------
@@ -328,7 +328,7 @@ class Thread:
         """Delete the whole thread. Its forks keep what they share with it."""
         with self.saver.lock:
             self._context.drop(self._thread().position.thread)
-            self.saver.see(None)
+            self.saver.remember(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
