@@ -30,8 +30,8 @@ ENTRY = Entry(
     error="error",
     heard=False,
     matches=6,
-    of=7,
-    since=8,
+    matches_thread=7,
+    counted_after=8,
     by="ann",
     topic="wait/ok",
     deadline=Deadline("boot", 9, 10),
@@ -195,7 +195,7 @@ def test_the_place_of_a_cell_a_blob_and_a_thread() -> None:
     assert records.cell_place(1, 2) == b"cell\0" + (1).to_bytes(8, "little") + (2).to_bytes(8, "little")
     refs = packed((((6, 7, 8, 9, 10, 11),), (b"blob",)))
     assert records.cell_place(1, 2, CHECKPOINT.refs) == records.cell_place(1, 2) + refs
-    assert records.value_place(3, 4) == b"value\x003/4"
+    assert records.blob_place(3, 4) == b"value\x003/4"
     assert records._thread_place("näme") == b"thread\0" + "näme".encode()
 
 

@@ -79,7 +79,9 @@ def test_a_tool_that_was_not_done_and_then_was_is_one_call(world: World) -> None
     assert charged == [1]
 
 
-@pytest.mark.parametrize("error", [holdfast.Unsupported("$.when", "no such type"), holdfast.LeaseLost("another has it")])
+@pytest.mark.parametrize(
+    "error", [holdfast.Unsupported("$.when", "no such type"), holdfast.LeaseLost("another has it")]
+)
 def test_a_read_that_is_not_retried_in_spite_of_its_retries_was_seen_by_the_program(
     world: World, error: Exception
 ) -> None:

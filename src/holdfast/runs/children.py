@@ -99,7 +99,7 @@ class Child:
                 return self.request.completed(known.result)
             self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.since(context.step, key)}"
+            turn = f"{self._parent.created_at}.{journal.newest_uncounted(context.step, key)}"
             self.request.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
             return self._claimed(turn, can_await=can_await)
         except BaseException as error:
@@ -121,7 +121,7 @@ class Child:
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal
         row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
-        return journal.write(replace(row, topic=CHILD, since=last))
+        return journal.write(replace(row, topic=CHILD, counted_after=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
         attempt = functools.partial(self.request.enter, can_await=can_await)

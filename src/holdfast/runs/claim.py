@@ -53,7 +53,11 @@ _TURNS_SEARCHED: Final = 256  # journal entries that are read if the index of to
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a claim: the arguments of `hf.run` besides the thread, its start and the setup."""
+    """The terms of a claim, checked: the lease, how long to try, and what the claim writes into the run's record.
+
+    `lease` and `wait` are in seconds. A field that is None leaves that of the record as it is, except `parent`: it must
+    be the same as in the record.
+    """
 
     lease: float
     wait: float = 0.0
@@ -88,7 +92,7 @@ class ClaimedRun(NamedTuple):
 
 
 class ClaimRequest:
-    """A run to be claimed once, for a sync or an async block."""
+    """A request to claim a run, made once, by a sync or an async block."""
 
     def __init__(
         self,

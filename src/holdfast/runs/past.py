@@ -61,7 +61,7 @@ class Past:
     def take(self, name: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
-        It has its newest outcome and the number of the call itself. `of` is the thread in whose journal that is.
+        It has its newest outcome and the number of the call itself, in the journal of `matches_thread`.
         """
         if self._rows is None:
             self._read()
@@ -73,12 +73,12 @@ class Past:
         """Whether an entry is about a call of the thread that this one was forked from."""
         if self._rows is None:
             self._read()
-        return bool(row.of) and row.of == self._origin
+        return bool(row.matches_thread) and row.matches_thread == self._origin
 
     def first(self, row: Entry) -> Entry:
         """The abandoned call that an entry repeats; the entry itself if there is none."""
-        thread = self._store.thread(self._thread) if row.matches and not row.of else None
-        while thread is not None and row.matches and not row.of:
+        thread = self._store.thread(self._thread) if row.matches and not row.matches_thread else None
+        while thread is not None and row.matches and not row.matches_thread:
             [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
@@ -107,12 +107,14 @@ class Past:
                     continue
                 root = record.root_of(row)
                 roots.setdefault(root, []).append(row)
-                if row.number in record.undone or (source.ancestry is not None and source.ancestry.holds(row.branch, row.step)):
+                if row.number in record.undone or (
+                    source.ancestry is not None and source.ancestry.holds(row.branch, row.step)
+                ):
                     gone.add(root)
         for root, rows in roots.items():
             outcome = outcome_of(rows)
             if outcome is not None and root not in gone:
-                yield replace(outcome, number=root[1], of=0 if root[0] == number else root[0])
+                yield replace(outcome, number=root[1], matches_thread=0 if root[0] == number else root[0])
 
     def _sources(self, thread: ThreadRow) -> Iterator[_Source]:
         """The journals to read, oldest first, the thread's own last."""
@@ -154,7 +156,9 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
             child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
                 is_in_ancestry = each.ancestry is not None and each.ancestry.holds(span.entry.branch, span.entry.step)
-                yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None)
+                yield _Source(
+                    child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None
+                )
 
 
 # -- undo ---------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from holdfast.types import Checkpoint, Effect, Status
 
 
 class RunBase:
-    """A run that this process holds, as its block sees it. `Run` and `AsyncRun` add the verbs."""
+    """The properties of a run that this process holds. `Run` and `AsyncRun` add the verbs."""
 
     def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         self.core = core

@@ -152,10 +152,12 @@ class ToolCall:
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same)
-        entry = self._entry = replace(self._entry, since=self._journal.since(self._entry.step, self._entry.key))
+        entry = self._entry = replace(
+            self._entry, counted_after=self._journal.newest_uncounted(self._entry.step, self._entry.key)
+        )
         if known is not None:
             # It was tried before, or a person allowed it.
-            if not known.of and not known.redacted & CALL_REDACTED:
+            if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 self._entry = replace(entry, matches=known.matches)
             return "call"
         done = past.take(tool.name, entry.arguments)
@@ -163,7 +165,7 @@ class ToolCall:
             if tool.effect == "irreversible" and past.effects == "ask":
                 raise _asking_first(entry)
             return "call"
-        entry = replace(entry, matches=done.number, of=done.of)
+        entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
         if done.redacted & CALL_REDACTED and past.effects != "recorded":
             raise _asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
@@ -178,7 +180,7 @@ class ToolCall:
         """Ask for permission again, unless the run now acts without."""
         if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
             raise _asking_first(entry)
-        self._entry = replace(self._with_call(entry), matches=0, of=0)
+        self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
         return "call"
 
     # -- the call -------------------------------------------------------------------------------------------------
@@ -234,7 +236,7 @@ class ToolCall:
         elif entry.call is not None:
             # The call in doubt is the one that was made, even if the model now gives other arguments.
             self._given = msgpack.decode(entry.call)
-        if entry.of:
+        if entry.matches_thread:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
             raise suspended_by(entry)
         return self._decide()
@@ -325,7 +327,13 @@ class ToolCall:
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
         entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
-        parts = (self._context.identity, entry.branch, entry.step, entry.key, *((entry.since,) if entry.since else ()))
+        parts = (
+            self._context.identity,
+            entry.branch,
+            entry.step,
+            entry.key,
+            *((entry.counted_after,) if entry.counted_after else ()),
+        )
         key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
         return {**self._given, "idempotency_key": key}
 

@@ -126,8 +126,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     error: str | None = None  # the error that was raised, as text
     heard: bool = True  # False if the call was retried before the program received the error
     matches: int = 0  # the entry of an abandoned branch whose result was reused
-    of: int = 0  # entries up to this number (of this call's place, or of a child's journal) do not count for this call
-    since: int = 0  # entries up to this number, of the journal concerned, did not count when the call started
+    # The thread whose journal has the entry `matches`; 0 if it is this thread.
+    matches_thread: int = msgspec.field(default=0, name="of")
+    # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
+    counted_after: int = msgspec.field(default=0, name="since")
     by: str | None = None  # the person or program that answered
     topic: str | None = msgspec.field(default=None, name="mark")  # finds the entry without reading the whole journal
     deadline: Deadline | None = None  # when the wait ends without an answer

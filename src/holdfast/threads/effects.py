@@ -90,19 +90,21 @@ class Record:
                 children.append(row)
         # A result taken from another journal is undone there.
         for row in self.rows.values():
-            if row.of and any(known.status == "done" for known in store.find_entries(row.of, undo_topic(row.matches))):
+            if row.matches_thread and any(
+                known.status == "done" for known in store.find_entries(row.matches_thread, undo_topic(row.matches))
+            ):
                 self.undone.add(row.number)
         self.children: list[ChildEntries] = []
         ends: dict[str, int] = {}
         for row in reversed(children):
-            self.children.insert(0, ChildEntries(row, row.since, ends.get(row.name, _END)))
-            ends[row.name] = row.since
+            self.children.insert(0, ChildEntries(row, row.counted_after, ends.get(row.name, _END)))
+            ends[row.name] = row.counted_after
 
     def root_of(self, row: Entry) -> Root:
         """The call that an entry is about."""
-        while row.matches and not row.of and row.matches in self.rows:
+        while row.matches and not row.matches_thread and row.matches in self.rows:
             row = self.rows[row.matches]
-        return (row.of or self.thread, row.matches or row.number)
+        return (row.matches_thread or self.thread, row.matches or row.number)
 
     def by_root(self) -> dict[Root, list[Entry]]:
         """The entries about each call, oldest first."""
@@ -137,7 +139,7 @@ def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[Entry], bool])
     record = Record(store, number)
     ancestry = Ancestry.of(store, thread.position)
     found: list[tuple[int, list[Action | Ended]]] = []
-    origin = origin_of(store, number) if any(row.of for row in record.rows.values()) else None
+    origin = origin_of(store, number) if any(row.matches_thread for row in record.rows.values()) else None
     for root, rows in record.by_root().items():
         here = [row for row in rows if ancestry.holds(row.branch, row.step)]
         outcome = outcome_of(rows)

@@ -122,8 +122,8 @@ class Parent(msgspec.Struct, frozen=True):
     """The checkpoint that a new one follows. `thread` is 0 within the same thread.
 
     `readable` is False if its record is damaged: then its digest is not known. A save without a schema version takes
-    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another handle wrote
-    it.
+    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another
+    handle wrote it.
     """
 
     thread: int
@@ -173,10 +173,10 @@ def save_of(
             "Keep less in it, or open the store with a larger max_state_bytes"
         )
     refs = root.refs if isinstance(root, Map) else refs_of((root,))
-    skeleton, runs = draft.finish(root)
-    values = tuple(draft.values.values())
+    skeleton, appends = draft.finish(root)
+    blobs = tuple(draft.blobs.values())
     commit, meta = commit_of(
-        name, details, skeleton, refs, hashing, expect=expect, parent=parent, runs=runs, values=values
+        name, details, skeleton, refs, hashing, expect=expect, parent=parent, appends=appends, blobs=blobs
     )
     return Save(commit, meta, draft, root)
 
@@ -190,8 +190,8 @@ def commit_of(
     *,
     expect: Position | None,
     parent: Parent | None,
-    runs: tuple[Append, ...] = (),
-    values: tuple[Blob, ...] = (),
+    appends: tuple[Append, ...] = (),
+    blobs: tuple[Blob, ...] = (),
 ) -> tuple[Commit, Meta]:
     """The commit of a checkpoint under `parent`, and its metadata."""
     seq, move, step = 1, 1, details.step
@@ -229,9 +229,9 @@ def commit_of(
     commit = Commit(
         name=name,
         expect=expect,
-        row=replace(row, digest=metas.digest_of(hashing, row, runs, b"" if parent is None else parent.digest)),
-        appends=runs,
-        blobs=values,
+        row=replace(row, digest=metas.digest_of(hashing, row, appends, b"" if parent is None else parent.digest)),
+        appends=appends,
+        blobs=blobs,
         summary=summary_of(row, meta),
         bases=() if origin is None else ((origin.thread, origin.seq),),
         origins=() if origin is None else (origin.thread,),
@@ -262,7 +262,9 @@ class SeenHead(msgspec.Struct, frozen=True):
         """A head that has just become durable."""
         micros = max(0, time.time_ns() // 1000 - meta.created_at)
         version = meta.schema_version
-        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros))
+        return cls(
+            position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros)
+        )
 
     @classmethod
     def unreadable(cls, thread: ThreadRow) -> SeenHead:

@@ -341,7 +341,7 @@ class Thread:
         number = thread.position.thread
         found = removable(
             retention,
-            whole(self._listed(None, None, None, None, None)),
+            until_damaged(self._listed(None, None, None, None, None)),
             head=thread.position.head,
             origins=self._fork_origins(number),
             now=datetime.now(UTC),
