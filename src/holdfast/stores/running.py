@@ -125,7 +125,8 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # the encoded result
     error: str | None = None  # the error that was raised, as text
     heard: bool = True  # False if the call was retried before the program received the error
-    matches: int = 0  # the entry of an abandoned branch whose result was reused
+    # Another entry: the abandoned call whose result was reused, the answer to the question, or the call that is undone.
+    matches: int = 0
     # The thread whose journal has the entry `matches`; 0 if it is this thread.
     matches_thread: int = msgspec.field(default=0, name="of")
     # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
