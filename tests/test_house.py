@@ -143,13 +143,14 @@ def _is_own_store(node: ast.AST) -> bool:
 
 
 def unknown_verbs(double: ast.ClassDef, verbs: Collection[str]) -> Iterator[str]:
-    """The verbs that a double defines, calls or names in its `__getattr__`, and that no store has."""
+    """The verbs that a double defines, calls or compares names with in its `__getattr__`, and that no store has."""
     for each in double.body:
         if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
             yield from {each.name}.difference(verbs)
         if isinstance(each, ast.FunctionDef) and each.name == "__getattr__":
-            texts = {node.value for node in ast.walk(each) if isinstance(node, ast.Constant)}
-            yield from sorted(text for text in texts if isinstance(text, str) and text not in verbs)
+            compared = [part for node in ast.walk(each) if isinstance(node, ast.Compare) for part in ast.walk(node)]
+            texts = {part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            yield from sorted(texts.difference(verbs))
     for node in ast.walk(double):
         if isinstance(node, ast.Attribute) and _is_own_store(node.value):
             yield from {node.attr}.difference(verbs)

@@ -29,7 +29,7 @@ Next = Literal["call", "probe", "return", "raise"]
 
 
 def decision_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Decision:
-    """What to do about a call, by the status of its newest journal entry (None: no entry) and its tool's declaration.
+    """The decision about a call, by the status of its newest journal entry (None: no entry) and its tool's declaration.
 
     A table to read from top to bottom.
     """

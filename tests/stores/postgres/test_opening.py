@@ -14,6 +14,7 @@ import holdfast
 from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
+from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
 from tests.covers import covers
@@ -65,17 +66,17 @@ def test_a_store_that_another_process_creates_meanwhile_is_not_taken_for_other_t
     open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The loser of the race finds no format, then tables: it must read the format again."""
-    execute = schemas.Connection.execute
+    execute = Connection.execute
     has_other_tables = schemas.statements(schema)["has_other_tables"]
     winners: list[PostgresStore | None] = []
 
-    def racing(self: schemas.Connection, query: Any, *args: Any, **kwargs: Any) -> Any:
+    def racing(self: Connection, query: Any, *args: Any, **kwargs: Any) -> Any:
         if query == has_other_tables and not winners:
             winners.append(None)  # the winner asks this, too
             winners[0] = open_store()
         return execute(self, query, *args, **kwargs)
 
-    monkeypatch.setattr(schemas.Connection, "execute", racing)
+    monkeypatch.setattr(Connection, "execute", racing)
     loser = open_store()
     [winner] = winners
     assert winner is not None
