@@ -1,5 +1,7 @@
 """Names and sizes of modules: a reader must find the place of a thing by the name of its file.
 
+And the doubles of stores in tests: they have the verbs of a store and no others.
+
 python -m tests.test_house    list the problems of all packages, also of those that are not rebuilt
 """
 
@@ -8,8 +10,11 @@ from __future__ import annotations
 import ast
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
+from pathlib import Path
 
-from tests.source import below, modules, tree_of
+from holdfast.stores.abilities import Announcing, BackingUp, Mending, Rewrapping
+from holdfast.stores.contract import Store
+from tests.source import SOURCE, below, modules, tree_of
 
 # Packages that do not follow these rules yet; "." stands for the modules directly in holdfast. Remove those that do.
 NOT_REBUILT = {
@@ -103,7 +108,103 @@ def lines_of(chosen: Collection[str]) -> dict[str, int]:
     return {module: modules()[module].read_text("utf-8").count("\n") for module in chosen}
 
 
+# -- doubles of stores: a verb that a store no longer has would never be called, and its test would test nothing ------
+
+
+def verbs_of_stores() -> set[str]:
+    """The public names of the contract and of the optional abilities."""
+    kinds = (Store, Announcing, Rewrapping, Mending, BackingUp)
+    names = {name for kind in kinds for name in (*vars(kind), *vars(kind).get("__annotations__", {}))}
+    return {name for name in names if not name.startswith("_")}
+
+
+def doubles_of(classes: Collection[ast.ClassDef]) -> list[ast.ClassDef]:
+    """The classes that derive from a store or from a double, or pass on to `self._store` what they do not define."""
+    found = [each for each in classes if _passes_on(each) or any(name.endswith("Store") for name in _bases(each))]
+    while True:
+        names = {each.name for each in found}
+        more = [each for each in classes if each not in found and names.intersection(_bases(each))]
+        if not more:
+            return found
+        found += more
+
+
+def _bases(double: ast.ClassDef) -> set[str]:
+    return {ast.unparse(base).rpartition(".")[2] for base in double.bases}
+
+
+def _passes_on(double: ast.ClassDef) -> bool:
+    names = {each.name for each in double.body if isinstance(each, ast.FunctionDef)}
+    return "__getattr__" in names and any(_is_own_store(node) for node in ast.walk(double))
+
+
+def _is_own_store(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and ast.unparse(node) == "self._store"
+
+
+def unknown_verbs(double: ast.ClassDef, verbs: Collection[str]) -> Iterator[str]:
+    """The verbs that a double defines, calls or compares names with in its `__getattr__`, and that no store has."""
+    for each in double.body:
+        if isinstance(each, ast.FunctionDef | ast.AsyncFunctionDef) and not each.name.startswith("_"):
+            yield from {each.name}.difference(verbs)
+        if isinstance(each, ast.FunctionDef) and each.name == "__getattr__":
+            compared = [part for node in ast.walk(each) if isinstance(node, ast.Compare) for part in ast.walk(node)]
+            texts = {part.value for part in compared if isinstance(part, ast.Constant) and isinstance(part.value, str)}
+            yield from sorted(texts.difference(verbs))
+    for node in ast.walk(double):
+        if isinstance(node, ast.Attribute) and _is_own_store(node.value):
+            yield from {node.attr}.difference(verbs)
+
+
+def classes_in_tests() -> dict[ast.ClassDef, Path]:
+    """Every class of the tests and of `holdfast.testing`, and its file."""
+    files = [*Path(__file__).parent.rglob("*.py"), *(SOURCE / "testing").rglob("*.py")]
+    trees = {file: ast.parse(file.read_text("utf-8")) for file in files}
+    return {node: file for file, tree in trees.items() for node in ast.walk(tree) if isinstance(node, ast.ClassDef)}
+
+
 # -- the tests --------------------------------------------------------------------------------------------------------
+
+
+def test_doubles_of_stores_have_the_verbs_of_stores() -> None:
+    classes, verbs = classes_in_tests(), verbs_of_stores()
+    doubles = doubles_of(classes)
+    assert len(doubles) > 15
+    found = [
+        f"{classes[double].name}:{double.lineno}: {double.name} has {verb}, which is not a verb of a store"
+        for double in doubles
+        for verb in unknown_verbs(double, verbs)
+    ]
+    assert not found, "\n".join(found)
+
+
+def test_a_double_with_a_verb_that_no_store_has_is_found() -> None:
+    text = """
+class Wraps:
+    def __init__(self, store): self._store = store
+    def __getattr__(self, name): return getattr(self._store, name)
+    def commit(self, commit): return self._store.commit(commit)
+    def tell(self, row): return self._store.post(row)
+
+class Below(Wraps):
+    def park(self): pass
+    def _help(self): pass
+
+class Derived(memory.MemoryStore):
+    def deeds(self): pass
+
+class Asks:
+    def __getattr__(self, name):
+        return None if name == "effects" else getattr(self._store, name)
+    def journal(self): self._store.journal_all()
+
+class Connection:
+    def __getattr__(self, name): return getattr(self._writer, name)
+    def execute(self): pass
+"""
+    classes = [node for node in ast.parse(text).body if isinstance(node, ast.ClassDef)]
+    found = {each.name: list(unknown_verbs(each, verbs_of_stores())) for each in doubles_of(classes)}
+    assert found == {"Wraps": ["tell"], "Derived": ["deeds"], "Asks": ["effects", "journal_all"], "Below": ["park"]}
 
 
 def test_rebuilt_packages_follow_the_rules() -> None:

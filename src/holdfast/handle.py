@@ -11,10 +11,10 @@ from holdfast import maintenance
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import Closed, InvalidArgument, NotFound, Protected
 from holdfast.ids import to_text
-from holdfast.policy import AfterToolCall, Policy
+from holdfast.policy import Policy
 from holdfast.redaction import Redaction
 from holdfast.runs import past, status, waits
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
@@ -189,15 +189,14 @@ class Holdfast:
         terms = Terms(lease=lease, wait=wait, agent=agent, version=version, turn=turn)
         self.context.check_open()
         return RunBlock(
-            Claiming(
+            ClaimRequest(
                 self.context,
                 thread,
-                self.tools if tools is None else Tools(tools, self.tools),
-                AfterToolCall() if policy is None else policy,
                 terms,
+                tools=self.tools.extended(tools),
                 start=start,
-                has_start=start is not None,
                 type=type,
+                policy=policy,
                 effects=effects,
                 schema_version=schema_version,
                 guards=guards,

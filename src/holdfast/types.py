@@ -146,14 +146,14 @@ class RunInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InterruptedRun(msgspec.Struct, frozen=True, kw_only=True):
-    """A run whose process died. `would` says what a resume would do."""
+    """A run whose process died. `plan` says what a resume would do."""
 
     thread: str
     step: int
     attempt: int
     since: datetime
     in_doubt: tuple[Effect, ...]
-    would: str
+    plan: str
 
 
 class Progress(msgspec.Struct, frozen=True, kw_only=True):
@@ -192,7 +192,8 @@ class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """Something that a run waits for.
 
     `about` is "wait" for a question of `run.wait`, answered by `hf.answer`, or "in doubt" for a call decided by
-    `hf.settle`. `payload` is the payload of the question, or the arguments of the call.
+    `hf.settle`. `payload` is the payload of the question, or the arguments of the call. `effect` is the number of the
+    effect in the thread's journal.
     """
 
     thread: str

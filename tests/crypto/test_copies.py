@@ -11,7 +11,7 @@ import pytest
 
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
-from holdfast.crypto.records import seal_value
+from holdfast.crypto.records import seal_blob
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import AlreadyExists, WrongKey
 from holdfast.stores import segment
@@ -112,7 +112,7 @@ def test_a_value_that_would_not_be_found_again_is_refused(tmp_path: Path) -> Non
         store = hf.context.store
         assert isinstance(store, SealedStore)
         with pytest.raises(InvalidArgument, match="blob"):
-            seal_value(Blob(hashlib.sha256(b"plain").digest(), (b"plain",)), store._ring.records)
+            seal_blob(Blob(hashlib.sha256(b"plain").digest(), (b"plain",)), store._ring.records)
 
 
 def test_a_sealed_value_of_other_keys_is_refused(tmp_path: Path) -> None:
@@ -121,10 +121,10 @@ def test_a_sealed_value_of_other_keys_is_refused(tmp_path: Path) -> None:
         assert isinstance(store, SealedStore)
         assert isinstance(strange, SealedStore)
         address_of_it = strange.hashing.address(b"a value")
-        sealed = seal_value(Blob(address_of_it, (b"a value",)), strange._ring.records)
+        sealed = seal_blob(Blob(address_of_it, (b"a value",)), strange._ring.records)
         with pytest.raises(Damaged):
-            seal_value(sealed, store._ring.records)
-        assert seal_value(sealed, strange._ring.records) == sealed, "what is sealed already is carried as it is"
+            seal_blob(sealed, store._ring.records)
+        assert seal_blob(sealed, strange._ring.records) == sealed, "what is sealed already is carried as it is"
 
 
 def test_a_target_that_has_keys_of_its_own_is_refused(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast import StoreError
 from holdfast.crypto import seal as seal_module
-from holdfast.crypto.records import hidden, value_place
+from holdfast.crypto.records import blob_place, hidden
 from holdfast.crypto.seal import Seal
 from holdfast.stores import segment
 
@@ -16,7 +16,7 @@ NONCE = slice(10, 22)
 
 def test_where_a_place_ends_makes_another_nonce() -> None:
     content = b"content"
-    one, other = SEAL.seal(content, value_place(0, 10)), SEAL.seal(b"0" + content, value_place(0, 1))
+    one, other = SEAL.seal(content, blob_place(0, 10)), SEAL.seal(b"0" + content, blob_place(0, 1))
     assert one[NONCE] != other[NONCE]
 
 

@@ -123,7 +123,7 @@ def records(hf: Holdfast) -> dict[str, Any]:
             # When a lease began is told by a clock that runs on one machine only.
             "run": None if run is None else replace(run, thread=0, lease_first=0),
             "entries": [
-                (replace(each, of=0), names.get(each.of))
+                (replace(each, matches_thread=0), names.get(each.matches_thread))
                 for each in store.entries(row.position.thread, after=0, limit=999)
             ],
             "checkpoints": [replace(thread.load(each.id), digest="") for each in thread.history()],
@@ -171,7 +171,7 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
         "redacted",
         "sealed",
         "settled",
-        "since",
+        "counted_after",
         "usage",
     }
 

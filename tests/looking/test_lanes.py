@@ -73,9 +73,9 @@ def test_any_tree_of_a_framework(seed: int) -> None:
     random = Random(seed)
     with holdfast.open("memory:") as hf:
         hf.thread("a").save({"n": 0})
-        session = hf.context
+        context = hf.context
         for number in range(1, 40):
-            placer = Placer(session, "a")
+            placer = Placer(context, "a")
             row = placer.thread()
             assert row is not None
             at = row.position
@@ -83,7 +83,7 @@ def test_any_tree_of_a_framework(seed: int) -> None:
             under = placer.row(at.thread, last)
             assert under is not None
             if random.random() < 0.2:
-                named(session, "a", hf.thread("a").load(f"@{under.step}"), label=f"l{number}")
+                named(context, "a", hf.thread("a").load(f"@{under.step}"), label=f"l{number}")
                 continue
             details = Details(number, None, decode(under))
             placer.place({"n": number}, details, expect=at, under=under, base=placer.base(at.thread, under))

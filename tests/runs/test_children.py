@@ -12,7 +12,7 @@ import pytest
 
 import holdfast
 from holdfast import Cancelled, Holdfast, HoldfastError, InvalidArgument, Run
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import ClaimRequest
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.waiting import DEADLINE
@@ -295,13 +295,13 @@ def test_a_child_that_begins_while_its_parent_is_cancelled_is_cancelled_too(
     hf = world.open()
     asked = Asked()
     with world.failing("p", Cancelled, hf, start={}) as run:
-        claims = Claiming.enter
+        claims = ClaimRequest.enter
 
-        def cancelled_before(claiming: Claiming, **options: Any) -> Any:
+        def cancelled_before(request: ClaimRequest, **options: Any) -> Any:
             hf.cancel("p", "stop")
-            return claims(claiming, **options)
+            return claims(request, **options)
 
-        monkeypatch.setattr(Claiming, "enter", cancelled_before)
+        monkeypatch.setattr(ClaimRequest, "enter", cancelled_before)
         with run.child("a", start={"notes": []}) as child:
             research(child, asked, "a")
     assert (status_of(hf, "p"), status_of(hf, "p/a"), asked.names) == ("halted", "halted", [])

@@ -124,12 +124,12 @@ class TestOldRuns:
     def test_an_interrupted_run_says_which_version_it_needs(self, world: World) -> None:
         leave(world, "running", "1")
         [found] = world.open().interrupted()
-        assert found.would == "resume after step 0; answer 0 calls from the journal; needs a worker of version '1'"
+        assert found.plan == "resume after step 0; answer 0 calls from the journal; needs a worker of version '1'"
 
     def test_an_interrupted_run_without_a_version_needs_none(self, world: World) -> None:
         leave(world, "running", None)
         [found] = world.open().interrupted()
-        assert "version" not in found.would
+        assert "version" not in found.plan
 
     def test_a_worker_of_another_version_leaves_it_listed(self, world: World) -> None:
         hf = world.open()
@@ -139,7 +139,7 @@ class TestOldRuns:
         before = record(hf)
         hf.worker({"h": lambda _: pytest.fail("it was claimed")}, versions=["2", None]).run(until_idle=True)
         assert record(hf) == before
-        assert ["needs a worker of version '1'" in found.would for found in hf.interrupted()] == [True]
+        assert ["needs a worker of version '1'" in found.plan for found in hf.interrupted()] == [True]
         hf.worker({"h": lambda _: "done"}, versions=["1"]).run(until_idle=True)
         assert record(hf).status == "completed"
 

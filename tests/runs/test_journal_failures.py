@@ -79,6 +79,55 @@ def test_a_tool_that_was_not_done_and_then_was_is_one_call(world: World) -> None
     assert charged == [1]
 
 
+@pytest.mark.parametrize(
+    "error", [holdfast.Unsupported("$.when", "no such type"), holdfast.LeaseLost("another has it")]
+)
+def test_a_read_that_is_not_retried_in_spite_of_its_retries_was_seen_by_the_program(
+    world: World, error: Exception
+) -> None:
+    """So it is raised again after a crash: the program continued after it, and must take the same way."""
+    reads: list[int] = []
+
+    @holdfast.tool(effect="read", retry=3)
+    def read() -> str:
+        reads.append(1)
+        if len(reads) == 1:
+            raise error
+        return "found"
+
+    def step(run: holdfast.Run) -> str:
+        try:
+            return str(run.tool(read, {}, key="r"))
+        except type(error):
+            return "seen, then " + str(run.tool(read, {}, key="r"))
+
+    with world.dying("t", start={}) as run:
+        assert step(run) == "seen, then found"
+        run.model(lambda: "writes what was read")
+    assert len(reads) == 2
+    with world.running("t") as run:
+        assert step(run) == "seen, then found"
+    assert len(reads) == 2
+
+
+def test_a_read_that_is_retried_at_once_was_not_seen_by_the_program(world: World) -> None:
+    reads: list[int] = []
+
+    @holdfast.tool(effect="read", retry=3)
+    def read() -> str:
+        reads.append(1)
+        if len(reads) == 1:
+            raise ConnectionError("busy")
+        return "found"
+
+    with world.dying("t", start={}) as run:
+        assert run.tool(read, {}, key="r") == "found"
+        run.model(lambda: "writes what was read")
+    with world.running("t") as run:
+        assert run.tool(read, {}, key="r") == "found"
+    assert len(reads) == 2
+
+
 def test_what_was_not_done_and_made_up_for_otherwise_is_not_done_later(world: World) -> None:
     charged: list[str] = []
 

@@ -58,6 +58,8 @@ def test_a_run_that_writes_needs_no_looks(world: World, monkeypatch: pytest.Monk
         for _ in range(10):
             run.model(lambda: "more")
         assert counting[0].looks == before
+        run.core.calls().context.journal.poll(at_once=True)
+        assert counting[0].looks == before + 1  # a read is counted
 
 
 @every_store("the store numbers the entries")

@@ -178,7 +178,7 @@ class RunMachine(RuleBasedStateMachine):
             result = run.tool(self._tool(name, call), self._arguments(), key=key)
         except Suspended as suspended:
             call.doubtful = True
-            self._park(name, suspended)
+            self._suspend(name, suspended)
         except Died:
             assert call.executed == before + 1
             call.doubtful = name != "look"
@@ -217,7 +217,7 @@ class RunMachine(RuleBasedStateMachine):
             result = self._go(run, attempt, key, detour)
         except Suspended as suspended:
             detour.way.doubtful = True
-            self._park("post", suspended)
+            self._suspend("post", suspended)
         except Died:
             assert detour.way.executed == before + 1
             detour.way.doubtful = True
@@ -260,7 +260,7 @@ class RunMachine(RuleBasedStateMachine):
             return run.tool(holdfast.tool(name="instead")(act), self._arguments(), key=at)
         return run.tool(holdfast.tool(name="planned")(act), self._arguments(), key=at)
 
-    def _park(self, name: str, suspended: Suspended) -> None:
+    def _suspend(self, name: str, suspended: Suspended) -> None:
         assert name == "post"
         assert self._holder is not None
         assert self._holder.run.core.leave(suspended)

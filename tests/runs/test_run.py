@@ -433,7 +433,7 @@ def test_interrupted_says_what_was_left_and_what_a_resume_would_do(world: World)
     ]
     assert abs((found.since - before).total_seconds()) < 60
     for part in ("step 1", "1 call", "pay: rerun", "post: ask"):
-        assert part in found.would
+        assert part in found.plan
     assert [effect.arguments for effect in hf.effects("t")][1:] == [{"amount": 5}, {"text": "hi"}]
 
 

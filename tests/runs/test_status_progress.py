@@ -137,7 +137,7 @@ def test_what_is_said_while_a_checkpoint_is_being_written_is_stored_with_it(worl
     with world.dying("t", start={}):
         pass
     with world.running("t", hf) as run:
-        write = run.core.saving()
+        write = run.core.prepare_save()
         run.progress(1)
         write()
         told = hf.progress("t")

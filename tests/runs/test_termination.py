@@ -18,7 +18,7 @@ import holdfast
 from holdfast.aio import run as aio_run
 from holdfast.runs import claim as claim_module
 from holdfast.runs import run as run_module
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.termination import Termination
 from tests.waiting import DEADLINE
 
@@ -149,7 +149,7 @@ def test_a_block_that_cannot_be_entered_leaves_everything_as_before() -> None:
 def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
     monkeypatch: pytest.MonkeyPatch, is_async: bool
 ) -> None:
-    claim = Claiming.claim
+    claim = ClaimRequest.claim
 
     def and_then_a_signal(*args: Any, **options: Any) -> Any:
         claimed = claim(*args, **options)
@@ -167,7 +167,7 @@ def test_a_signal_that_comes_as_soon_as_a_run_is_claimed_gives_it_back(
     with holdfast.open("memory:") as hf:
         with hf.run("t", start={}):
             pass
-        monkeypatch.setattr(Claiming, "claim", and_then_a_signal)
+        monkeypatch.setattr(ClaimRequest, "claim", and_then_a_signal)
         with pytest.raises(SystemExit):
             asyncio.run(block()) if is_async else sync()
         assert [info.status for info in hf.threads()] == ["idle"]

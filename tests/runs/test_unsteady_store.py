@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 import holdfast
-from holdfast.errors import Busy, StoreFull
+from holdfast.errors import Busy, StoreFull, ToolNotDone
 from holdfast.stores.contract import Store
 from tests.covers import covers
 from tests.runs.conftest import World
@@ -81,6 +81,29 @@ def test_an_intent_that_cannot_be_written_is_refused_before_the_tool_acts(world:
     with world.failing("t", Busy, hf, start={}) as run:
         run.tool(act, {})
     assert not acted
+
+
+@pytest.mark.parametrize(("before", "tries"), [([], 0), ([None, None], 1)])
+def test_an_intent_that_cannot_be_written_uses_no_retry_of_the_tool(
+    world: World, before: list[Exception | None], tries: int
+) -> None:
+    """The error of the store is raised at once, for the first intent and for that of a retry."""
+    acted: list[int] = []
+
+    @holdfast.tool(effect="idempotent", retry=1)
+    def act() -> str:
+        acted.append(1)
+        if len(acted) <= tries + 1:
+            raise ToolNotDone("closed")
+        return "done"
+
+    hf = world.open(store=lambda store: Unsteady(store, [*before, Busy("locked")]))
+    with world.running("t", hf, start={}) as run:
+        with pytest.raises(Busy):
+            run.tool(act, {}, key="k")
+        assert len(acted) == tries
+        assert run.tool(act, {}, key="k") == "done"  # fails once more, and is retried
+    assert len(acted) == tries + 2
 
 
 def test_it_is_not_tried_for_longer_than_the_lease(world: World) -> None:

@@ -397,6 +397,7 @@ class Moody:
     """A store that is locked for a while: whatever it is asked, until it was asked so often."""
 
     def __init__(self, store: Any, names: tuple[str, ...], times: int) -> None:
+        assert all(hasattr(store, name) for name in names)
         self._store = store
         self._names = names
         self.left = times

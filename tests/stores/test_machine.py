@@ -147,7 +147,7 @@ class StoreMachine(RuleBasedStateMachine):
         self._both("journal", before.thread, before.fence + off, self._numbered(before.thread, rows))
 
     @rule(name=threads, fields=changes, off=near, held=mostly, asked=st.lists(entries, max_size=1), wrong=near)
-    def park(self, name: str, fields: dict[str, Any], off: int, held: bool, asked: list[Entry], wrong: int) -> None:
+    def suspend(self, name: str, fields: dict[str, Any], off: int, held: bool, asked: list[Entry], wrong: int) -> None:
         before = self._hold(name, held)
         row = run_row(before.thread, fence=before.fence + off, **fields)
         last = self._model.last_entry(row.thread)
@@ -159,7 +159,7 @@ class StoreMachine(RuleBasedStateMachine):
             self._lease_was_kept(before, replace(row, question=answer))
 
     @rule(name=threads, entry=entries, last=st.none() | near, held=mostly)
-    def tell(self, name: str, entry: Entry, last: int | None, held: bool) -> None:
+    def post(self, name: str, entry: Entry, last: int | None, held: bool) -> None:
         thread = self._hold(name, held).thread
         newest = self._model.last_entry(thread)
         answer = self._both("post", thread, entry, last=None if last is None else newest + last)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from holdfast import Conflict, Holdfast, Retention
 from holdfast.delta.base import Base
@@ -12,14 +13,26 @@ from holdfast.delta.load import load_base, state_of
 from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
 from holdfast.stores.contract import CheckpointRow, Commit, Position
+from holdfast.stores.hashing import PLAIN
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
-from holdfast.threads.save import checked_details
+from holdfast.threads.save import Parent, checked_details, save_of
 from tests.selection import every_store
 
 
 def message(number: int) -> str:
     return f"message {number} " * 40
+
+
+def test_a_first_checkpoint_has_nothing_of_the_parent_of_another() -> None:
+    """The details of a stored checkpoint, used for a save without a parent."""
+    details = checked_details(Redaction(None))
+    stored = replace(details.meta, parent=b"id", parent_digest=b"digest", parent_write_micros=7)
+    given: dict[str, Any] = {"base": None, "expect": None, "size_limit": 1000, "hashing": PLAIN}
+    save = save_of("t", {}, replace(details, meta=stored), parent=None, **given)
+    assert metas.decode(save.commit.row) == save.meta == replace(details.meta, size=save.meta.size)
+    under = save_of("t", {}, replace(details, meta=stored), parent=Parent.of(save.commit.row), **given)
+    assert (under.meta.parent, under.meta.parent_digest, under.meta.parent_write_micros) == (save.commit.row.id, b"", 0)
 
 
 class Placed:

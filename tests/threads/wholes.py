@@ -112,6 +112,7 @@ class Shown:
     """A store in which some verbs answer otherwise."""
 
     def __init__(self, store: Any, **verbs: Any) -> None:
+        assert all(hasattr(store, verb) for verb in verbs)
         self._store = store
         self._verbs = verbs
 

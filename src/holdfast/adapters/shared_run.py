@@ -15,7 +15,7 @@ import msgspec
 from holdfast.codec import msgpack
 from holdfast.errors import LeaseLost, StoreError
 from holdfast.policy import Never
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
@@ -47,10 +47,10 @@ class Asked(msgspec.Struct, frozen=True):
 class SharedRun:
     """The run of a thread. Any Python thread may use it."""
 
-    def __init__(self, session: Context, name: str, start: Any, lease: float) -> None:
+    def __init__(self, context: Context, name: str, start: Any, lease: float) -> None:
         """`start` is the state that the thread starts with."""
         self.name: Final = name
-        self._session = session
+        self._context = context
         self._start = start
         self._terms = Terms(lease=lease)
         self._lock = threading.Lock()
@@ -60,7 +60,7 @@ class SharedRun:
 
     def finished(self, tool: Tool, key: str) -> Found | None:
         """The result of a call that has ended, in any process. Nothing is claimed for that."""
-        store = self._session.store
+        store = self._context.store
         thread = store.thread(self.name)
         if thread is None:
             return None
@@ -76,18 +76,16 @@ class SharedRun:
             if self._is_ending:
                 return None
             if self._core is None:
-                claiming = Claiming(
-                    self._session,
+                request = ClaimRequest(
+                    self._context,
                     self.name,
-                    Tools(),
-                    Never(),
                     self._terms,
+                    tools=Tools(),
                     start=self._start,
-                    has_start=True,
-                    type=None,
+                    policy=Never(),
                     effects="live",
                 )
-                self._core = claiming.enter(can_await=True, wait=0)
+                self._core = request.enter(can_await=True)
                 self._core.calls().context.journal.use_topics()
             self._inside += 1
             return self._core
@@ -113,7 +111,7 @@ class SharedRun:
         """The question to settle, after the run was released."""
         number = row.number
         if not number:
-            store = self._session.store
+            store = self._context.store
             thread = store.thread(self.name)
             run = None if thread is None else store.run(thread.position.thread)
             number = 0 if run is None else run.question
@@ -144,7 +142,7 @@ class Making:
         return (yield from calls.tool(self._tool, self._given, self._key, caller=None))
 
     def suspend(self, suspended: Suspended) -> None:
-        """Note that a person has to decide: about this call, or about another one before this one started."""
+        """Note that a person has to decide. If this call had not started, the question is that of an earlier one."""
         self.is_last = True
         if self._is_started:
             self.question = suspended.row

@@ -15,11 +15,10 @@ from holdfast.aio.executor import in_thread
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
 from holdfast.codec import msgpack
 from holdfast.crypto.cipher import Cipher
-from holdfast.policy import AfterToolCall, Policy
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.policy import Policy
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
-from holdfast.runs.tools import Tools
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
 from holdfast.threads.save import Details, Expect, SaveRequest
@@ -183,15 +182,14 @@ class AsyncHoldfast(HoldfastViews):
         hf = self._hf
         hf.context.check_open()
         return AsyncRunBlock(
-            Claiming(
+            ClaimRequest(
                 hf.context,
                 thread,
-                hf.tools if tools is None else Tools(tools, hf.tools),
-                AfterToolCall() if policy is None else policy,
                 terms,
+                tools=hf.tools.extended(tools),
                 start=start,
-                has_start=start is not None,
                 type=type,
+                policy=policy,
                 effects=effects,
                 schema_version=schema_version,
                 guards=guards,

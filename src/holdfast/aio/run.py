@@ -5,9 +5,8 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
-import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
-from contextlib import aclosing, contextmanager
+from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
 from typing import Any, Final, TypeVar
 
@@ -19,10 +18,10 @@ from holdfast.observer import Observed
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, watched
-from holdfast.runs.run import RunFace
+from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
 
@@ -222,17 +221,15 @@ async def chunks(source: Any) -> AsyncGenerator[Any, None]:
 
 T = TypeVar("T")
 
-_POLL_SECONDS: Final = 0.05
 
-
-class AsyncRun(RunFace):
+class AsyncRun(RunBase):
     """A run held by this process, inside `async with hf.aio.run(…) as run`. `Run` documents each method.
 
     A call outside the task that entered the block needs a `key=`.
     """
 
-    def __init__(self, core: RunCore, claiming: Claiming) -> None:
-        super().__init__(core, claiming)
+    def __init__(self, core: RunCore, request: ClaimRequest) -> None:
+        super().__init__(core, request)
         self.tasks = Tasks()
 
     async def steps(self) -> AsyncIterator[int]:
@@ -241,18 +238,18 @@ class AsyncRun(RunFace):
             yield self.core.step
         while self.core.is_open:
             with self.tasks.inside():
-                await to_the_end(self.core.closing())
+                await to_the_end(self.core.prepare_step_end())
             yield self.core.step
 
     async def save(self) -> Checkpoint:
         """See `Run.save`."""
         with self.tasks.inside():
-            return await to_the_end(self.core.saving())
+            return await to_the_end(self.core.prepare_save())
 
     async def finish(self, result: Any = None) -> None:
         """See `Run.finish`."""
         with self.tasks.inside():
-            await to_the_end(self.core.finishing(result))
+            await to_the_end(self.core.prepare_finish(result))
 
     async def halt(self, reason: str) -> None:
         """See `Run.halt`."""
@@ -298,7 +295,7 @@ class AsyncRun(RunFace):
         tools: Iterable[Callable[..., Any]] | None = None,
     ) -> AsyncChildBlock:
         """See `Run.child`: `async with run.child("name", start=state) as child`."""
-        child = Child(self.core, self._claiming, name, start, type, agent, policy, tools)
+        child = Child(self.core, self._request, name, start, type, agent, policy, tools)
         return AsyncChildBlock(child, self.tasks)
 
     async def wait(self, name: str, payload: Any = None, timeout: float | None = None) -> Any:  # noqa: ASYNC109 - the run waits in the store, not in this process
@@ -334,21 +331,21 @@ class AsyncRun(RunFace):
 class AsyncRunBlock:
     """The block of `async with hf.aio.run(…)`: claims the run, and releases it at the end."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        self._claiming = claiming
+    def __init__(self, request: ClaimRequest) -> None:
+        self._request = request
         self._run: AsyncRun | None = None
 
     async def __aenter__(self) -> AsyncRun:
-        self._claiming.enter_once()
+        self._request.enter_once()
         termination.listen()  # before the claim, so that a signal cannot come between them
         try:
-            with self._claiming.observed():
+            with self._request.observed():
                 core = await self._claimed_in_time()
         except BaseException:
             termination.unlisten()
             raise
-        self._run = run = AsyncRun(core, self._claiming)
-        hook = self._claiming.on_resume
+        self._run = run = AsyncRun(core, self._request)
+        hook = self._request.on_resume
         if hook is not None and core.resumed and core.is_open:
             await self._resume(run, hook)
         return run
@@ -366,21 +363,18 @@ class AsyncRunBlock:
             raise
 
     async def _claimed_in_time(self) -> RunCore:
-        deadline = time.monotonic() + self._claiming.wait
-        while True:
-            try:
+        for pause in pauses(self._request.wait):
+            with suppress(LeaseHeld):
                 return await self._claimed()
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            await asyncio.sleep(_POLL_SECONDS)
+            await asyncio.sleep(pause)
+        return await self._claimed()
 
     async def _claimed(self) -> RunCore:
-        """Claim the run. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
+        """Attempt to claim the run once. Release it at once if the caller is cancelled meanwhile, or a signal comes."""
         claimed: list[RunCore] = []
         try:
             with termination.deferred():
-                await to_the_end(lambda: claimed.append(self._claiming.enter(can_await=True, wait=0)))
+                await to_the_end(lambda: claimed.append(self._request.enter(can_await=True)))
         except BaseException as ended:
             if claimed:
                 with termination.deferred():
@@ -399,7 +393,7 @@ class AsyncRunBlock:
             try:
                 termination.unlisten()
             finally:
-                self._claiming.left()
+                self._request.left()
 
 
 class AsyncChildBlock:
@@ -415,12 +409,12 @@ class AsyncChildBlock:
     async def __aenter__(self) -> AsyncRun:
         self._leave_parent = self._tasks.enter()
         try:
-            with self._child.claiming.observed():
+            with self._child.request.observed():
                 core = await self._entered()
         except BaseException:
             self._leave_parent()
             raise
-        self._run = AsyncRun(core, self._child.claiming)
+        self._run = AsyncRun(core, self._child.request)
         return self._run
 
     async def _entered(self) -> RunCore:
@@ -443,7 +437,7 @@ class AsyncChildBlock:
             await _left(self._run, functools.partial(self._child.leave, self._run.core, decisive(error)))
         finally:
             self._leave_parent()
-            self._child.claiming.left()
+            self._child.request.left()
 
 
 async def _left(run: AsyncRun, leave: Callable[[], T]) -> T:

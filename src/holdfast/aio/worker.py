@@ -12,7 +12,7 @@ from concurrent.futures import Future
 from typing import Any
 
 from holdfast.aio.run import AsyncRun, AsyncRunBlock
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import ClaimRequest
 from holdfast.runs.worker import Entered, failure_of
 
 
@@ -23,13 +23,13 @@ class AsyncServer:
         self._lock = threading.Lock()
         self._loop: _Loop | None = None
 
-    def serve(self, claiming: Claiming, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
+    def serve(self, request: ClaimRequest, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
         """See `Server`."""
         with self._lock:
             if self._loop is None:
                 self._loop = _Loop()
             loop = self._loop
-        asyncio.run_coroutine_threadsafe(_serve(claiming, handler, entered), loop.running.result()).result()
+        asyncio.run_coroutine_threadsafe(_serve(request, handler, entered), loop.running.result()).result()
 
     def close(self) -> None:
         """See `Server`. Tasks that handlers left running are cancelled."""
@@ -66,8 +66,8 @@ class _Loop:
         self._thread.join()
 
 
-async def _serve(claiming: Claiming, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
-    async with AsyncRunBlock(claiming) as run:
+async def _serve(request: ClaimRequest, handler: Callable[[AsyncRun], Any], entered: Entered) -> None:
+    async with AsyncRunBlock(request) as run:
         with entered():
             result = await _handled(handler, run)
         if run.status == "running":

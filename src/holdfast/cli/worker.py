@@ -25,7 +25,7 @@ from holdfast.cli.talk import say
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, StoreError
 from holdfast.runs.claim import Terms
 from holdfast.runs.drivers import is_async
-from holdfast.runs.run import RunFace
+from holdfast.runs.run import RunBase
 from holdfast.runs.worker import Worker
 
 _NAME = "holdfast worker"
@@ -149,7 +149,7 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
     """Wrap a handler to report on stderr what it raises; the worker itself continues silently."""
 
     @contextmanager
-    def watching(run: RunFace) -> Generator[None]:
+    def watching(run: RunBase) -> Generator[None]:
         try:
             yield
         except (Exception, SystemExit) as error:
@@ -163,12 +163,12 @@ def _watched(name: str, handler: Callable[[Any], Any], arguments: Namespace) -> 
 
     # functools.wraps keeps what @handler declared.
     @functools.wraps(handler)
-    def watched(run: RunFace) -> Any:
+    def watched(run: RunBase) -> Any:
         with watching(run):
             return handler(run)
 
     @functools.wraps(handler)
-    async def watched_async(run: RunFace) -> Any:
+    async def watched_async(run: RunBase) -> Any:
         with watching(run):
             return await handler(run)
 

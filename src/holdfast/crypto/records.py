@@ -119,19 +119,19 @@ def cell_place(log: int, position: int, refs: Refs = NO_REFS) -> bytes:
     return place + encode(refs) if refs.spans or refs.blobs else place
 
 
-def value_place(index: int, count: int) -> bytes:
+def blob_place(index: int, count: int) -> bytes:
     return b"value\0%d/%d" % (index, count)
 
 
-def seal_run_of_cells(run: Append, seal: Seal) -> Append:
-    at = run.start
+def seal_append(append: Append, seal: Seal) -> Append:
+    at = append.start
     # The store rejects refs whose number differs from that of the cells.
-    refs = run.refs if len(run.refs) == len(run.cells) else (NO_REFS,) * len(run.cells)
+    refs = append.refs if len(append.refs) == len(append.cells) else (NO_REFS,) * len(append.cells)
     sealed = [
-        seal.seal(cell, cell_place(run.log, at + index, its))
-        for index, (cell, its) in enumerate(zip(run.cells, refs, strict=True))
+        seal.seal(cell, cell_place(append.log, at + index, its))
+        for index, (cell, its) in enumerate(zip(append.cells, refs, strict=True))
     ]
-    return replace(run, cells=tuple(sealed))
+    return replace(append, cells=tuple(sealed))
 
 
 # -- checkpoints: the label is sealed with the metadata, and a token replaces it for lookups ------------------------
@@ -252,30 +252,30 @@ class KeyedHashing:
         return self._ring.signature()
 
 
-def seal_value(value: Blob, seal: Seal) -> Blob:
+def seal_blob(blob: Blob, seal: Seal) -> Blob:
     """A blob as it is stored. A blob that is already sealed, from a copy of a store, keeps its bytes and address.
 
     The address depends on the algorithm, the compressor and the key. `InvalidArgument` if it does not match what would
     be stored, because the blob could not be found then. `Damaged` if it was sealed by another key.
     """
-    if value.pieces and is_sealed(value.pieces[0]) and _address(value.pieces) == value.digest:
-        open_value(value.digest, value.pieces, seal)
-        return value
-    pieces = sealed_pieces(b"".join(value.pieces), seal)
-    if _address(pieces) != value.digest:
+    if blob.pieces and is_sealed(blob.pieces[0]) and _address(blob.pieces) == blob.digest:
+        open_blob(blob.digest, blob.pieces, seal)
+        return blob
+    pieces = sealed_pieces(b"".join(blob.pieces), seal)
+    if _address(pieces) != blob.digest:
         raise InvalidArgument(
-            f"blob {value.digest.hex()} has the address of another key, algorithm or compressor; nothing was stored, "
+            f"blob {blob.digest.hex()} has the address of another key, algorithm or compressor; nothing was stored, "
             "because the blob could not be found again"
         )
-    return Blob(value.digest, pieces)
+    return Blob(blob.digest, pieces)
 
 
-def open_value(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:
+def open_blob(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:
     opened: list[bytes] = []
     for index, piece in enumerate(sealed):
         if key_id(piece) != seal.id:
             raise Damaged(f"blob {digest.hex()} was replaced by another one")
-        opened.append(seal.open(piece, value_place(index, len(sealed))))
+        opened.append(seal.open(piece, blob_place(index, len(sealed))))
     return opened
 
 
@@ -285,7 +285,7 @@ def sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
     starts = range(0, len(data), _PIECE)
     return tuple(
         [
-            seal.seal(bytes(view[start : start + _PIECE]), value_place(index, len(starts)))
+            seal.seal(bytes(view[start : start + _PIECE]), blob_place(index, len(starts)))
             for index, start in enumerate(starts)
         ]
     )

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from holdfast.crypto import records, run_records
 from holdfast.crypto.entry_numbers import Numbering
 from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import KeyedHashing, ThreadKey, open_value, seal_value
+from holdfast.crypto.records import KeyedHashing, ThreadKey, open_blob, seal_blob
 from holdfast.crypto.run_records import Passed, SealedRuns
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import KEYS_LEFT, Owners, key_in_clear, remove_unused
@@ -97,7 +97,7 @@ class SealedStore:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
 
     def blob(self, digest: bytes) -> list[bytes]:
-        return open_value(digest, self._store.blob(digest), self._ring.records)
+        return open_blob(digest, self._store.blob(digest), self._ring.records)
 
     def last(self, thread: int) -> int:
         return self._store.last(thread)
@@ -300,8 +300,8 @@ class SealedStore:
         return replace(
             commit,
             row=records.seal_checkpoint(commit.row, token, owner, self._origins(commit), seal),
-            appends=tuple([records.seal_run_of_cells(run, seal) for run in commit.appends]),
-            blobs=tuple([seal_value(value, self._ring.records) for value in commit.blobs]),
+            appends=tuple([records.seal_append(append, seal) for append in commit.appends]),
+            blobs=tuple([seal_blob(blob, self._ring.records) for blob in commit.blobs]),
             summary=records.seal_summary(commit.summary, owner, self._ring.records),
             run=None if commit.run is None else self._runs.seal(commit.run, owner),
             entries=tuple([self._entry_sealed_by(seal, *each) for each in zip(commit.entries, due, strict=True)]),

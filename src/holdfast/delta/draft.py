@@ -67,7 +67,7 @@ class Draft:
         self.new: dict[bytes, Span] = {}
         """The spans of the new cells, by digest."""
         self._holders: list[tuple[CellHolder, Sequence[bytes]]] = []
-        self.values: dict[bytes, Blob] = {}
+        self.blobs: dict[bytes, Blob] = {}
 
     def find(self, digest: bytes) -> Span | None:
         """The span of a cell with this digest, stored or new."""
@@ -119,10 +119,10 @@ class Draft:
 
     def value(self, digest: bytes, data: bytes) -> None:
         """Add a blob."""
-        if digest not in self.values:
+        if digest not in self.blobs:
             view = memoryview(data)
             pieces = tuple(bytes(view[at : at + PIECE_MAX]) for at in range(0, len(data), PIECE_MAX))
-            self.values[digest] = Blob(digest, pieces)
+            self.blobs[digest] = Blob(digest, pieces)
 
     def items_log(self, wanted: int | None) -> int:
         """The item log of a series: the one it has, or a new one while there are any left."""

@@ -25,7 +25,7 @@ from holdfast.stores.running import RunRow
 from holdfast.stores.walking import walk
 from holdfast.text import quoted
 from holdfast.threads.soundness import Examiner
-from holdfast.threads.strays import UsedCells, run_of
+from holdfast.threads.strays import UsedCells, append_of
 from holdfast.types import Problem
 
 _PAGE: Final = 200
@@ -271,11 +271,11 @@ class _Exporting:
         if row is not None and not row.deleted:
             spans += [Span(number, *wrote, seq, seq) for wrote in read_skeleton(row).wrote]
             named.append(row.refs)
-        runs = [run_of(self._store, span) for span in sorted(spans, key=lambda span: (span.log, span.start))]
+        runs = [append_of(self._store, span) for span in sorted(spans, key=lambda span: (span.log, span.start))]
         named += [refs for run in runs for refs in run.refs]
         for digest in dict.fromkeys(digest for refs in named for digest in refs.blobs):
             if digest not in self._values:
-                for line in jsonl.value_lines(digest, self._store.blob(digest)):
+                for line in jsonl.blob_lines(digest, self._store.blob(digest)):
                     self._put(line)
                 self._values.add(digest)
         for run in runs:

@@ -47,10 +47,10 @@ class Named(msgspec.Struct, frozen=True, omit_defaults=True):
     """`Refs`, with digests in hex."""
 
     spans: tuple[Span, ...] = ()
-    values: tuple[str, ...] = ()
+    blobs: tuple[str, ...] = msgspec.field(default=(), name="values")
 
 
-class ValueLine(_Line, frozen=True, kw_only=True, tag="value"):
+class BlobLine(_Line, frozen=True, kw_only=True, tag="value"):
     """A piece of a blob, as text or in base64."""
 
     digest: str
@@ -123,7 +123,7 @@ class Closing(_Line, frozen=True, kw_only=True, tag="end"):
     checkpoints: int
 
 
-AnyLine = Opening | ValueLine | ThreadLine | CellLine | CheckpointLine | EntryLine | RunLine | DoneLine | Closing
+AnyLine = Opening | BlobLine | ThreadLine | CellLine | CheckpointLine | EntryLine | RunLine | DoneLine | Closing
 
 _encode = msgspec.json.Encoder().encode
 _decoder: Final[msgspec.json.Decoder[AnyLine]] = msgspec.json.Decoder(AnyLine)
@@ -195,32 +195,32 @@ def thread_name(line: ThreadLine) -> str:
     return name
 
 
-def value_lines(digest: bytes, pieces: Sequence[bytes]) -> list[ValueLine]:
-    lines: list[ValueLine] = []
+def blob_lines(digest: bytes, pieces: Sequence[bytes]) -> list[BlobLine]:
+    lines: list[BlobLine] = []
     for number, piece in enumerate(pieces):
         content: dict[str, str]
         try:
             content = {"text": piece.decode()}
         except UnicodeDecodeError:
             content = {"data": b64encode(piece).decode()}
-        lines.append(ValueLine(digest=digest.hex(), piece=number, of=len(pieces), **content))
+        lines.append(BlobLine(digest=digest.hex(), piece=number, of=len(pieces), **content))
     return lines
 
 
-def piece_of(line: ValueLine) -> bytes:
+def piece_of(line: BlobLine) -> bytes:
     return b64decode(line.data, validate=True) if line.text is None else line.text.encode()
 
 
-def cell_lines(seq: int, run: Append) -> list[CellLine]:
+def cell_lines(seq: int, append: Append) -> list[CellLine]:
     return [
         CellLine(
             seq=seq,
-            log=run.log,
-            at=run.start + place,
-            refs=None if not run.refs else _named(run.refs[place]),
+            log=append.log,
+            at=append.start + place,
+            refs=None if not append.refs else _named(append.refs[place]),
             cell=shown_bytes(cell),
         )
-        for place, cell in enumerate(run.cells)
+        for place, cell in enumerate(append.cells)
     ]
 
 
@@ -266,24 +266,24 @@ def row_of(line: CheckpointLine) -> CheckpointRow:
     return msgspec.structs.replace(row, meta=meant_bytes(line.meta), skeleton=meant_bytes(line.skeleton))
 
 
-def runs_of(lines: Sequence[CellLine]) -> list[Append]:
+def appends_of(lines: Sequence[CellLine]) -> list[Append]:
     """Cells as a commit writes them: neighbours in a log together."""
-    runs: list[Append] = []
+    appends: list[Append] = []
     group: list[CellLine] = []
     for line in [*sorted(lines, key=lambda each: (each.log, each.at)), None]:
         if group and (line is None or line.log != group[0].log or line.at != group[0].at + len(group)):
             cells = tuple(meant_bytes(each.cell) for each in group)
             refs = tuple(refs_of(each.refs or Named()) for each in group)
             has_refs = any(each.refs is not None for each in group)
-            runs.append(Append(group[0].log, group[0].at, cells, refs if has_refs else ()))
+            appends.append(Append(group[0].log, group[0].at, cells, refs if has_refs else ()))
             group = []
         if line is not None:
             group.append(line)
-    return runs
+    return appends
 
 
 def refs_of(named: Named) -> Refs:
-    return Refs(named.spans, tuple(map(digest_of, named.values)))
+    return Refs(named.spans, tuple(map(digest_of, named.blobs)))
 
 
 def digest_of(text: str) -> bytes:

@@ -230,7 +230,7 @@ class _Arriving:
         if self._placer is None:
             msgpack.check(found.state)
             return
-        session = self._placer.session
+        context = self._placer.context
         save_of(
             self.name,
             found.state,
@@ -238,8 +238,8 @@ class _Arriving:
             expect=None,
             parent=None,
             base=None,
-            size_limit=session.max_state_bytes,
-            hashing=session.store.hashing,
+            size_limit=context.max_state_bytes,
+            hashing=context.store.hashing,
         )
 
     def _under(self, placer: Placer, known: _Stored, key: str | None) -> tuple[CheckpointRow | None, Base | None]:
@@ -309,7 +309,7 @@ class _Arriving:
 
     def _read_back(self, placer: Placer, number: int) -> ReadBack:
         if self._reader is None:
-            self._reader = ReadBack(placer.session.store, number)
+            self._reader = ReadBack(placer.context.store, number)
         return self._reader
 
     # -- the store --------------------------------------------------------------------------------------------------
@@ -323,7 +323,7 @@ class _Arriving:
         known = _Stored(thread.position, placer.row(number, thread.position.head))
         if known.head is None:
             raise Damaged(f"thread {thread.name}: checkpoint {thread.position.head}, its head, is missing")
-        if placer.session.store.run(number) is not None:
+        if placer.context.store.run(number) is not None:
             known.closed = _WENT_ON
         for row in placer.rows(number, 0):
             key = None if row.deleted else key_of(row, self._kind)

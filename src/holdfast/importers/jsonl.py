@@ -65,7 +65,7 @@ class JsonlSource:
         while not isinstance(line, jsonl.Closing):
             try:
                 line = self.reader.next()
-                if isinstance(line, jsonl.ValueLine):
+                if isinstance(line, jsonl.BlobLine):
                     self.values.pass_by(self.reader, line)
                 elif isinstance(line, jsonl.ThreadLine) and line.gone:
                     self._gone[line.number] = self.reader.offset
@@ -175,7 +175,7 @@ class _FileThread:
             lines += 1
             if isinstance(line, jsonl.CellLine):
                 self._cells.append(line)
-            elif isinstance(line, jsonl.ValueLine):
+            elif isinstance(line, jsonl.BlobLine):
                 lines += line.of - 1
                 self._source.values.pass_by(self._reader, line)
             elif isinstance(line, jsonl.CheckpointLine):
@@ -214,7 +214,7 @@ class _FileThread:
             lines += 1
             if isinstance(line, jsonl.CellLine):
                 by_seq.setdefault(line.seq, []).append(line)
-            elif isinstance(line, jsonl.ValueLine):
+            elif isinstance(line, jsonl.BlobLine):
                 for _ in range(1, line.of):
                     self._reader.next()
                     lines += 1
@@ -223,7 +223,7 @@ class _FileThread:
         if (lines, self._line.number) != (line.lines, line.number):
             raise Unusable(_LINES_MISSING)
         for seq in range(1 if self._known is None else self._known.position.last + 1, self._line.last + 1):
-            runs = jsonl.runs_of(by_seq.get(seq, ()))
+            runs = jsonl.appends_of(by_seq.get(seq, ()))
             self._source.need(refs for run in runs for refs in run.refs)
             replica.commit(seq, None, runs, wrote=None)
 
@@ -285,7 +285,7 @@ class _FileThread:
     def _check_digest(self, row: CheckpointRow, cells: list[jsonl.CellLine]) -> None:
         if row.deleted:
             return
-        wrote = _wrote(row, jsonl.runs_of(cells))
+        wrote = _wrote(row, jsonl.appends_of(cells))
         if self._source.opening.keyed:
             return
         meta = metas.decode(row)
@@ -307,7 +307,7 @@ class _FileThread:
         known = self._known
         if known is not None and row.seq == known.position.last + 1:
             self._require_unmoved(known, row)
-        runs = jsonl.runs_of(cells)
+        runs = jsonl.appends_of(cells)
         self._source.need([row.refs, *(refs for each in runs for refs in each.refs)])
         wrote = None if row.deleted else _wrote(row, runs)
         if row.deleted:

@@ -94,7 +94,7 @@ class Values:
         self.addresses: dict[bytes, bytes] = {}
         self._names: dict[bytes, bytes] = {}
 
-    def pass_by(self, reader: Reader, line: jsonl.ValueLine) -> None:
+    def pass_by(self, reader: Reader, line: jsonl.BlobLine) -> None:
         """Note the position of a blob, and skip its pieces."""
         digest, offset = jsonl.digest_of(line.digest), reader.offset
         pieces = [jsonl.piece_of(line), *_rest(reader, line)]
@@ -113,16 +113,16 @@ class Values:
         reader = Reader(path, self._places[name])
         try:
             line = reader.next()
-            if not isinstance(line, jsonl.ValueLine):
+            if not isinstance(line, jsonl.BlobLine):
                 raise Damaged("the file was changed during the import")
             return Blob(address, (jsonl.piece_of(line), *_rest(reader, line)))
         finally:
             reader.close()
 
 
-def _rest(reader: Reader, line: jsonl.ValueLine) -> Iterator[bytes]:
+def _rest(reader: Reader, line: jsonl.BlobLine) -> Iterator[bytes]:
     for piece in range(1, line.of):
         following = reader.next()
-        if not isinstance(following, jsonl.ValueLine) or (following.digest, following.piece) != (line.digest, piece):
+        if not isinstance(following, jsonl.BlobLine) or (following.digest, following.piece) != (line.digest, piece):
             raise Damaged("a piece of a blob is missing")
         yield jsonl.piece_of(following)

@@ -17,7 +17,7 @@ from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Claim, Entry, RunRow
+from holdfast.stores.running import Entry, PastClaim, RunRow
 from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.history import listed
@@ -254,7 +254,7 @@ def _resumptions(
     return found
 
 
-def _answered(store: Store, number: int, claim: Claim, head: CheckpointRow, lanes: Lanes) -> int:
+def _answered(store: Store, number: int, claim: PastClaim, head: CheckpointRow, lanes: Lanes) -> int:
     """Count the calls that were replayed for a claim, as far as later entries show.
 
     A program makes its calls in order. So calls before an entry that this or a later claim recorded were replayed, and

@@ -24,6 +24,6 @@ def seconds_to_write(hf: Holdfast, checkpoint: Checkpoint) -> float | None:
         meta = decode(after)
     except Damaged:
         return None
-    if meta.parent is None or to_text(meta.parent) != checkpoint.id or not meta.parent_took:
+    if meta.parent is None or to_text(meta.parent) != checkpoint.id or not meta.parent_write_micros:
         return None
-    return meta.parent_took / 1_000_000
+    return meta.parent_write_micros / 1_000_000

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
 from collections.abc import Callable, Iterable
@@ -14,11 +15,10 @@ from holdfast.codec import msgpack
 from holdfast.errors import Cancelled, Conflict, InvalidArgument, NotFound, Unfinished
 from holdfast.policy import Policy
 from holdfast.runs.calls import Calls
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms, until_free
 from holdfast.runs.context import Suspended
 from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.record import CHILD, child_thread
-from holdfast.runs.tools import Tools
 from holdfast.runs.waits import cancel
 from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
@@ -45,7 +45,7 @@ class Child:
     def __init__(
         self,
         parent: RunCore,
-        claiming: Claiming,
+        request: ClaimRequest,
         name: str,
         start: Any,
         type: Any,
@@ -59,12 +59,10 @@ class Child:
         context.require_held()
         self._parent = parent
         self._name = name
-        setup = claiming.setup
-        self.claiming = Claiming(
-            claiming.session,
+        setup = request.setup
+        self.request = ClaimRequest(
+            request.context,
             child_thread(parent.thread, name, parent.branch),
-            setup.tools if tools is None else Tools(tools, setup.tools),
-            setup.policy if policy is None else policy,
             Terms(
                 lease=context.lease.seconds,
                 # If its last owner is only presumed dead, as its parent's is, its lease expires a little later.
@@ -72,9 +70,10 @@ class Child:
                 agent=agent,
                 parent=parent.thread,
             ),
+            tools=setup.tools.extended(tools),
             start=start,
-            has_start=start is not None,
             type=type,
+            policy=setup.policy if policy is None else policy,
             keeper=None if setup.keeper is None else _KeeperOfChild(setup.keeper),
         )
         self._calls: Calls | None = None
@@ -97,18 +96,18 @@ class Child:
                 journal.raise_again(known)
             if known is not None and known.status == "done":
                 self._row = known
-                return self.claiming.completed(known.result)
+                return self.request.completed(known.result)
             self._row = known if known is not None and known.status == "begun" else self._start(calls, key)
             # The turn identifies this run and turn of the parent: work for another one is not reused.
-            turn = f"{self._parent.created_at}.{journal.since(context.step, key)}"
-            self.claiming.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
+            turn = f"{self._parent.created_at}.{journal.newest_uncounted(context.step, key)}"
+            self.request.use(f"{self._parent.thread}@{context.step}/{turn}", context.past.effects)
             return self._claimed(turn, can_await=can_await)
         except BaseException as error:
             self._making.__exit__(type(error), error, error.__traceback__)
             raise
 
     def _start(self, calls: Calls, key: str) -> Entry:
-        thread = self.claiming.thread
+        thread = self.request.thread
         store = calls.context.store
         known = store.thread(thread)
         run = None if known is None else store.run(known.position.thread)
@@ -122,21 +121,22 @@ class Child:
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal
         row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
-        return journal.write(replace(row, topic=CHILD, since=last))
+        return journal.write(replace(row, topic=CHILD, counted_after=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
+        attempt = functools.partial(self.request.enter, can_await=can_await)
         try:
-            core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
+            core = until_free(attempt, self.request.wait)
         except Unfinished as busy:
             if busy.turn is not None and busy.turn.endswith(f"/{turn}"):
                 raise
             # The turn of its parent has ended without it, so no other run can resume it.
-            store = self.claiming.session.store
-            thread = store.thread(self.claiming.thread)
+            store = self.request.context.store
+            thread = store.thread(self.request.thread)
             if thread is not None:
                 with suppress(Conflict, NotFound):  # it ended meanwhile
                     cancel(store, thread, "the turn of its parent that it belonged to has ended")
-            core = self.claiming.enter(can_await=can_await, wait=self.claiming.wait)
+            core = until_free(attempt, self.request.wait)
         try:
             self._parent.calls().context.require_active()  # a cancellation of the parent may have missed the child
         except BaseException as error:

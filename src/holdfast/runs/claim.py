@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Generator, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from typing import Any, Final, NamedTuple
 
@@ -23,7 +23,7 @@ from holdfast.errors import (
     Unfinished,
 )
 from holdfast.observer import RunObservation
-from holdfast.policy import Policy
+from holdfast.policy import AfterToolCall, Policy
 from holdfast.runs.core import Keeper, RunCore, Setup, left_row
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.lease import Lease, local_seconds
@@ -39,7 +39,7 @@ from holdfast.runs.record import (
 )
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Claim, Clock, RunRow
+from holdfast.stores.running import Clock, PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context
@@ -53,7 +53,11 @@ _TURNS_SEARCHED: Final = 256  # journal entries that are read if the index of to
 
 
 class Terms(msgspec.Struct, frozen=True, kw_only=True):
-    """The terms of a claim: the arguments of `hf.run` besides the thread, its start and the setup."""
+    """The terms of a claim, checked: the lease, how long to try, and what the claim writes into the run's record.
+
+    `lease` and `wait` are in seconds. A field that is None leaves that of the record as it is, except `parent`: it must
+    be the same as in the record.
+    """
 
     lease: float
     wait: float = 0.0
@@ -75,7 +79,7 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
             raise InvalidArgument("wait must be seconds, 0 or more")
 
 
-class Claimed(NamedTuple):
+class ClaimedRun(NamedTuple):
     """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
 
     `before` is the trace of its last claim, or of the process that submitted it.
@@ -87,20 +91,19 @@ class Claimed(NamedTuple):
     before: str | None = None
 
 
-class Claiming:
-    """A run to be claimed once, for a sync or an async block."""
+class ClaimRequest:
+    """A request to claim a run, made once, by a sync or an async block."""
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         name: str,
-        tools: Tools,
-        policy: Policy,
         terms: Terms,
         *,
-        start: Any,
-        has_start: bool,
-        type: Any,
+        tools: Tools,
+        start: Any = None,
+        type: Any = None,
+        policy: Policy | None = None,
         effects: Effects | None = None,
         keeper: Keeper | None = None,
         expect: RunRow | None = None,
@@ -108,14 +111,18 @@ class Claiming:
         guards: Iterable[Guard] = (),
         on_resume: Callable[[Any], Any] | None = None,
     ) -> None:
-        """`expect` is the record that the run must still have, because a worker decided by it."""
+        """`expect` is the record that the run must still have, because a worker decided by it.
+
+        Without a `start`, the run is only resumed. The default policy is `AfterToolCall`.
+        """
+        policy = AfterToolCall() if policy is None else policy
         if not isinstance(policy, Policy):
             raise InvalidArgument("policy must be a holdfast.Policy")
         if on_resume is not None and not callable(on_resume):
             raise InvalidArgument("on_resume must be a function of the run")
         self.on_resume: Final = on_resume
-        self.session: Final = session
-        self._thread = Thread(session, name, type, schema_version)
+        self.context: Final = context
+        self._thread = Thread(context, name, type, schema_version)
         self.setup = Setup(
             tools=tools,
             policy=policy,
@@ -125,7 +132,6 @@ class Claiming:
         )
         self._terms = terms
         self._start = start
-        self._has_start = has_start
         self._expect = expect
         self._entered = False
         self._observation: RunObservation | None = None
@@ -152,7 +158,7 @@ class Claiming:
     def completed(self, result: bytes | None) -> RunCore:
         """The run as completed with a result that its parent has recorded."""
         row = RunRow(thread=0, status="completed", fence=0, result=result)
-        return RunCore(self.session, self._thread, row, self.setup, lease=None, resumed=True)
+        return RunCore(self.context, self._thread, row, self.setup, lease=None, resumed=True)
 
     def enter_once(self) -> None:
         """InvalidArgument the second time: a block is one claim."""
@@ -163,7 +169,7 @@ class Claiming:
     @contextmanager
     def observed(self) -> Generator[None]:
         """Report the claim to the observer of the handle. Wraps all of entering, in the thread of the block."""
-        observer = self.session.observer
+        observer = self.context.observer
         if observer is None:
             yield
             return
@@ -180,14 +186,14 @@ class Claiming:
         if self._observation is not None:
             self._observation.left()
 
-    def enter(self, *, can_await: bool, wait: float) -> RunCore:
-        """Claim the run, trying for `wait` seconds, and load it."""
-        claimed = self.claim(wait)
+    def enter(self, *, can_await: bool) -> RunCore:
+        """Claim the run and load it. One attempt: LeaseHeld if another worker holds the run."""
+        claimed = self.claim()
         self._lease = claimed.lease
         observation = self._observation
         try:
             core = RunCore(
-                self.session,
+                self.context,
                 self._thread,
                 claimed.row,
                 self.setup,
@@ -202,18 +208,17 @@ class Claiming:
         except BaseException as error:
             if claimed.lease is not None:
                 claimed.lease.stop()
-                left = left_row(claimed.lease.row, error, self.setup, self.session.redaction)
+                left = left_row(claimed.lease.row, error, self.setup, self.context.redaction)
                 with suppress(LeaseLost, StoreError):
-                    self.session.store.update_run(left)
+                    self.context.store.update_run(left)
             raise
 
-    def claim(self, wait: float) -> Claimed:
+    def claim(self) -> ClaimedRun:
         """Claim the run. Creates the thread and the run if there is none and the program passed a start.
 
-        LeaseHeld if another worker holds the run for longer than `wait` seconds, or if its record is not the expected
-        one. NotFound if there is no run and no start. Incompatible if the program cannot resume it.
+        LeaseHeld if another worker holds the run, or if its record is not the expected one. NotFound if there is no run
+        and no start. Incompatible if the program cannot resume it.
         """
-        deadline = time.monotonic() + wait
         races = 0
         while True:
             try:
@@ -225,22 +230,18 @@ class Claiming:
                 races += 1
                 if races == MAX_RACES:
                     raise
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-                time.sleep(min(_POLL_SECONDS, max(deadline - time.monotonic(), 0)))
 
-    def _claim(self) -> Claimed:
-        store, name, terms = self.session.store, self._thread.name, self._terms
+    def _claim(self) -> ClaimedRun:
+        store, name, terms = self.context.store, self._thread.name, self._terms
         if self._observation is not None:
             terms = replace(terms, trace=self._observation.trace)
         thread = store.thread(name)
         taken_at, clock = local_seconds(), store.clock()
         if thread is None:
-            if not self._has_start:
+            if self._start is None:
                 raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
             row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
-            return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=False)
+            return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
             raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
@@ -254,7 +255,7 @@ class Claiming:
                 raise _other_parent(name, known)
             done = _completed(store, thread, known, terms.turn)
             if done is not None:
-                return Claimed(None, done, resumed=True, before=done.trace)
+                return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known, clock):
                 raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
             is_new_turn = _is_new_turn(name, known, terms.turn)
@@ -268,7 +269,26 @@ class Claiming:
                 row = _with_claim(row, known, head)
         store.claim(known, row)
         before = None if known is None else known.trace
-        return Claimed(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+        return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=is_started, before=before)
+
+
+# -- waiting for a run that another worker holds --------------------------------------------------------------------
+
+
+def pauses(seconds: float) -> Iterator[float]:
+    """The seconds to sleep after each attempt that raised LeaseHeld. After them, one last attempt is due."""
+    deadline = time.monotonic() + seconds
+    while (left := deadline - time.monotonic()) > 0:
+        yield min(_POLL_SECONDS, left)
+
+
+def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
+    """Attempt to claim a run until it is free. LeaseHeld if it is not free after so many seconds."""
+    for pause in pauses(seconds):
+        with suppress(LeaseHeld):
+            return attempt()
+        time.sleep(pause)
+    return attempt()
 
 
 # -- the record of a claimed run ------------------------------------------------------------------------------------
@@ -279,7 +299,7 @@ def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
     request = saver.request(start, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
-    head = saver.head
+    head = saver.known_head
     return row if head is None else replace(row, thread=head.position.thread)
 
 
@@ -340,7 +360,7 @@ def _held(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
 
 def _with_claim(row: RunRow, known: RunRow, head: int) -> RunRow:
     """The record of a resumed run, with this claim in its list of claims."""
-    claims = (*known.claims, Claim(row.fence, row.updated_at, head, row.branch, known.status))
+    claims = (*known.claims, PastClaim(row.fence, row.updated_at, head, row.branch, known.status))
     crashed = known.crashed + (known.status == "running")
     return replace(row, claims=claims[-_CLAIMS_KEPT:], resumed=known.resumed + 1, crashed=crashed)
 
@@ -383,9 +403,9 @@ def _completed(store: Store, thread: ThreadRow, known: RunRow, turn: str | None)
     rows = store.find_entries(thread.position.thread, topic)
     if not rows:
         _confirm_none(store, thread.position.thread, topic)
-    line = Ancestry.of(store, thread.position) if rows else None
+    ancestry = Ancestry.of(store, thread.position) if rows else None
     for row in rows:
-        if line is not None and line.holds(row.branch, row.step):
+        if ancestry is not None and ancestry.holds(row.branch, row.step):
             return replace(known, status="completed", turn=turn, result=row.result, reason=None)
     return None
 

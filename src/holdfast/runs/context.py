@@ -46,7 +46,7 @@ class RunContext:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         thread: str,
         lease: Lease,
         closed_step: int,
@@ -58,15 +58,15 @@ class RunContext:
     ) -> None:
         """`closed_step` is the step of the last checkpoint."""
         row = lease.row
-        names = (name.encode("utf-8", "surrogatepass") for name in (session.namespace, thread))
-        self.store: Final[Store] = session.store
-        self.redaction: Final[Redaction] = session.redaction
+        names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
+        self.store: Final[Store] = context.store
+        self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
         self.tools: Final = tools
         self.can_await: Final = can_await
-        self.watch: Final = Watch(guards, session.store, row)
-        self.journal: Final = Journal(session.store, lease, closed_step, self.watch, session.redaction)
-        self.past: Final = Past(session.store, thread, effects)
+        self.watch: Final = Watch(guards, context.store, row)
+        self.journal: Final = Journal(context.store, lease, closed_step, self.watch, context.redaction)
+        self.past: Final = Past(context.store, thread, effects)
         self.identity: Final = msgspec.msgpack.encode((*names, row.created_at))  # differs from that of every other run
         self.step = closed_step + 1
         self.events: set[Literal["model", "tool"]] = set()  # the kinds of calls made in the open step

@@ -64,7 +64,7 @@ class RunCore:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         thread: Thread,
         row: RunRow,
         setup: Setup,
@@ -80,7 +80,7 @@ class RunCore:
         self.attempt: Final = row.attempt
         self.status: Status = row.status
         self.result = None if row.result is None else msgpack.decode(row.result)
-        self._session = session
+        self._context = context
         self._saver = thread.saver
         self._setup = setup
         self._observation = observation
@@ -104,8 +104,8 @@ class RunCore:
         if head.trigger not in _OWN_TRIGGERS and row.closed_at != head.seq:
             unsettled = self._close_entries(head, lease)
             self._row = lease.row
-        context = RunContext(
-            session,
+        run_context = RunContext(
+            context,
             thread.name,
             lease,
             head.step,
@@ -115,17 +115,17 @@ class RunCore:
             can_await=can_await,
         )
         if unsettled is not None:
-            context.suspended = suspended_by(unsettled)
-        self._calls = Calls(context)
+            run_context.suspended = suspended_by(unsettled)
+        self._calls = Calls(run_context)
 
     def _on_current_branch(self, lease: Lease) -> RunRow:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
-        seen = self._saver.head
+        seen = self._saver.known_head
         if seen is None:
             raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
         branch = branch_of(seen.position)
         if branch != lease.row.branch:
-            self._session.store.update_run(lease.changed(branch=branch, began=seen.position.head))
+            self._context.store.update_run(lease.changed(branch=branch, began=seen.position.head))
         return lease.row
 
     def _close_entries(self, head: Checkpoint, lease: Lease) -> Entry | None:
@@ -133,7 +133,7 @@ class RunCore:
 
         Returns an irreversible call with an unknown outcome, if there is one: it still has to be settled.
         """
-        store, row = self._session.store, lease.row
+        store, row = self._context.store, lease.row
         last = store.last_entry(row.thread)
         rows = open_entries(store, row.thread, row.closed, last, -1, row.branch)
         store.update_run(lease.changed(closed=last, closed_at=head.seq))
@@ -161,11 +161,11 @@ class RunCore:
             raise over(self.status)
         return self._calls
 
-    def _held(self) -> RunContext:
-        """The context of the run, which this process certainly holds."""
-        context = self.calls().context
-        context.require_held()
-        return context
+    def _held(self) -> Calls:
+        """The calls of the run, which this process certainly holds."""
+        calls = self.calls()
+        calls.context.require_held()
+        return calls
 
     def observed(self, kind: CallKind, named: object = None, *, is_stream: bool = False) -> Observed | None:
         """The observation of a call; None if there is no observer."""
@@ -180,8 +180,7 @@ class RunCore:
     @contextmanager
     def hooking(self) -> Generator[None]:
         """Require keys while a hook runs: without, its calls would be answered with those of the block."""
-        keys = self.calls().keys
-        self._held()
+        keys = self._held().keys
         keys.are_needed = True
         try:
             yield
@@ -190,7 +189,7 @@ class RunCore:
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
-        context = self._held()
+        context = self._held().context
         context.lease.report(progress_of(done, total, context.redaction.value(note)))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
@@ -198,18 +197,18 @@ class RunCore:
     # Each verb that writes the state has two parts: one before the first await of an async run, while the state is as
     # its caller left it, and one that may run in another thread.
 
-    def closing(self) -> Callable[[], None]:
+    def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
-        context = self._held()
+        calls = self._held()
         setup, seconds = self._setup, time.monotonic() - self._saved_at
-        events: list[Event] = [*context.events, "step"]
+        events: list[Event] = [*calls.context.events, "step"]
         write: Callable[[], object]
         if any(
             setup.policy.should_save(event, self.step, saved_step=self._saved_step, seconds=seconds) for event in events
         ):
             write = self._writing("running", "step")
         else:
-            write = self._boundary(self.calls(), lambda: self._open_next(self.calls()))
+            write = self._boundary(calls, lambda: self._open_next(calls))
 
         def close() -> None:
             write()
@@ -218,13 +217,13 @@ class RunCore:
 
         return close
 
-    def saving(self) -> Callable[[], Checkpoint]:
+    def prepare_save(self) -> Callable[[], Checkpoint]:
         """Prepare `Run.save`."""
         return self._writing("running", "save")
 
-    def finishing(self, result: Any) -> Callable[[], None]:
+    def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
-        context = self._held()
+        context = self._held().context
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
@@ -247,11 +246,11 @@ class RunCore:
         return (replace(entry, topic=topic, result=result, ended_at=now()),)
 
     def _writing(
-        self, status: Status, trigger: str, row: RunRow | None = None, effects: tuple[Entry, ...] = ()
+        self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
-        context, calls = self._held(), self.calls()
-        lease, journal = context.lease, context.journal
+        calls = self._held()
+        lease, journal = calls.context.lease, calls.context.journal
         if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
             # A checkpoint is progress: failures before it do not count for later attempts.
             row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
@@ -263,7 +262,7 @@ class RunCore:
             if run is not None:
                 run = replace(run, progress=lease.row.progress)
             try:
-                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, effects=(*unwritten, *effects))
+                checkpoint = self._saver.commit(save, fence=lease.fence, run=run, entries=(*unwritten, *entries))
             except BaseException:
                 journal.put_back(unwritten)
                 raise
@@ -296,7 +295,7 @@ class RunCore:
 
         def end_step() -> T:
             try:
-                self.calls().context.require_active()
+                calls.context.require_active()
                 return work()
             except BaseException:
                 calls.keys.reopen_step()
@@ -418,7 +417,7 @@ class RunCore:
     def suspension_of_parent(self, reason: str) -> Suspended:
         """The suspension of the parent of this run, which waits as long as this one."""
         if self.status == "queued":  # the answer was posted while the run was about to wait
-            return Suspended(None, reason, self._session.store.clock().now, now())
+            return Suspended(None, reason, self._context.store.clock().now, now())
         own = self._suspended
         return Suspended(None, reason) if own is None else Suspended(None, reason, own.wake_at, own.wake_wall)
 

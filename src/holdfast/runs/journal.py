@@ -112,7 +112,7 @@ class Journal:
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
-    def since(self, step: int, key: str) -> int:
+    def newest_uncounted(self, step: int, key: str) -> int:
         """The newest entry that does not count for a call: of an earlier turn, or undone."""
         return self._undone.get((step, key), self._lease.row.closed)
 

@@ -61,7 +61,7 @@ class Past:
     def take(self, name: str, arguments: bytes) -> Entry | None:
         """The oldest abandoned call of this tool with these arguments. Each is returned once.
 
-        It has its newest outcome and the number of the call itself. `of` is the thread in whose journal that is.
+        It has its newest outcome and the number of the call itself, in the journal of `matches_thread`.
         """
         if self._rows is None:
             self._read()
@@ -73,12 +73,12 @@ class Past:
         """Whether an entry is about a call of the thread that this one was forked from."""
         if self._rows is None:
             self._read()
-        return bool(row.of) and row.of == self._origin
+        return bool(row.matches_thread) and row.matches_thread == self._origin
 
     def first(self, row: Entry) -> Entry:
         """The abandoned call that an entry repeats; the entry itself if there is none."""
-        thread = self._store.thread(self._thread) if row.matches and not row.of else None
-        while thread is not None and row.matches and not row.of:
+        thread = self._store.thread(self._thread) if row.matches and not row.matches_thread else None
+        while thread is not None and row.matches and not row.matches_thread:
             [row] = self._store.entries(thread.position.thread, after=row.matches - 1, limit=1)
         return row
 
@@ -107,12 +107,14 @@ class Past:
                     continue
                 root = record.root_of(row)
                 roots.setdefault(root, []).append(row)
-                if row.number in record.undone or (source.line is not None and source.line.holds(row.branch, row.step)):
+                if row.number in record.undone or (
+                    source.ancestry is not None and source.ancestry.holds(row.branch, row.step)
+                ):
                     gone.add(root)
         for root, rows in roots.items():
             outcome = outcome_of(rows)
             if outcome is not None and root not in gone:
-                yield replace(outcome, number=root[1], of=0 if root[0] == number else root[0])
+                yield replace(outcome, number=root[1], matches_thread=0 if root[0] == number else root[0])
 
     def _sources(self, thread: ThreadRow) -> Iterator[_Source]:
         """The journals to read, oldest first, the thread's own last."""
@@ -137,7 +139,7 @@ class _Source(NamedTuple):
 
     thread: int
     span: ChildEntries | None  # which of its entries; None: all
-    line: Ancestry | None  # entries on it were not abandoned; None: all were
+    ancestry: Ancestry | None  # entries in it were not abandoned; None: all were
 
 
 def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
@@ -153,8 +155,10 @@ def _siblings(store: Store, thread: ThreadRow) -> Iterator[_Source]:
         for span in Record(store, each.thread).children:
             child = store.thread(span.entry.name) if each.span is None or each.span.holds(span.entry) else None
             if child is not None and child_name(child.name) == child_name(thread.name):
-                is_on_line = each.line is not None and each.line.holds(span.entry.branch, span.entry.step)
-                yield _Source(child.position.thread, span, Ancestry.of(store, child.position) if is_on_line else None)
+                is_in_ancestry = each.ancestry is not None and each.ancestry.holds(span.entry.branch, span.entry.step)
+                yield _Source(
+                    child.position.thread, span, Ancestry.of(store, child.position) if is_in_ancestry else None
+                )
 
 
 # -- undo ---------------------------------------------------------------------------------------------------------
@@ -238,12 +242,12 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     number = thread.position.thread
     last = store.last_entry(number)
     run = _free_run(store, thread)
-    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.mark)):
+    if any(known.status in DOUBTFUL for known in store.find_entries(number, action.topic)):
         raise Conflict(
             f"thread {quoted(thread.name)}: it is unknown whether effect {row.number}, {row.name}, was undone; "
             "settle that with hf.settle, then undo again"
         )
-    entry = _entry(row, action.mark, "begun")
+    entry = _entry(row, action.topic, "begun")
     # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
     return run, replace(entry, number=store.post(number, entry, last=last, run=run))
 
@@ -251,7 +255,7 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
 def _forget(store: Store, ended: Ended) -> None:
     """Mark the result of a child as undone, so that its parent does not get it again."""
     number = ended.thread.position.thread
-    entry = replace(_entry(ended.entry, ended.mark, "done"), ended_at=now())
+    entry = replace(_entry(ended.entry, ended.topic, "done"), ended_at=now())
     store.post(number, entry, last=store.last_entry(number), run=_free_run(store, ended.thread))
 
 

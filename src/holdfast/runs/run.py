@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator
 from types import TracebackType
-from typing import Any, Final
+from typing import Any
 
-from holdfast.errors import InvalidArgument, LeaseHeld
+from holdfast.errors import InvalidArgument
 from holdfast.policy import Policy
 from holdfast.runs.calls import OnChange, this_caller, watched_stream
 from holdfast.runs.children import Child
-from holdfast.runs.claim import Claiming
+from holdfast.runs.claim import ClaimRequest, until_free
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
 from holdfast.runs.drivers import drive, is_async
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint, Effect, Status
 
-_POLL_SECONDS: Final = 0.05
 
+class RunBase:
+    """The properties of a run that this process holds. `Run` and `AsyncRun` add the verbs."""
 
-class RunFace:
-    """A run that this process holds, as its block sees it. `Run` and `AsyncRun` add the verbs."""
-
-    def __init__(self, core: RunCore, claiming: Claiming) -> None:
+    def __init__(self, core: RunCore, request: ClaimRequest) -> None:
         self.core = core
-        self._claiming = claiming
+        self._request = request
 
     @property
     def state(self) -> Any:
@@ -81,7 +78,7 @@ class RunFace:
         return self.core.step
 
 
-class Run(RunFace):
+class Run(RunBase):
     """A run that this process holds, inside `with hf.run(…) as run`. See `docs/runs.md`."""
 
     # -- steps ----------------------------------------------------------------------------------------------------
@@ -91,16 +88,19 @@ class Run(RunFace):
         if self.core.is_open:
             yield self.core.step
         while self.core.is_open:
-            self.core.closing()()
+            end_step = self.core.prepare_step_end()
+            end_step()
             yield self.core.step
 
     def save(self) -> Checkpoint:
         """Close the step here, whatever the policy says. Its calls are never answered from the journal again."""
-        return self.core.saving()()
+        save = self.core.prepare_save()
+        return save()
 
     def finish(self, result: Any = None) -> None:
         """Complete the run with a result, and store the state."""
-        self.core.finishing(result)()
+        finish = self.core.prepare_finish(result)
+        finish()
 
     def halt(self, reason: str) -> None:
         """Stop the run for a reason. The state is not stored: run again, it resumes from its last checkpoint."""
@@ -167,7 +167,7 @@ class Run(RunFace):
         head with another turn. Its result is recorded in the parent's journal. If it waits, its parent waits; both are
         cancelled together. Children at the same time need their own threads and names.
         """
-        return ChildBlock(Child(self.core, self._claiming, name, start, type, agent, policy, tools))
+        return ChildBlock(Child(self.core, self._request, name, start, type, agent, policy, tools))
 
     # -- waiting --------------------------------------------------------------------------------------------------
 
@@ -192,9 +192,9 @@ class ChildBlock:
         self._core: RunCore | None = None
 
     def __enter__(self) -> Run:
-        with self._child.claiming.observed():
+        with self._child.request.observed():
             self._core = self._child.enter(can_await=False)
-        return Run(self._core, self._child.claiming)
+        return Run(self._core, self._child.request)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -204,24 +204,24 @@ class ChildBlock:
                 self._core.end_calls()
                 self._child.leave(self._core, decisive(error))
             finally:
-                self._child.claiming.left()
+                self._child.request.left()
 
 
 class RunBlock:
     """The block of `hf.run(…)`: claims the run, and releases it at the end."""
 
-    def __init__(self, claiming: Claiming) -> None:
-        if claiming.on_resume is not None and is_async(claiming.on_resume):
+    def __init__(self, request: ClaimRequest) -> None:
+        if request.on_resume is not None and is_async(request.on_resume):
             raise InvalidArgument("a sync run cannot await its on_resume; use hf.aio.run")
-        self._claiming = claiming
+        self._request = request
         self._core: RunCore | None = None
 
     def __enter__(self) -> Run:
-        self._claiming.enter_once()
+        self._request.enter_once()
         termination.listen()  # before the claim, so that a signal right after it releases the run
         try:
-            with self._claiming.observed():
-                core = self._claimed_in_time()
+            with self._request.observed():
+                core = until_free(self._claim, self._request.wait)
         except BaseException as error:
             try:
                 if self._core is not None:
@@ -229,24 +229,17 @@ class RunBlock:
             finally:
                 termination.unlisten()
             raise
-        run = Run(core, self._claiming)
-        hook = self._claiming.on_resume
+        run = Run(core, self._request)
+        hook = self._request.on_resume
         if hook is not None and core.resumed and core.is_open:
             self._resume(run, hook)
         return run
 
-    def _claimed_in_time(self) -> RunCore:
+    def _claim(self) -> RunCore:
         """Claim the run. A signal takes effect between two attempts: inside one, the claim would be lost."""
-        deadline = time.monotonic() + self._claiming.wait
-        while True:
-            try:
-                with termination.deferred():
-                    core = self._core = self._claiming.enter(can_await=False, wait=0)
-                return core
-            except LeaseHeld:
-                if time.monotonic() >= deadline:
-                    raise
-            time.sleep(_POLL_SECONDS)
+        with termination.deferred():
+            core = self._core = self._request.enter(can_await=False)
+        return core
 
     def _resume(self, run: Run, hook: Callable[[Run], Any]) -> None:
         """Call the hook of a resumed run. An error of the hook ends the run like one in the block."""
@@ -271,4 +264,4 @@ class RunBlock:
             try:
                 termination.unlisten()
             finally:
-                self._claiming.left()
+                self._request.left()

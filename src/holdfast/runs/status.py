@@ -157,21 +157,21 @@ def _interrupted(store: Store, tools: Tools, thread: ThreadRow, row: RunRow) -> 
     open_rows = {(effect.step, effect.key): effect for effect in rows}.values()  # the newest of each call
     doubtful = [e for e in open_rows if e.status in DOUBTFUL]
     replayed = sum(e.status == "done" for e in open_rows)
-    would = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
+    plan = [f"resume after step {step}", f"answer {replayed} calls from the journal"]
     for effect in doubtful:
         tool = tools.get(effect.name)
-        would.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
+        plan.append(f"{effect.name}: {'ask' if tool is None else tool.in_doubt}")
     if row.parent is not None:
-        would.append(f"only through its parent, {quoted(row.parent)}")
+        plan.append(f"only through its parent, {quoted(row.parent)}")
     if row.version is not None:
-        would.append(f"needs a worker of version {quoted(row.version)}")
+        plan.append(f"needs a worker of version {quoted(row.version)}")
     return InterruptedRun(
         thread=thread.name,
         step=step,
         attempt=row.attempt,
         since=moment(row.updated_at),
         in_doubt=tuple(effect_of(effect) for effect in doubtful),
-        would="; ".join(would),
+        plan="; ".join(plan),
     )
 
 

@@ -22,19 +22,20 @@ from holdfast.stores.running import Entry, EntryStatus
 _POLL_SECONDS: Final = 0.05
 
 # Calls that timed out, by run and entry, with a function that says whether they are still running in this process.
-_LATE: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
+_TIMED_OUT: Final[dict[tuple[bytes, int], Callable[[], bool]]] = {}
 
-Step = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
+Decision = Literal["replay", "read", "act", "confirm", "rerun", "probe", "ask", "give_up"]
 Next = Literal["call", "probe", "return", "raise"]
 
 
-def step_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Step:
-    """The first step of a call, by the status of its newest journal entry (None: no entry) and the tool's declaration.
+def decision_for(status: EntryStatus | None, effect: Effect, in_doubt: InDoubt) -> Decision:
+    """The decision about a call, by the status of its newest journal entry (None: no entry) and its tool's declaration.
 
     A table to read from top to bottom.
     """
     match (status, effect, in_doubt):
-        # A result is recorded: return it.
+        # The call has ended: return its result. The journal raises if it has none, as for "unstored". A "late" entry is
+        # kept for a person and is never among the open entries.
         case ("done" | "given_up" | "unstored" | "late", _, _):
             return "replay"
         # Never called, or nothing was done: call it. An action is first looked up among those of abandoned branches.
@@ -117,22 +118,22 @@ class ToolCall:
         entry, tool = self._entry, self._tool
         known = self._journal.find(entry.step, entry.key)
         if known is None:
-            step = step_for(None, tool.effect, tool.in_doubt)
+            decision = decision_for(None, tool.effect, tool.in_doubt)
         else:
             self._journal.raise_again(known)
             if known.arguments != entry.arguments:
                 self._context.changed.append(known)
-            step = step_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
-        if step == "read":
+            decision = decision_for(None if self._is_stale(known) else known.status, tool.effect, tool.in_doubt)
+        if decision == "read":
             tool.check(self._given)
             self._entry = replace(entry, call=None)
             return "call"
-        if step == "act" or known is None:
+        if decision == "act" or known is None:
             return self._act(known)
-        if step == "replay":
+        if decision == "replay":
             self._result = self._journal.recorded(known)
             return "return"
-        return self._confirm(known) if step == "confirm" else self._doubt(known)
+        return self._confirm(known) if decision == "confirm" else self._doubt(known)
 
     def _is_stale(self, known: Entry) -> bool:
         """Whether a read of an earlier claim is too old, and nothing depends on it yet."""
@@ -151,10 +152,12 @@ class ToolCall:
             if same is not None:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same)
-        entry = self._entry = replace(self._entry, since=self._journal.since(self._entry.step, self._entry.key))
+        entry = self._entry = replace(
+            self._entry, counted_after=self._journal.newest_uncounted(self._entry.step, self._entry.key)
+        )
         if known is not None:
             # It was tried before, or a person allowed it.
-            if not known.of and not known.redacted & CALL_REDACTED:
+            if not known.matches_thread and not known.redacted & CALL_REDACTED:
                 self._entry = replace(entry, matches=known.matches)
             return "call"
         done = past.take(tool.name, entry.arguments)
@@ -162,7 +165,7 @@ class ToolCall:
             if tool.effect == "irreversible" and past.effects == "ask":
                 raise _asking_first(entry)
             return "call"
-        entry = replace(entry, matches=done.number, of=done.of)
+        entry = replace(entry, matches=done.number, matches_thread=done.matches_thread)
         if done.redacted & CALL_REDACTED and past.effects != "recorded":
             raise _asking_first(entry, "may have been called before, with arguments that were redacted")
         if done.result is not None:
@@ -177,7 +180,7 @@ class ToolCall:
         """Ask for permission again, unless the run now acts without."""
         if self._context.past.effects == "ask" or (entry.matches and entry.redacted & CALL_REDACTED):
             raise _asking_first(entry)
-        self._entry = replace(self._with_call(entry), matches=0, of=0)
+        self._entry = replace(self._with_call(entry), matches=0, matches_thread=0)
         return "call"
 
     # -- the call -------------------------------------------------------------------------------------------------
@@ -233,7 +236,7 @@ class ToolCall:
         elif entry.call is not None:
             # The call in doubt is the one that was made, even if the model now gives other arguments.
             self._given = msgpack.decode(entry.call)
-        if entry.of:
+        if entry.matches_thread:
             # Another thread made the call with its own idempotency key, so a probe or a rerun would be of another call.
             raise suspended_by(entry)
         return self._decide()
@@ -241,12 +244,12 @@ class ToolCall:
     def _decide(self) -> Next:
         """Do what the tool declares for calls in doubt."""
         tool = self._tool
-        step = step_for("in_doubt", tool.effect, tool.in_doubt)
-        if step == "give_up":
+        decision = decision_for("in_doubt", tool.effect, tool.in_doubt)
+        if decision == "give_up":
             return self._give_up()
-        if step == "ask" or not self._await_presumed():
+        if decision == "ask" or not self._await_presumed():
             raise suspended_by(self._entry)
-        if step == "probe":
+        if decision == "probe":
             return "probe"
         self._entry = replace(self._entry, settled="rerun")
         return "call"
@@ -286,10 +289,10 @@ class ToolCall:
         """Whether a call that timed out still runs in this process: then it may yet happen."""
         place = (self._context.identity, entry.number)
         if isinstance(self._cause, CallTimedOut) and self._cause.is_running is not None:
-            _LATE[place] = self._cause.is_running
-        is_running = _LATE.get(place)
+            _TIMED_OUT[place] = self._cause.is_running
+        is_running = _TIMED_OUT.get(place)
         if is_running is not None and not is_running():
-            del _LATE[place]
+            del _TIMED_OUT[place]
             return False
         return is_running is not None
 
@@ -324,7 +327,13 @@ class ToolCall:
     def _with_key(self, entry: Entry) -> dict[str, Any]:
         """The arguments with the idempotency key of an entry."""
         entry = self._context.past.first(entry)  # the key of the first call, if an abandoned branch made it
-        parts = (self._context.identity, entry.branch, entry.step, entry.key, *((entry.since,) if entry.since else ()))
+        parts = (
+            self._context.identity,
+            entry.branch,
+            entry.step,
+            entry.key,
+            *((entry.counted_after,) if entry.counted_after else ()),
+        )
         key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
         return {**self._given, "idempotency_key": key}
 

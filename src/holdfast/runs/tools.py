@@ -176,6 +176,10 @@ class Tools:
             own.add(found.name)
             self._tools[found.name] = found
 
+    def extended(self, functions: Iterable[Callable[..., Any]] | None) -> Tools:
+        """These tools with others. A function of the same name replaces its tool."""
+        return self if functions is None else Tools(functions, self)
+
     def find(self, named: str | Callable[..., Any]) -> Tool:
         if callable(named):
             return tool_of(named)

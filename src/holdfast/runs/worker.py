@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import Conflict, Damaged, HoldfastError, InvalidArgument, OutcomeUnknown, Replaced, StoreError
-from holdfast.policy import AfterToolCall
-from holdfast.runs.claim import Claiming, Terms
+from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.drivers import is_async
 from holdfast.runs.guards import Guard, checked_guards
 from holdfast.runs.record import causes, ended_from_outside, is_free
@@ -186,7 +185,7 @@ Entered = Callable[[], AbstractContextManager[None]]
 class Server(Protocol):
     """Runs async handlers, which this layer cannot await."""
 
-    def serve(self, claiming: Claiming, handler: Handler, entered: Entered) -> None:
+    def serve(self, request: ClaimRequest, handler: Handler, entered: Entered) -> None:
         """Claim a run, call its handler inside the context manager `entered()`, and finish the run."""
         ...
 
@@ -200,7 +199,7 @@ class Worker:
 
     def __init__(
         self,
-        session: Context,
+        context: Context,
         tools: Tools,
         handlers: Mapping[str, Handler],
         *,
@@ -225,7 +224,7 @@ class Worker:
             raise InvalidArgument("attempts must be a whole number, 1 or more")
         if isinstance(versions, str) or not all(type(each) in (str, type(None)) for each in versions or ()):
             raise InvalidArgument("versions must be a list of strings; None in it stands for runs without a version")
-        self._session = session
+        self._context = context
         self._tools = tools
         self._handlers = dict(handlers)
         self._concurrency = concurrency
@@ -245,7 +244,7 @@ class Worker:
         # Imported on demand: http.server takes long to import.
         from holdfast.runs.health import Health  # noqa: PLC0415
 
-        store = self._session.store
+        store = self._context.store
         return Health(
             address,
             self._pulse,
@@ -264,7 +263,7 @@ class Worker:
 
     def run(self, *, until_idle: bool = False) -> None:
         """Work until stopped; with `until_idle`, until nothing can be claimed."""
-        store = self._session.store
+        store = self._context.store
         hush = store.listen(self._stop.announce) if isinstance(store, Announcing) and not until_idle else None
         previous = self._listen()
         ended: list[threading.Event] = []
@@ -362,7 +361,7 @@ class Worker:
 
     def _queued(self) -> Iterator[tuple[str, RunRow]]:
         """The runs for this worker that are queued or interrupted, oldest first."""
-        store = self._session.store
+        store = self._context.store
         after = (0, 0)
         while page := store.runs(statuses=("queued", "running"), after=after, limit=_PAGE):
             clock = store.clock()
@@ -380,7 +379,7 @@ class Worker:
         """The runs for this worker that waited for a time that has passed."""
         limit = _PAGE
         seen = 0
-        while len(page := self._session.store.due(limit=limit)) > seen:
+        while len(page := self._context.store.due(limit=limit)) > seen:
             yield from (found for found in page[seen:] if self._is_ours(found[1]))
             # Runs for other workers may be overdue for longer: look past them.
             seen, limit = len(page), limit * 2
@@ -391,15 +390,11 @@ class Worker:
     def _handle(self, name: str, row: RunRow) -> bool:
         """Claim a run and call its handler. False if another worker was faster."""
         handler = self._handlers[row.handler or ""]
-        claiming = Claiming(
-            self._session,
+        request = ClaimRequest(
+            self._context,
             name,
-            self._tools,
-            AfterToolCall(),
             self._terms,
-            start=None,
-            has_start=False,
-            type=None,
+            tools=self._tools,
             keeper=self,
             expect=row,
             guards=guards_of(handler, self._guards),
@@ -412,14 +407,14 @@ class Worker:
             nonlocal claimed
             claimed = True
             self._pulse.wrote(is_well=True)
-            with self._pulse.running(loop, claiming.is_failing):
+            with self._pulse.running(loop, request.is_failing):
                 yield
 
         try:
             if self._server is not None and is_async(handler):
-                self._server.serve(claiming, handler, entered)
+                self._server.serve(request, handler, entered)
             else:
-                _serve(claiming, handler, entered)
+                _serve(request, handler, entered)
         except Replaced:
             raise  # the store's file was replaced
         except Exception as error:  # noqa: BLE001 - the run's record has the reason; other runs must not wait
@@ -437,23 +432,23 @@ class Worker:
         """See `Keeper`: try again later, or give up."""
         if row.attempt >= self._attempts:
             return replace(row, status="dead")
-        clock = self._session.store.clock()
+        clock = self._context.store.clock()
         seconds = _BACKOFF_SECONDS[min(row.attempt, len(_BACKOFF_SECONDS)) - 1]
         return replace(row, status="queued", clock=clock.id, wake_at=clock.now + round(seconds * 1000))
 
     def _bury(self, row: RunRow) -> None:
         reason = row.reason or f"its process died {row.attempt} times without reaching a checkpoint"
-        dead = ended_from_outside(row, "dead", reason, self._session.store.clock())
+        dead = ended_from_outside(row, "dead", reason, self._context.store.clock())
         with suppress(Conflict):  # another worker has it
-            self._session.store.claim(row, dead)
+            self._context.store.claim(row, dead)
 
 
 def _is_awake(row: RunRow, clock: Clock) -> bool:
     return not row.wake_at or row.clock != clock.id or row.wake_at <= clock.now
 
 
-def _serve(claiming: Claiming, handler: Handler, entered: Entered) -> None:
-    with RunBlock(claiming) as run:
+def _serve(request: ClaimRequest, handler: Handler, entered: Entered) -> None:
+    with RunBlock(request) as run:
         with entered():
             result = _handled(handler, run)
         if run.status == "running":

@@ -42,7 +42,7 @@ class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
     at: int
 
 
-class Claim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+class PastClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A claim that resumed a run: its fence, its time (µs since 1970), the head and branch then, and the status found.
 
     If it found the status running, the previous owner had died.
@@ -83,7 +83,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
     parent: str | None = None  # if set, only the run of this thread may claim this run
     progress: Progress | None = None
-    claims: tuple[Claim, ...] = ()  # the newest claims that resumed the run, for display
+    claims: tuple[PastClaim, ...] = ()  # the newest claims that resumed the run, for display
     resumed: int = 0  # how many claims resumed the run in all
     crashed: int = 0  # how many of them found that the previous owner had died
     handler: str | None = None
@@ -125,9 +125,12 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     result: bytes | None = None  # the encoded result
     error: str | None = None  # the error that was raised, as text
     heard: bool = True  # False if the call was retried before the program received the error
-    matches: int = 0  # the entry of an abandoned branch whose result was reused
-    of: int = 0  # entries up to this number (of this call's place, or of a child's journal) do not count for this call
-    since: int = 0  # entries up to this number, of the journal concerned, did not count when the call started
+    # Another entry: the abandoned call whose result was reused, the answer to the question, or the call that is undone.
+    matches: int = 0
+    # The thread whose journal has the entry `matches`; 0 if it is this thread.
+    matches_thread: int = msgspec.field(default=0, name="of")
+    # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
+    counted_after: int = msgspec.field(default=0, name="since")
     by: str | None = None  # the person or program that answered
     topic: str | None = msgspec.field(default=None, name="mark")  # finds the entry without reading the whole journal
     deadline: Deadline | None = None  # when the wait ends without an answer

@@ -67,35 +67,35 @@ def seen_from_fork(source: CheckpointRow, origin: int) -> CheckpointRow:
 
 
 def named(
-    session: Context, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
+    context: Context, thread: str, ref: str | Checkpoint, *, label: str | None = None, tags: Iterable[str] = ()
 ) -> Checkpoint:
     """Add a checkpoint with the state of another, a label (the same one if None), and more tags. The head stays.
 
     NotFound if there is no such checkpoint. Conflict if the thread has a run, unless the run is completed and the
     checkpoint is the head: a run finds its place by the moves of its thread, and a rewind would restart it.
     """
-    session.check_open()
-    label = metas.checked_text("label", label, session.redaction, empty=False)
-    added = metas.checked_tags(tags, session.redaction)
+    context.check_open()
+    label = metas.checked_text("label", label, context.redaction, empty=False)
+    added = metas.checked_tags(tags, context.redaction)
     if label is None and not added:
         raise InvalidArgument("give a label, a tag, or both")
-    store = session.store
-    with session.lock(thread):
+    store = context.store
+    with context.lock(thread):
         row = store.thread(thread)
         if row is None:
             raise NotFound(f"there is no thread {quoted(thread)}; hf.threads() lists all threads")
         source = find_row(store, row, ref)
-        require_no_run(store, row, source)
-        commit, meta = _labelled(session, row, source, label, added)
-        at = session.commit(commit)
+        require_run_unaffected(store, row, source)
+        commit, meta = _labelled(context, row, source, label, added)
+        at = context.commit(commit)
         if source.seq != row.position.head:
-            session.rewind(at, to=row.position.head, summary=row.summary)
-    session.saved(thread)
+            context.rewind(at, to=row.position.head, summary=row.summary)
+    context.saved(thread)
     return metas.checkpoint_from(thread, commit.row, meta)
 
 
 def _labelled(
-    session: Context, thread: ThreadRow, source: CheckpointRow, label: str | None, tags: tuple[str, ...]
+    context: Context, thread: ThreadRow, source: CheckpointRow, label: str | None, tags: tuple[str, ...]
 ) -> tuple[Commit, Meta]:
     meta = metas.decode(source)
     meta = replace(
@@ -113,14 +113,15 @@ def _labelled(
         Details(source.step, source.label if label is None else label, meta),
         skeleton,
         source.refs,
-        session.store.hashing,
+        context.store.hashing,
         expect=position,
         parent=Parent.of(source),
     )
     return replace(commit, bases=((position.thread, source.seq),)), meta
 
 
-def require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
+def require_run_unaffected(store: Store, thread: ThreadRow, source: CheckpointRow) -> None:
+    """Raise Conflict if a labelled copy of a checkpoint would restart the thread's run or end its open step."""
     run = store.run(thread.position.thread)
     if run is None or (run.status == "completed" and source.seq == thread.position.head):
         return
@@ -137,23 +138,23 @@ def require_no_run(store: Store, thread: ThreadRow, source: CheckpointRow) -> No
 class Placer:
     """A thread as a tree: a save may follow any of its checkpoints. Hold `lock` while calling a verb that writes."""
 
-    def __init__(self, session: Context, name: str) -> None:
+    def __init__(self, context: Context, name: str) -> None:
         self.name: Final = name
-        self.session: Final = session
-        self.lock: Final = session.lock(name)
+        self.context: Final = context
+        self.lock: Final = context.lock(name)
 
     def thread(self) -> ThreadRow | None:
-        self.session.check_open()
-        return self.session.store.thread(self.name)
+        self.context.check_open()
+        return self.context.store.thread(self.name)
 
     def row(self, number: int, seq: int) -> CheckpointRow | None:
         """A checkpoint with its skeleton; None if it was deleted."""
-        row = self.session.store.checkpoint(number, seq)
+        row = self.context.store.checkpoint(number, seq)
         return None if row is None or row.deleted else row
 
     def rows(self, number: int, above: int) -> Iterator[CheckpointRow]:
         """The checkpoints with a seq above this, newest first, without skeletons."""
-        store = self.session.store
+        store = self.context.store
         rows = pages(lambda before: store.checkpoints(number, before=before, limit=PAGE), lambda row: row.seq)
         for row in rows:
             if row.seq <= above:
@@ -162,10 +163,10 @@ class Placer:
 
     def base(self, number: int, row: CheckpointRow) -> Base:
         """The base of a checkpoint, loaded if needed."""
-        bases = self.session.bases
+        bases = self.context.bases
         base = bases.get(number, row.seq)
         if base is None:
-            base = load_base(self.session.store, number, row)
+            base = load_base(self.context.store, number, row)
             bases.put(number, base)
         return base
 
@@ -189,24 +190,24 @@ class Placer:
             expect=expect,
             parent=None if under is None else Parent.of(under),
             base=base,
-            size_limit=self.session.max_state_bytes,
-            hashing=self.session.store.hashing,
+            size_limit=self.context.max_state_bytes,
+            hashing=self.context.store.hashing,
         )
         commit = save.commit
         if expect is not None and under is not None and under.seq != expect.head:
             # It uses cells of a checkpoint that is not the head, which must still be there.
             commit = replace(commit, bases=(*commit.bases, (expect.thread, under.seq)))
-        observer = self.session.observer
+        observer = self.context.observer
         with UNOBSERVED if observer is None else observer.saving(self.name, commit.row.step):
             position = self._stored(commit, save.meta)
         held = save.draft.base(save.root)
-        self.session.bases.put(position.thread, held)
-        self.session.saved(self.name)
+        self.context.bases.put(position.thread, held)
+        self.context.saved(self.name)
         return position, commit.row, held
 
     def point(self, expect: Position, to: CheckpointRow) -> Position:
         """Make a checkpoint the head again."""
-        return self.session.rewind(expect, to=to.seq, summary=summary_of(to, metas.decode(to)))
+        return self.context.rewind(expect, to=to.seq, summary=summary_of(to, metas.decode(to)))
 
     def copy(
         self, source: CheckpointRow, origin: int, *, expect: Position | None, under: CheckpointRow | None
@@ -217,7 +218,7 @@ class Placer:
             source,
             origin,
             fork_details(source, None),
-            self.session.store.hashing,
+            self.context.store.hashing,
             expect=expect,
             parent=None if under is None else Parent.of(under),
         )
@@ -226,15 +227,15 @@ class Placer:
     def remove(self, number: int, seqs: list[int]) -> None:
         """Delete checkpoints, none of which is the head, and the cells that only they used."""
         if seqs:
-            remove(self.session.store, number, seqs)
+            remove(self.context.store, number, seqs)
 
     def drop(self, number: int) -> None:
         """Delete the whole thread."""
-        self.session.drop(number)
+        self.context.drop(number)
 
     def _stored(self, commit: Commit, meta: Meta) -> Position:
         try:
-            return self.session.commit(commit)
+            return self.context.commit(commit)
         except OutcomeUnknown as error:
             error.checkpoint = metas.checkpoint_from(self.name, commit.row, meta)
             raise

@@ -24,7 +24,7 @@ class Action(msgspec.Struct, frozen=True):
     """A call that had an effect, or may have had one."""
 
     thread: ThreadRow
-    mark: str  # of the entry that undoes it
+    topic: str  # of the entry that undoes it
     entry: Entry  # its newest entry in the ancestry of the head
     outcome: Entry  # the newest entry with its outcome
 
@@ -33,7 +33,7 @@ class Ended(msgspec.Struct, frozen=True):
     """A child that completed. `entry` is its parent's entry, whose result may depend on the effects of the child."""
 
     thread: ThreadRow
-    mark: str
+    topic: str  # of the entry that undoes it
     entry: Entry
     below: tuple[Action, ...]
     is_undone_in_part: bool
@@ -90,19 +90,21 @@ class Record:
                 children.append(row)
         # A result taken from another journal is undone there.
         for row in self.rows.values():
-            if row.of and any(known.status == "done" for known in store.find_entries(row.of, undo_mark(row.matches))):
+            if row.matches_thread and any(
+                known.status == "done" for known in store.find_entries(row.matches_thread, undo_topic(row.matches))
+            ):
                 self.undone.add(row.number)
         self.children: list[ChildEntries] = []
         ends: dict[str, int] = {}
         for row in reversed(children):
-            self.children.insert(0, ChildEntries(row, row.since, ends.get(row.name, _END)))
-            ends[row.name] = row.since
+            self.children.insert(0, ChildEntries(row, row.counted_after, ends.get(row.name, _END)))
+            ends[row.name] = row.counted_after
 
     def root_of(self, row: Entry) -> Root:
         """The call that an entry is about."""
-        while row.matches and not row.of and row.matches in self.rows:
+        while row.matches and not row.matches_thread and row.matches in self.rows:
             row = self.rows[row.matches]
-        return (row.of or self.thread, row.matches or row.number)
+        return (row.matches_thread or self.thread, row.matches or row.number)
 
     def by_root(self) -> dict[Root, list[Entry]]:
         """The entries about each call, oldest first."""
@@ -112,8 +114,8 @@ class Record:
         return roots
 
 
-def undo_mark(number: int) -> str:
-    """The mark of the entry that undoes another."""
+def undo_topic(number: int) -> str:
+    """The topic of the entry that undoes another."""
     return f"undo/{number}"
 
 
@@ -137,14 +139,14 @@ def _actions(store: Store, thread: ThreadRow, is_ahead: Callable[[Entry], bool])
     record = Record(store, number)
     ancestry = Ancestry.of(store, thread.position)
     found: list[tuple[int, list[Action | Ended]]] = []
-    origin = origin_of(store, number) if any(row.of for row in record.rows.values()) else None
+    origin = origin_of(store, number) if any(row.matches_thread for row in record.rows.values()) else None
     for root, rows in record.by_root().items():
         here = [row for row in rows if ancestry.holds(row.branch, row.step)]
         outcome = outcome_of(rows)
         if outcome is None or not here or not all(map(is_ahead, here)) or any(r.number in record.undone for r in rows):
             continue
         if origin is None or root[0] != origin[0]:  # calls that the origin made are the origin's
-            found.append((here[-1].number, [Action(thread, undo_mark(rows[0].number), here[-1], outcome)]))
+            found.append((here[-1].number, [Action(thread, undo_topic(rows[0].number), here[-1], outcome)]))
     for child in record.children:
         if ancestry.holds(child.entry.branch, child.entry.step) and is_ahead(child.entry):
             found.append((child.entry.number, list(_of_child(store, thread, child))))
@@ -161,7 +163,7 @@ def _ended(store: Store, thread: ThreadRow, record: Record, child: ChildEntries)
     tries = [each for each in tries if undone < each.entry.number <= child.entry.number]
     below = [action for each in tries for action in _of_child(store, thread, each) if isinstance(action, Action)]
     is_undone = any(_is_undone_in_part(store, each) for each in tries)
-    return Ended(thread, undo_mark(child.entry.number), child.entry, tuple(below), is_undone)
+    return Ended(thread, undo_topic(child.entry.number), child.entry, tuple(below), is_undone)
 
 
 def _of_child(store: Store, parent: ThreadRow, child: ChildEntries) -> Iterator[Action | Ended]:

@@ -26,25 +26,25 @@ from holdfast.threads.thread import checked_name
 from holdfast.types import EraseResult
 
 
-def erase(session: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
+def erase(context: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
     """Remove a thread, or every thread with a checkpoint that has these metadata entries, and all that is about it.
 
     Children are removed too, forks only with `forks`. Raises LeaseHeld, with nothing changed, if one of the threads is
     being run, and ErasePending if a reader keeps removed data in the files of the store.
     """
-    wanted = _checked(session, thread, metadata)
+    wanted = _checked(context, thread, metadata)
     if thread is not None:
         checked_name(thread)
-    return _Erasure(session, is_thorough=metadata is not None).erase(thread, wanted, forks)
+    return _Erasure(context, is_thorough=metadata is not None).erase(thread, wanted, forks)
 
 
-def plan(session: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
+def plan(context: Context, thread: str | None, metadata: dict[str, Any] | None, *, forks: bool) -> EraseResult:
     """Report what `erase` would remove and leave, as far as it is known. Nothing is changed. Raises LeaseHeld as it."""
-    wanted = _checked(session, thread, metadata)
-    return _Erasure(session, is_thorough=False).plan(thread, wanted, forks)
+    wanted = _checked(context, thread, metadata)
+    return _Erasure(context, is_thorough=False).plan(thread, wanted, forks)
 
 
-def _checked(session: Context, thread: str | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
+def _checked(context: Context, thread: str | None, metadata: dict[str, Any] | None) -> dict[str, Any]:
     """The metadata entries to look for, as they would have been recorded."""
     if (thread is None) == (metadata is None):
         raise InvalidArgument("erase takes the name of a thread or metadata=, not both")
@@ -53,17 +53,17 @@ def _checked(session: Context, thread: str | None, metadata: dict[str, Any] | No
     if not metadata:
         raise InvalidArgument("an empty metadata= would erase everything; give the entries to look for")
     metas.checked_metadata(metadata)
-    wanted: dict[str, Any] = session.redaction.value(metadata)
+    wanted: dict[str, Any] = context.redaction.value(metadata)
     return wanted
 
 
 class _Erasure:
     """One call: what it found, and what it could not do."""
 
-    def __init__(self, session: Context, *, is_thorough: bool) -> None:
+    def __init__(self, context: Context, *, is_thorough: bool) -> None:
         """`is_thorough`: sweep all threads, not only those that shared something with the erased ones."""
-        self._session = session
-        self._store = session.store
+        self._context = context
+        self._store = context.store
         self._is_thorough = is_thorough
         self._beyond: list[str] = []
 
@@ -200,9 +200,9 @@ class _Erasure:
         return {number for number in others if going.intersection(self._store.forks(number))}
 
     def _drop(self, row: ThreadRow) -> None:
-        with self._session.lock(row.name):
+        with self._context.lock(row.name):
             try:
-                self._session.drop(row.position.thread)
+                self._context.drop(row.position.thread)
             except NotFound:
                 return  # another process has just dropped it
 

@@ -127,7 +127,7 @@ def _checkpoint(name: str, row: CheckpointRow) -> Checkpoint | Damaged:
         return damage
 
 
-def passing_over(
+def without_damaged(
     name: str, found: Iterator[Checkpoint | Damaged], *, skip_damaged: bool = False
 ) -> Iterator[Checkpoint]:
     """The checkpoints that can be read. At the end, Damaged is raised if some cannot, unless `skip_damaged`."""
@@ -144,7 +144,7 @@ def passing_over(
         ) from damages[0]
 
 
-def whole(found: Iterator[Checkpoint | Damaged]) -> Iterator[Checkpoint]:
+def until_damaged(found: Iterator[Checkpoint | Damaged]) -> Iterator[Checkpoint]:
     """The checkpoints. Raises Damaged before everything older than one that cannot be read."""
     for one in found:
         if isinstance(one, Damaged):

@@ -20,7 +20,7 @@ from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
 
 STATUSES: dict[str, Status] = {status: status for status in get_args(Status)}
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
-_SHORT = {"created_at": "at", "parent_took": "took"}
+_SHORT = {"created_at": "at", "parent_write_micros": "took"}
 _TOO_LARGE = "a checkpoint holds an integer that does not fit 64 bits"
 
 
@@ -28,15 +28,15 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True, rename
     """The metadata of a checkpoint. It is stored as a map: a field added later has its default in older records.
 
     `parent_digest` is stored if it cannot be looked up later: the parent is in another thread, which may be dropped, or
-    its record was damaged. `parent_took` is how many microseconds the parent took to become durable, if the same handle
-    wrote both; 0 if it is not known. A checkpoint cannot hold this about itself.
+    its record was damaged. `parent_write_micros` is how many microseconds the parent took to become durable, if the
+    same handle wrote both; 0 if it is not known. A checkpoint cannot hold this about itself.
     """
 
     created_at: int
     size: int
     parent: bytes | None = None
     parent_digest: bytes = b""
-    parent_took: int = 0
+    parent_write_micros: int = 0
     status: Status = "running"
     reason: str | None = None
     tags: tuple[str, ...] = ()
@@ -106,16 +106,16 @@ def checkpoint_from(thread: str, row: CheckpointRow, meta: Meta, state: Any = NO
 # -- digests ----------------------------------------------------------------------------------------------------------
 
 
-def digest_of(hashing: Hashing, row: CheckpointRow, runs: Iterable[Append], parent: bytes) -> bytes:
+def digest_of(hashing: Hashing, row: CheckpointRow, appends: Iterable[Append], parent: bytes) -> bytes:
     """The digest of a checkpoint. It covers metadata, skeleton, references, new cells and the digest of the parent.
 
     Raises Damaged if a number does not fit 64 bits.
     """
     try:
         hasher = _signing(hashing, row, parent)
-        for run in runs:
-            hasher.update(encode((run.log, run.start, list(map(len, run.cells)), run.refs)))
-            for cell in run.cells:
+        for append in appends:
+            hasher.update(encode((append.log, append.start, list(map(len, append.cells)), append.refs)))
+            for cell in append.cells:
                 hasher.update(cell)
     except OverflowError as cause:
         raise Damaged(_TOO_LARGE) from cause

@@ -18,7 +18,7 @@ from holdfast.stores.walking import walk
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import all_threads
 from holdfast.threads.soundness import Examined, Examiner
-from holdfast.threads.strays import UsedCells, run_of
+from holdfast.threads.strays import UsedCells, append_of
 from holdfast.threads.verify import Progress
 from holdfast.types import Problem, RepairResult, VerifyProgress
 
@@ -299,14 +299,14 @@ class _Copyist:
     ) -> None:
         wrote: list[Append] | None = None
         if row is not None and seq in plan.kept:
-            wrote = [run_of(self._source, Span(plan.number, *each, seq, seq)) for each in read_skeleton(row).wrote]
+            wrote = [append_of(self._source, Span(plan.number, *each, seq, seq)) for each in read_skeleton(row).wrote]
         strayed = (self._stray(span) for span in strays)
-        runs = sorted([*(wrote or ()), *filter(None, strayed)], key=lambda run: (run.log, run.start))
+        appends = sorted([*(wrote or ()), *filter(None, strayed)], key=lambda append: (append.log, append.start))
         is_last = seq == plan.last
         replica.commit(
             seq,
             row,
-            runs,
+            appends,
             wrote=wrote,
             summary=plan.thread.summary if is_last and plan.thread is not None else None,
             run=plan.run if is_last else None,
@@ -315,18 +315,18 @@ class _Copyist:
 
     def _stray(self, span: Span) -> Append | None:
         try:
-            return run_of(self._source, span)
+            return append_of(self._source, span)
         except Damaged:
             return None  # only lost checkpoints refer to it
 
     def _blobs_for(self, named: Iterable[Refs]) -> tuple[Blob, ...]:
         """The blobs that no commit has copied yet."""
-        values: list[Blob] = []
+        blobs: list[Blob] = []
         for digest in dict.fromkeys(digest for refs in named for digest in refs.blobs):
             if digest not in self._copied:
                 try:
-                    values.append(Blob(digest, tuple(self._values(digest))))
+                    blobs.append(Blob(digest, tuple(self._values(digest))))
                 except Damaged:
                     continue  # only lost checkpoints refer to it
                 self._copied.add(digest)
-        return tuple(values)
+        return tuple(blobs)

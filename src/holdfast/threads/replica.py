@@ -75,7 +75,7 @@ class Replica:
         self,
         seq: int,
         row: CheckpointRow | None,
-        runs: Sequence[Append],
+        appends: Sequence[Append],
         *,
         wrote: Sequence[Append] | None,
         summary: Summary | None = None,
@@ -88,20 +88,20 @@ class Replica:
         `forget` makes a tombstone. `summary`, `run` and `entries` are given with the last commit.
         """
         move = self._move_for(row)
-        runs = [self._run(each) for each in runs]
+        appends = [self._append(each) for each in appends]
         if row is not None and wrote is not None:
-            made = self._kept(row, move, [self._run(each) for each in wrote])
+            made = self._kept(row, move, [self._append(each) for each in wrote])
             described = summary_of(row, metas.decode(row))
         else:
             made, described = self._stub(seq, row, move)
-        named = [made.refs, *(refs for each in runs for refs in each.refs)]
+        named = [made.refs, *(refs for each in appends for refs in each.refs)]
         thread = 0 if self._at is None else self._at.thread
         self._at = self._target.commit(
             Commit(
                 name=self._name,
                 expect=self._at,
                 row=made,
-                appends=tuple(runs),
+                appends=tuple(appends),
                 blobs=self._blobs_for(named),
                 summary=summary or described,
                 origins=tuple(sorted({span.thread for refs in named for span in refs.spans if span.thread})),
@@ -193,16 +193,16 @@ class Replica:
 
     # -- cells, blobs, numbers ---------------------------------------------------------------------------------------
 
-    def _run(self, run: Append) -> Append:
-        if not run.refs:
-            return run
-        return replace(run, refs=tuple(self._refs(refs) for refs in run.refs))
+    def _append(self, append: Append) -> Append:
+        if not append.refs:
+            return append
+        return replace(append, refs=tuple(self._refs(refs) for refs in append.refs))
 
     def _refs(self, refs: Refs) -> Refs:
-        values = tuple(self._addresses.get(each, each) for each in refs.blobs) if self._addresses else refs.blobs
-        if values == refs.blobs and all(not span.thread for span in refs.spans):
+        blobs = tuple(self._addresses.get(each, each) for each in refs.blobs) if self._addresses else refs.blobs
+        if blobs == refs.blobs and all(not span.thread for span in refs.spans):
             return refs
-        return Refs(tuple(self._renumbered(span) for span in refs.spans), values)
+        return Refs(tuple(self._renumbered(span) for span in refs.spans), blobs)
 
     def _renumbered(self, span: Span) -> Span:
         if not span.thread:
@@ -211,4 +211,8 @@ class Replica:
         return Span(number, span.log, span.start, span.count, span.first, span.last)
 
     def _entry(self, entry: Entry) -> Entry:
-        return replace(entry, number=0, of=self._numbers.get(entry.of, _GONE) if entry.of else 0)
+        return replace(
+            entry,
+            number=0,
+            matches_thread=self._numbers.get(entry.matches_thread, _GONE) if entry.matches_thread else 0,
+        )

@@ -122,8 +122,8 @@ class Parent(msgspec.Struct, frozen=True):
     """The checkpoint that a new one follows. `thread` is 0 within the same thread.
 
     `readable` is False if its record is damaged: then its digest is not known. A save without a schema version takes
-    over `schema_version`. `took` is how many microseconds the parent took to become durable, 0 if another handle wrote
-    it.
+    over `schema_version`. `write_micros` is how many microseconds the parent took to become durable, 0 if another
+    handle wrote it.
     """
 
     thread: int
@@ -133,7 +133,7 @@ class Parent(msgspec.Struct, frozen=True):
     step: int
     readable: bool = True
     schema_version: int | None = None
-    took: int = 0
+    write_micros: int = 0
 
     @classmethod
     def of(cls, row: CheckpointRow, thread: int = 0) -> Parent:
@@ -173,10 +173,10 @@ def save_of(
             "Keep less in it, or open the store with a larger max_state_bytes"
         )
     refs = root.refs if isinstance(root, Map) else refs_of((root,))
-    skeleton, runs = draft.finish(root)
-    values = tuple(draft.values.values())
+    skeleton, appends = draft.finish(root)
+    blobs = tuple(draft.blobs.values())
     commit, meta = commit_of(
-        name, details, skeleton, refs, hashing, expect=expect, parent=parent, runs=runs, values=values
+        name, details, skeleton, refs, hashing, expect=expect, parent=parent, appends=appends, blobs=blobs
     )
     return Save(commit, meta, draft, root)
 
@@ -190,8 +190,8 @@ def commit_of(
     *,
     expect: Position | None,
     parent: Parent | None,
-    runs: tuple[Append, ...] = (),
-    values: tuple[Blob, ...] = (),
+    appends: tuple[Append, ...] = (),
+    blobs: tuple[Blob, ...] = (),
 ) -> tuple[Commit, Meta]:
     """The commit of a checkpoint under `parent`, and its metadata."""
     seq, move, step = 1, 1, details.step
@@ -200,7 +200,7 @@ def commit_of(
             raise InvalidArgument(f"a thread holds at most {SEQ_MAX} checkpoints; fork the thread to continue")
         seq, move = expect.last + 1, expect.move + 1
     if parent is None:
-        meta = replace(details.meta, size=skeleton.size)
+        meta = replace(details.meta, size=skeleton.size, parent=None, parent_digest=b"", parent_write_micros=0)
         step = 1 if step is None else step
     else:
         version = details.meta.schema_version
@@ -209,7 +209,7 @@ def commit_of(
             size=skeleton.size,
             parent=parent.id,
             parent_digest=parent.digest if parent.thread or not parent.readable else b"",
-            parent_took=parent.took,
+            parent_write_micros=parent.write_micros,
             schema_version=parent.schema_version if version is None else version,
         )
         step = parent.step + 1 if step is None else step
@@ -229,9 +229,9 @@ def commit_of(
     commit = Commit(
         name=name,
         expect=expect,
-        row=replace(row, digest=metas.digest_of(hashing, row, runs, b"" if parent is None else parent.digest)),
-        appends=runs,
-        blobs=values,
+        row=replace(row, digest=metas.digest_of(hashing, row, appends, b"" if parent is None else parent.digest)),
+        appends=appends,
+        blobs=blobs,
         summary=summary_of(row, meta),
         bases=() if origin is None else ((origin.thread, origin.seq),),
         origins=() if origin is None else (origin.thread,),
@@ -260,9 +260,11 @@ class SeenHead(msgspec.Struct, frozen=True):
     @classmethod
     def written(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
         """A head that has just become durable."""
-        took = max(0, time.time_ns() // 1000 - meta.created_at)
+        micros = max(0, time.time_ns() // 1000 - meta.created_at)
         version = meta.schema_version
-        return cls(position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, took=took))
+        return cls(
+            position, Parent(0, row.seq, row.id, row.digest, row.step, schema_version=version, write_micros=micros)
+        )
 
     @classmethod
     def unreadable(cls, thread: ThreadRow) -> SeenHead:
@@ -275,48 +277,48 @@ class Saver:
     """Saves to one thread. It remembers the head it last saw, and a save expects the thread to be there still."""
 
     def __init__(
-        self, session: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None
+        self, context: Context, name: str, state_type: StateType | None = None, schema_version: int | None = None
     ) -> None:
-        self._session = session
+        self._context = context
         self._name = name
         self._state_type = state_type
         self._schema_version = schema_version
-        self.lock: Final = session.lock(name)
-        self._seen = False
+        self.lock: Final = context.lock(name)
+        self._is_head_known = False
         self._head: SeenHead | None = None
 
     @property
-    def head(self) -> SeenHead | None:
-        """The head last seen. The first time, it is read from the store."""
-        return self._head if self._seen else self.look()
+    def known_head(self) -> SeenHead | None:
+        """The remembered head. It is read from the store if no head is remembered."""
+        return self._head if self._is_head_known else self.refresh()
 
     @property
     def trace(self) -> str | None:
         """The place of the caller in the observer's traces."""
-        return None if self._session.observer is None else self._session.observer.trace
+        return None if self._context.observer is None else self._context.observer.trace
 
-    def see(self, head: SeenHead | None) -> None:
-        """Remember a head."""
+    def remember(self, head: SeenHead | None) -> None:
+        """Remember a head, without reading the store."""
         self._head = head
-        self._seen = True
+        self._is_head_known = True
 
-    def look(self) -> SeenHead | None:
-        """Read the head and remember it."""
-        self.see(self._current())
+    def refresh(self) -> SeenHead | None:
+        """Read the head from the store and remember it."""
+        self.remember(self._stored_head())
         return self._head
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
     def request(self, state: Any, **options: Unpack[SaveOptions]) -> SaveRequest:
         """Check the arguments of a save, convert the state to plain values and redact both."""
-        session = self._session
-        session.check_open()
-        details = checked_details(session.redaction, self._schema_version, **options)
+        context = self._context
+        context.check_open()
+        details = checked_details(context.redaction, self._schema_version, **options)
         return SaveRequest(self.plain(state), details)
 
     def plain(self, state: Any) -> Any:
         """A state as plain values, redacted. Raises Unsupported for a state that cannot be stored or restored."""
-        redaction, state_type = self._session.redaction, self._state_type
+        redaction, state_type = self._context.redaction, self._state_type
         if state_type is None:
             return redaction.value(state)
         return redaction.restorable(state_type.to_plain(state), state_type.from_plain)
@@ -336,17 +338,17 @@ class Saver:
 
     def is_warm(self, expect: Expect) -> bool:
         """Whether `prepare` reads nothing from the store."""
-        if not self._seen or not (expect is None or expect is NEW):
+        if not self._is_head_known or not (expect is None or expect is NEW):
             return False
         head = self._head
-        return head is None or self._session.bases.get(head.position.thread, head.position.head) is not None
+        return head is None or self._context.bases.get(head.position.thread, head.position.head) is not None
 
     def prepare(self, request: SaveRequest, expect: Expect) -> Save:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
-        session, details = self._session, request.details
-        head = self._head if expect is None and self._seen else self._expected(expect)
+        context, details = self._context, request.details
+        head = self._head if expect is None and self._is_head_known else self._expected(expect)
         if head is not None and details.step is not None and details.step <= head.parent.step:
-            self.require_no_run(head.position.thread)
+            self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,
@@ -354,8 +356,8 @@ class Saver:
             expect=None if head is None else head.position,
             parent=None if head is None else head.parent,
             base=None if head is None else self._base(head),
-            size_limit=session.max_state_bytes,
-            hashing=session.store.hashing,
+            size_limit=context.max_state_bytes,
+            hashing=context.store.hashing,
         )
 
     def commit(
@@ -364,22 +366,22 @@ class Saver:
         *,
         fence: int | None = None,
         run: RunRow | None = None,
-        effects: tuple[Entry, ...] = (),
+        entries: tuple[Entry, ...] = (),
     ) -> Checkpoint:
         """Store a prepared save. When it returns, the checkpoint is durable and the head.
 
-        `fence`, `run` and `effects` are what a run writes in the same transaction.
+        `fence`, `run` and `entries` are what a run writes in the same transaction.
         """
         with self.lock:
-            return self._commit(save, fence, run, effects)
+            return self._commit(save, fence, run, entries)
 
-    def _commit(self, save: Save, fence: int | None, run: RunRow | None, effects: tuple[Entry, ...]) -> Checkpoint:
-        session, row = self._session, save.commit.row
+    def _commit(self, save: Save, fence: int | None, run: RunRow | None, entries: tuple[Entry, ...]) -> Checkpoint:
+        context, row = self._context, save.commit.row
         checkpoint = metas.checkpoint_from(self._name, row, save.meta)
-        observer = session.observer
+        observer = context.observer
         with UNOBSERVED if observer is None else observer.saving(self._name, row.step):
             try:
-                position = session.commit(replace(save.commit, fence=fence, run=run, entries=effects))
+                position = context.commit(replace(save.commit, fence=fence, run=run, entries=entries))
             except OutcomeUnknown as error:
                 error.checkpoint = checkpoint
                 raise
@@ -397,14 +399,17 @@ class Saver:
                     f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
                     "Call latest() and try again"
                 ) from conflict
-            self._head, self._seen = SeenHead.written(position, row, save.meta), True
-            session.bases.put(position.thread, save.draft.base(save.root))
-            session.saved(self._name)
+            self._head, self._is_head_known = SeenHead.written(position, row, save.meta), True
+            context.bases.put(position.thread, save.draft.base(save.root))
+            context.saved(self._name)
             return checkpoint
 
-    def require_no_run(self, thread: int) -> None:
-        """Steps identify the calls of a run: in a step that is used again, calls would get earlier results."""
-        if self._session.store.run(thread) is not None:
+    def _require_no_run(self, thread: int) -> None:
+        """Raise InvalidArgument if the thread has a run.
+
+        Steps identify the calls of a run: in a step that is used again, calls would get earlier results.
+        """
+        if self._context.store.run(thread) is not None:
             raise InvalidArgument(
                 f"thread {quoted(self._name)} has a run, so its steps can only grow; omit step=, or rewind the thread"
             )
@@ -414,13 +419,13 @@ class Saver:
     def _expected(self, expect: Expect) -> SeenHead | None:
         """The head that a save follows; None for a thread to be created."""
         if expect is None:
-            return self.head
+            return self.known_head
         if expect is NEW:
             return None
         if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
             raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
         # Not remembered: only latest() and a save that succeeds change the head that this handle has seen.
-        head = self._current()
+        head = self._stored_head()
         if expect is ANY:
             return head
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
@@ -432,18 +437,19 @@ class Saver:
     def _base(self, head: SeenHead) -> Base | None:
         """The base of the head, loaded if needed. None if the head is damaged: then the whole state is stored."""
         thread, seq = head.position.thread, head.position.head
-        base = self._session.bases.get(thread, seq)
+        base = self._context.bases.get(thread, seq)
         if base is not None:
             return base
         try:
-            row = self._session.store.checkpoint(thread, seq)
+            row = self._context.store.checkpoint(thread, seq)
             # Missing only if another writer moved the head and deleted it since: then the commit raises Conflict.
-            return None if row is None or row.deleted else load_base(self._session.store, thread, row)
+            return None if row is None or row.deleted else load_base(self._context.store, thread, row)
         except Damaged:
             return None
 
-    def _current(self) -> SeenHead | None:
-        found = self._thread_and_head()
+    def _stored_head(self) -> SeenHead | None:
+        """The head in the store. It is not remembered."""
+        found = self._stored_thread_and_head()
         if found is None:
             return None
         thread, row = found
@@ -451,9 +457,9 @@ class Saver:
             return SeenHead.unreadable(thread)
         return SeenHead.of(thread.position, row, metas.decode(row))
 
-    def current_row(self) -> CheckpointRow | None:
-        """The stored head. Raises Damaged if it cannot be read."""
-        found = self._thread_and_head()
+    def stored_head_row(self) -> CheckpointRow | None:
+        """The record of the head in the store. Raises Damaged if it cannot be read."""
+        found = self._stored_thread_and_head()
         if found is None:
             return None
         if isinstance(found[1], Damaged):
@@ -462,33 +468,33 @@ class Saver:
 
     def require_compatible(self) -> None:
         """Raise Incompatible if the head cannot be loaded in the thread's schema version."""
-        row = None if self._schema_version is None else self.current_row()
-        thread = None if row is None else self._session.store.thread(self._name)
+        row = None if self._schema_version is None else self.stored_head_row()
+        thread = None if row is None else self._context.store.thread(self._name)
         if row is None or thread is None or (meta := metas.decode(row)).schema_version == self._schema_version:
             return
         number = thread.position.thread
-        base = self._session.bases.get(number, row.seq) or load_base(self._session.store, number, row)
-        plain = state_of(self._session.store, base)
-        self._session.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
+        base = self._context.bases.get(number, row.seq) or load_base(self._context.store, number, row)
+        plain = state_of(self._context.store, base)
+        self._context.migrations.migrated(self._name, plain, meta.schema_version, self._schema_version)
 
-    def _thread_and_head(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
-        """The thread and its head. Read again if another writer moved the thread in between."""
-        store = self._session.store
+    def _stored_thread_and_head(self) -> tuple[ThreadRow, CheckpointRow | Damaged] | None:
+        """The thread and its head in the store. Read again if another writer moved the thread in between."""
+        store = self._context.store
         for _ in range(MAX_RETRIES):
             thread = store.thread(self._name)
             if thread is None:
                 return None
             try:
-                return thread, self.head_row(thread)
+                return thread, self.read_head_row(thread)
             except Damaged as damage:
                 now = store.thread(self._name)
                 if now is not None and now.position == thread.position:
                     return thread, damage
         raise self.moved()
 
-    def head_row(self, thread: ThreadRow) -> CheckpointRow:
-        """The head of a thread that was just read. Raises Damaged if it is missing."""
-        row = self._session.store.checkpoint(thread.position.thread, thread.position.head)
+    def read_head_row(self, thread: ThreadRow) -> CheckpointRow:
+        """Read the record of the head of a thread. Raises Damaged if it is missing."""
+        row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
         if row is None or row.deleted:
             raise Damaged(f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing")
         return row

@@ -89,7 +89,7 @@ def _cut(gaps: dict[tuple[int, int], tuple[int, int]]) -> Iterator[tuple[int, in
             yield start, after, -firsts[0][0], lasts[0][0]
 
 
-def run_of(source: Store, span: Span) -> Append:
+def append_of(source: Store, span: Span) -> Append:
     """Cells as they were written."""
     (read,) = source.cells([span])
     return Append(span.log, span.start, tuple(read.cells), tuple(read.refs))

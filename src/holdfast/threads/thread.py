@@ -22,7 +22,7 @@ from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
 from holdfast.threads.context import MAX_RETRIES, Context
 from holdfast.threads.diff import diff
 from holdfast.threads.effects import require_none_ahead
-from holdfast.threads.history import checkpoints, newest_undamaged, passing_over, whole
+from holdfast.threads.history import checkpoints, newest_undamaged, until_damaged, without_damaged
 from holdfast.threads.metadata import Meta
 from holdfast.threads.refs import find_row, seq_before
 from holdfast.threads.retention import Retention, removable, remove
@@ -39,16 +39,16 @@ class Thread:
     since. `latest()` reads the head again.
     """
 
-    def __init__(self, session: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
+    def __init__(self, context: Context, name: str, type: Any = None, schema_version: int | None = None) -> None:
         checked_name(name)
         if schema_version is not None and (builtins.type(schema_version) is not int or not 0 <= schema_version < 2**63):
             raise InvalidArgument("schema_version must be a whole number, 0 or more")
         self.name: Final = name
-        self._session = session
+        self._context = context
         self._type = type
         self._state_type = None if type is None else StateType(type)
         self._schema_version = schema_version
-        self.saver = Saver(session, name, self._state_type, schema_version)
+        self.saver = Saver(context, name, self._state_type, schema_version)
 
     def __repr__(self) -> str:
         return f"Thread({quoted(self.name)})"
@@ -101,7 +101,7 @@ class Thread:
         Raises Damaged if the stored bytes are not those that were saved. With `fallback` it returns the newest
         undamaged ancestor instead; its `skipped` lists the checkpoints passed over, with the reasons.
         """
-        observer = self._session.observer
+        observer = self._context.observer
         if observer is None:
             return self._latest(fallback)
         with observer.loading(self.name) as loading:
@@ -110,7 +110,7 @@ class Thread:
             return found
 
     def _latest(self, fallback: bool) -> Checkpoint | None:
-        store = self._session.store
+        store = self._context.store
         with self.saver.lock:
             for _ in range(MAX_RETRIES):
                 try:
@@ -120,7 +120,7 @@ class Thread:
                         raise
                     return self._newest_undamaged(damage.known, Skipped("", 0, 0, str(damage)))
                 if thread is None:
-                    self.saver.see(None)
+                    self.saver.remember(None)
                     return None
                 try:
                     return self._load_head(thread)
@@ -133,19 +133,19 @@ class Thread:
         raise self.saver.moved()
 
     def _load_head(self, thread: ThreadRow) -> Checkpoint:
-        session, number = self._session, thread.position.thread
-        row = self.saver.head_row(thread)
-        base = session.bases.get(number, row.seq)
+        context, number = self._context, thread.position.thread
+        row = self.saver.read_head_row(thread)
+        base = context.bases.get(number, row.seq)
         if base is None:
-            base = load_base(session.store, number, row)
-            session.bases.put(number, base)
+            base = load_base(context.store, number, row)
+            context.bases.put(number, base)
         meta = metas.decode(row)
-        self.saver.see(SeenHead.of(thread.position, row, meta))
-        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(session.store, base)))
+        self.saver.remember(SeenHead.of(thread.position, row, meta))
+        return metas.checkpoint_from(self.name, row, meta, self._restored(meta, state_of(context.store, base)))
 
     def _newest_undamaged(self, thread: ThreadRow, *lost: Skipped) -> Checkpoint:
         number = thread.position.thread
-        return newest_undamaged(self._session.store, thread, lambda row: self._checkpoint(number, row), *lost)
+        return newest_undamaged(self._context.store, thread, lambda row: self._checkpoint(number, row), *lost)
 
     def load(self, ref: Ref, *, partial: bool = False) -> Checkpoint:
         """Load a checkpoint with its state. Raises NotFound if there is none.
@@ -155,7 +155,7 @@ class Thread:
         `partial` it returns what can be read of a damaged state, as plain values: each unreadable value is replaced by
         a MissingValue, and `lost` lists them.
         """
-        observer = self._session.observer
+        observer = self._context.observer
         if observer is None:
             return self._load(ref, partial)
         with observer.loading(self.name) as loading:
@@ -165,28 +165,28 @@ class Thread:
 
     def _load(self, ref: Ref, partial: bool) -> Checkpoint:
         thread = self._thread_of(ref)
-        number, row = thread.position.thread, find_row(self._session.store, thread, ref)
+        number, row = thread.position.thread, find_row(self._context.store, thread, ref)
         try:
             return self._checkpoint(number, row)
         except Damaged:
-            state, lost = salvaged(self._session.store, number, row) if partial else (None, ())
+            state, lost = salvaged(self._context.store, number, row) if partial else (None, ())
             if not lost or isinstance(state, MissingValue):
                 raise
             return replace(metas.checkpoint_of(self.name, row, state), lost=lost)
 
     def head(self) -> Checkpoint | None:
         """Return the head without its state, or None if the thread was never saved."""
-        row = self.saver.current_row()
+        row = self.saver.stored_head_row()
         return None if row is None else metas.checkpoint_of(self.name, row)
 
     def step(self) -> int:
         """Return the step of the head; 0 if the thread was never saved."""
-        thread = self._session.store.thread(self.name)
+        thread = self._context.store.thread(self.name)
         return 0 if thread is None else thread.summary.step
 
     def count(self) -> int:
         """Return the number of the thread's checkpoints."""
-        thread = self._session.store.thread(self.name)
+        thread = self._context.store.thread(self.name)
         return 0 if thread is None else thread.count
 
     def history(
@@ -204,7 +204,7 @@ class Thread:
         It reads page by page and holds nothing open in between. The history of a thread that was never saved is empty.
         Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
         """
-        return passing_over(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
+        return without_damaged(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
 
     def _listed(
         self, limit: int | None, before: Ref | None, label: str | None, tag: str | None, status: str | None
@@ -216,7 +216,7 @@ class Thread:
             metas.checked_status(status)
         damages: list[Damaged] = []
         try:
-            thread = self._session.store.thread(self.name)
+            thread = self._context.store.thread(self.name)
         except Damaged as damage:
             # The newest record of the thread is lost: its checkpoints can be listed, but a newer one may be missing.
             if damage.known is None:
@@ -227,15 +227,15 @@ class Thread:
             if before is not None:
                 raise _no_thread(self.name)
             return iter(())
-        at = None if before is None else seq_before(self._session.store, thread, before)
-        found = checkpoints(self._session.store, thread, limit=limit, before=at, label=label, tag=tag, status=status)
+        at = None if before is None else seq_before(self._context.store, thread, before)
+        found = checkpoints(self._context.store, thread, limit=limit, before=at, label=label, tag=tag, status=status)
         return chain(damages if at is None else (), found)
 
     def find(self, label: str | None = None, tag: str | None = None, status: str | None = None) -> Checkpoint | None:
         """Return the newest checkpoint that matches all arguments, without its state, or None."""
         if label is None and tag is None and status is None:
             raise InvalidArgument("find needs a label, a tag or a status")
-        return next(whole(self._listed(1, None, label, tag, status)), None)
+        return next(until_damaged(self._listed(1, None, label, tag, status)), None)
 
     def diff(self, a: Ref, b: Ref) -> Diff:
         """Compare the states of two checkpoints: the paths added, removed and changed from `a` to `b`."""
@@ -244,7 +244,7 @@ class Thread:
     def _plain_state(self, ref: Ref) -> Any:
         """The state of a checkpoint as it is stored, without the thread's type."""
         thread = self._thread()
-        row = find_row(self._session.store, thread, ref)
+        row = find_row(self._context.store, thread, ref)
         return self._plain(thread.position.thread, row)
 
     # -- moving -----------------------------------------------------------------------------------------------------
@@ -258,8 +258,8 @@ class Thread:
         """
         with self.saver.lock:
             thread = self._thread()
-            row = find_row(self._session.store, thread, ref)
-            head = self.saver.head
+            row = find_row(self._context.store, thread, ref)
+            head = self.saver.known_head
             if head is None:
                 raise Conflict(
                     f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
@@ -267,9 +267,9 @@ class Thread:
                 )
             meta = metas.decode(row)
             if not past_effects:
-                require_none_ahead(self._session.store, thread, row)
-            position = self._session.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
-            self.saver.see(SeenHead.of(position, row, meta))
+                require_none_ahead(self._context.store, thread, row)
+            position = self._context.rewind(head.position, to=row.seq, summary=summary_of(row, meta))
+            self.saver.remember(SeenHead.of(position, row, meta))
             return metas.checkpoint_from(self.name, row, meta)
 
     def fork(self, name: str, *, at: Ref = "@-1", state: Any = None) -> Thread:
@@ -278,15 +278,15 @@ class Thread:
         With `state` the new thread starts at that edited state instead. Raises AlreadyExists if there is a thread of
         that name.
         """
-        session = self._session
-        forked = Thread(session, name, self._type, self._schema_version)
+        context = self._context
+        forked = Thread(context, name, self._type, self._schema_version)
         thread = self._thread()
-        row = find_row(session.store, thread, at)
+        row = find_row(context.store, thread, at)
         origin = thread.position.thread
         # A state that is not copied is not migrated either: the fork has the schema version of its source.
         details = fork_details(row, None if state is None else self._schema_version)
         if state is None:
-            commit, meta = fork_of(name, row, origin, details, session.store.hashing)
+            commit, meta = fork_of(name, row, origin, details, context.store.hashing)
         else:
             save = save_of(
                 name,
@@ -294,23 +294,23 @@ class Thread:
                 details,
                 expect=None,
                 parent=Parent.of(row, origin),
-                base=load_base(session.store, 0, seen_from_fork(row, origin)),
-                size_limit=session.max_state_bytes,
-                hashing=session.store.hashing,
+                base=load_base(context.store, 0, seen_from_fork(row, origin)),
+                size_limit=context.max_state_bytes,
+                hashing=context.store.hashing,
             )
             commit, meta = save.commit, save.meta
         try:
-            position = session.store.commit(commit)
+            position = context.store.commit(commit)
         except OutcomeUnknown as error:
             error.checkpoint = metas.checkpoint_from(name, commit.row, meta)
             raise
         except Conflict as conflict:
-            if session.store.thread(name) is not None:
+            if context.store.thread(name) is not None:
                 raise AlreadyExists(
                     f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
                 ) from conflict
             raise
-        forked.saver.see(SeenHead.of(position, commit.row, meta))
+        forked.saver.remember(SeenHead.of(position, commit.row, meta))
         return forked
 
     # -- removing ---------------------------------------------------------------------------------------------------
@@ -321,14 +321,14 @@ class Thread:
         The next `prune` or `hf.optimize()` frees its space.
         """
         thread = self._thread()
-        row = find_row(self._session.store, thread, ref)
-        self._session.store.delete(thread.position.thread, (row.seq,))
+        row = find_row(self._context.store, thread, ref)
+        self._context.store.delete(thread.position.thread, (row.seq,))
 
     def drop(self) -> None:
         """Delete the whole thread. Its forks keep what they share with it."""
         with self.saver.lock:
-            self._session.drop(self._thread().position.thread)
-            self.saver.see(None)
+            self._context.drop(self._thread().position.thread)
+            self.saver.remember(None)
 
     def prune(self, retention: Retention, *, dry_run: bool = False) -> PruneResult:
         """Delete the checkpoints that `retention` does not keep, and the cells that only they used. Return which.
@@ -341,18 +341,18 @@ class Thread:
         number = thread.position.thread
         found = removable(
             retention,
-            whole(self._listed(None, None, None, None, None)),
+            until_damaged(self._listed(None, None, None, None, None)),
             head=thread.position.head,
             origins=self._fork_origins(number),
             now=datetime.now(UTC),
         )
         if not dry_run:
-            remove(self._session.store, number, [checkpoint.seq for checkpoint in found])
+            remove(self._context.store, number, [checkpoint.seq for checkpoint in found])
         return PruneResult(thread=self.name, removed=tuple(found), kept=thread.count - len(found), dry_run=dry_run)
 
     def _fork_origins(self, number: int) -> set[int]:
         """The seqs of the checkpoints at which forks of this thread start."""
-        firsts = (self._session.store.checkpoint(fork, 1) for fork in self._session.store.forks(number))
+        firsts = (self._context.store.checkpoint(fork, 1) for fork in self._context.store.forks(number))
         return {
             row.parent[1] for row in firsts if row is not None and row.parent is not None and row.parent[0] == number
         }
@@ -360,7 +360,7 @@ class Thread:
     # -- inside -----------------------------------------------------------------------------------------------------
 
     def _thread(self) -> ThreadRow:
-        thread = self._session.store.thread(self.name)
+        thread = self._context.store.thread(self.name)
         if thread is None:
             raise _no_thread(self.name)
         return thread
@@ -382,8 +382,8 @@ class Thread:
         return metas.checkpoint_from(self.name, row, meta, self._restored(meta, plain))
 
     def _plain(self, number: int, row: CheckpointRow) -> Any:
-        store = self._session.store
-        base = self._session.bases.get(number, row.seq)
+        store = self._context.store
+        base = self._context.bases.get(number, row.seq)
         try:
             return state_of(store, base or load_base(store, number, row))
         except Damaged:
@@ -399,7 +399,7 @@ class Thread:
         return plain if self._state_type is None else self._state_type.from_plain(plain)
 
     def _migrated(self, meta: Meta, plain: Any) -> Any:
-        return self._session.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
+        return self._context.migrations.migrated(self.name, plain, meta.schema_version, self._schema_version)
 
 
 def checked_name(name: object) -> None:

@@ -157,7 +157,7 @@ def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
     if entry.fence > run.fence:
         yield f"{what} was written under fence {entry.fence}, and the run has never had more than {run.fence}"
     # Not for waits: an answer may be recorded after the question that takes it.
-    if entry.kind in _ACTING and not entry.of and entry.matches >= entry.number:
+    if entry.kind in _ACTING and not entry.matches_thread and entry.matches >= entry.number:
         yield f"{what} took its result from entry {entry.matches}, which is not before it"
     if entry.kind == "answer" and entry.topic is None:
         yield f"{what} is an answer without a question"

@@ -124,7 +124,7 @@ def _rewind(view: View, form: Form) -> Plan:
     thread = view.hf.thread(name)
     checkpoint = thread.load(id, partial=True)
     # Read the head before the effects: if it moves after that, the rewind raises Conflict.
-    head = thread.saver.look()
+    head = thread.saver.refresh()
     ahead = effects_ahead(view.hf, name, checkpoint.id)
     come_from = "" if head is None else f" from step {head.parent.step}"
     said = joined(

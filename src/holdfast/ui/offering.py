@@ -80,4 +80,4 @@ def labellable(view: View, checkpoint: Checkpoint) -> None:
     """Raise Conflict if a checkpoint cannot be labelled because its thread has a run."""
     store = view.hf.context.store
     row = existing(view.hf, checkpoint.thread)
-    branches.require_no_run(store, row, find_row(store, row, checkpoint))
+    branches.require_run_unaffected(store, row, find_row(store, row, checkpoint))

@@ -46,12 +46,12 @@ class _Watched:
 @contextmanager
 def meanwhile(handle: Holdfast, call: int, happen: Callable[[], None]) -> Iterator[Moment]:
     """What this handle does in here is interrupted before its so many-th call to the store, for `happen`."""
-    session = handle.context
-    store: Any = session.store
+    context = handle.context
+    store: Any = context.store
     moment = Moment(call, happen)
     watched: Any = _Watched(store, moment)
-    session.store = watched
+    context.store = watched
     try:
         yield moment
     finally:
-        session.store = store
+        context.store = store

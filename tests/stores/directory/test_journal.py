@@ -44,13 +44,13 @@ def test_the_last_entry_is_missed(made: tuple[Line, RunRow], open_store: Open, p
 
 
 VERBS: dict[str, Callable[[DirectoryStore, int, RunRow], object]] = {
-    "effects": lambda store, thread, row: store.entries(thread, after=0, limit=9),
-    "marked": lambda store, thread, row: store.find_entries(thread, "m"),
-    "last_effect": lambda store, thread, row: store.last_entry(thread),
+    "entries": lambda store, thread, row: store.entries(thread, after=0, limit=9),
+    "find_entries": lambda store, thread, row: store.find_entries(thread, "m"),
+    "last_entry": lambda store, thread, row: store.last_entry(thread),
     "journal": lambda store, thread, row: store.journal(thread, row.fence, [effect()]),
-    "tell": lambda store, thread, row: store.post(thread, effect()),
+    "post": lambda store, thread, row: store.post(thread, effect()),
     "settle": lambda store, thread, row: store.settle(thread, 1, "done", effect()),
-    "park": lambda store, thread, row: store.suspend(replace(row, status="waiting"), effect("asked"), 2),
+    "suspend": lambda store, thread, row: store.suspend(replace(row, status="waiting"), effect("asked"), 2),
 }
 
 

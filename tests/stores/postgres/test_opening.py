@@ -14,6 +14,7 @@ import holdfast
 from holdfast.errors import AlreadyExists, InvalidArgument, NewerFormat, NotAStore, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres import schema as schemas
+from holdfast.stores.postgres.pool import Connection
 from holdfast.stores.postgres.schema import VERSION
 from holdfast.testing.contract.build import names_of, saved
 from tests.covers import covers
@@ -59,6 +60,37 @@ def test_twenty_processes_open_a_store_that_is_not_there(url: str) -> None:
     with holdfast.open(url) as hf:
         assert [thread.name for thread in hf.threads()] == [f"t{n:02}" for n in range(20)]
         assert hf.verify() is not None
+
+
+def test_a_store_that_another_process_creates_meanwhile_is_not_taken_for_other_tables(
+    open_store: Open, schema: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The loser of the race finds no format, then tables: it must read the format again."""
+    execute = Connection.execute
+    has_other_tables = schemas.statements(schema)["has_other_tables"]
+    winners: list[PostgresStore | None] = []
+
+    def racing(self: Connection, query: Any, *args: Any, **kwargs: Any) -> Any:
+        if query == has_other_tables and not winners:
+            winners.append(None)  # the winner asks this, too
+            winners[0] = open_store()
+        return execute(self, query, *args, **kwargs)
+
+    monkeypatch.setattr(Connection, "execute", racing)
+    loser = open_store()
+    [winner] = winners
+    assert winner is not None
+    saved(winner, "a", "x")
+    assert names_of(loser) == ["a"]
+
+
+def test_tables_of_another_program_are_refused_after_the_second_look(
+    open_store: Open, server: Server, schema: str
+) -> None:
+    server.execute(sql.SQL("CREATE SCHEMA {}").format(sql.Identifier(schema)))
+    server.execute(sql.SQL("CREATE TABLE {} (n int)").format(sql.Identifier(schema, "thread")))
+    with pytest.raises(NotAStore, match="another program"):
+        open_store()
 
 
 @covers("smooth/PostgresCheckpointStore.connect")

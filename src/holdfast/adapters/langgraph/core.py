@@ -99,7 +99,7 @@ class Core:
         forksafe.renew_in_child(self)
 
     @property
-    def session(self) -> Context:
+    def context(self) -> Context:
         return self.hf.context
 
     def track(self, thread_id: str, namespace: str) -> Track:
@@ -107,7 +107,7 @@ class Core:
         with self._lock:
             track = self._tracks.pop(name, None)
             if track is None:
-                track = Track(self.session, thread_id, namespace)
+                track = Track(self.context, thread_id, namespace)
             self._tracks[name] = track
             while len(self._tracks) > _TRACKS_MAX:
                 self._tracks.popitem(last=False)
@@ -124,7 +124,7 @@ class Core:
 
     def tracks_of(self, thread_id: str) -> list[Track]:
         """The tracks of a thread, the root namespace first. Threads not written by LangGraph are skipped."""
-        names = [track_name(thread_id, "")] if self.session.store.thread(track_name(thread_id, "")) else []
+        names = [track_name(thread_id, "")] if self.context.store.thread(track_name(thread_id, "")) else []
         names += self._names(tracks_prefix(thread_id))
         tracks = [self.track(*of_track(name)) for name in names]
         return [track for track, name in zip(tracks, names, strict=True) if track.name == name and self._is_ours(track)]
@@ -142,8 +142,8 @@ class Core:
 
     def _names(self, prefix: str) -> Iterator[str]:
         after: str | None = None
-        self.session.check_open()
-        while page := self.session.store.threads(prefix=prefix, after=after, limit=_PAGE):
+        self.context.check_open()
+        while page := self.context.store.threads(prefix=prefix, after=after, limit=_PAGE):
             yield from (row.name for row in page)
             after = page[-1].name
 

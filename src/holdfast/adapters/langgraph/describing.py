@@ -33,7 +33,7 @@ def details_of(
         AS_IS,
         # LangGraph counts from -1.
         step=step + 1 if type(step) is int and -1 <= step < _STEP_MAX else None,
-        metadata=metadata_with(metadata, id, parent, tip, highest, track.placer.session.redaction),
+        metadata=metadata_with(metadata, id, parent, tip, highest, track.placer.context.redaction),
         status=status,
         trigger="writes" if written else str(metadata.get("source") or "put"),
     )

@@ -38,8 +38,8 @@ class Desk:
     other, and another process is rejected before it acts.
     """
 
-    def __init__(self, session: Context, thread_id: str, lease: float) -> None:
-        self._run = SharedRun(session, journal_name(thread_id), {"thread": thread_id}, lease)
+    def __init__(self, context: Context, thread_id: str, lease: float) -> None:
+        self._run = SharedRun(context, journal_name(thread_id), {"thread": thread_id}, lease)
 
     @property
     def name(self) -> str:
@@ -156,13 +156,13 @@ class Desks:
         self._lock = threading.Lock()
         self._desks: weakref.WeakValueDictionary[tuple[int, str], Desk] = weakref.WeakValueDictionary()
 
-    def of(self, session: Context, thread_id: str, lease: float) -> Desk:
+    def of(self, context: Context, thread_id: str, lease: float) -> Desk:
         """The desk of a thread. It exists as long as a call uses it."""
         with self._lock:
-            place = (id(session), thread_id)
+            place = (id(context), thread_id)
             desk = self._desks.get(place)
             if desk is None:
-                desk = self._desks[place] = Desk(session, thread_id, lease)
+                desk = self._desks[place] = Desk(context, thread_id, lease)
             return desk
 
     def renew(self) -> None:

@@ -54,10 +54,10 @@ class View(msgspec.Struct, frozen=True):
 class Track:
     """One namespace of a thread. Call its methods with the thread lock (`line`) held."""
 
-    def __init__(self, session: Context, thread_id: str, namespace: str) -> None:
+    def __init__(self, context: Context, thread_id: str, namespace: str) -> None:
         self.thread_id: Final = thread_id
         self.namespace: Final = namespace
-        self.placer: Final = Placer(session, track_name(thread_id, namespace))
+        self.placer: Final = Placer(context, track_name(thread_id, namespace))
         self.line: Final = self.placer.lock
         self._view: View | None = None
         self._index: dict[str, list[Note]] = {}
@@ -71,7 +71,7 @@ class Track:
 
     @property
     def store(self) -> Store:
-        return self.placer.session.store
+        return self.placer.context.store
 
     # -- position ---------------------------------------------------------------------------------------------------
 
@@ -224,7 +224,7 @@ class Track:
 
     def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:
         """Store a row and make it the head. Conflict if the track is not at the position of `view`."""
-        redaction = self.placer.session.redaction
+        redaction = self.placer.context.redaction
         try:
             position, row, base = self.placer.place(
                 {key: _redacted(redaction, key, value) for key, value in state.items()},

@@ -70,7 +70,7 @@ class LangGraphThread:
         self._ids: dict[str, str | None] = {}
         self._skipped: set[str] = set()
         # Not the core's own track, so that its index is freed with this thread.
-        self._track = None if core is None else Track(core.session, thread_id, namespace)
+        self._track = None if core is None else Track(core.context, thread_id, namespace)
 
     @property
     def name(self) -> str:
@@ -132,7 +132,7 @@ class LangGraphThread:
         for id in self._orphans():
             writes = self._writes(tally, id)
             if self._track is not None:
-                writes = unlike(early.get(id, []), writes, self._track.placer.session.redaction)
+                writes = unlike(early.get(id, []), writes, self._track.placer.context.redaction)
             if writes:
                 tally.moved_writes(len(writes))
                 if self._core is not None and self._track is not None and not tally.dry_run:
@@ -173,11 +173,11 @@ class LangGraphThread:
         if not went_on:
             early = self._early()
             for id in self._orphans():
-                if unlike(early.get(id, []), self._writes(None, id), track.placer.session.redaction):
+                if unlike(early.get(id, []), self._writes(None, id), track.placer.context.redaction):
                     tally.differ(f"checkpoint {id}", "differs from the source: its writes")
 
     def _check(self, core: Core, track: Track, note: Note, recent: Store, tally: Tally, *, went_on: bool) -> None:
-        id, redaction = note.id or "", track.placer.session.redaction
+        id, redaction = note.id or "", track.placer.context.redaction
         try:
             foreign = self._read(None, id)
         except Unusable as error:

@@ -197,20 +197,20 @@ class WaitingContract(ContractBase):
             line, row = running(store, f"{round_}")
             start = threading.Barrier(2, timeout=PATIENCE)
 
-            def park(row: RunRow = row, start: threading.Barrier = start) -> int | None:
+            def suspend(row: RunRow = row, start: threading.Barrier = start) -> int | None:
                 start.wait()
                 try:
                     return store.suspend(waits(row), effect("asked", key="q"), 0)
                 except Conflict:
                     return None
 
-            def tell(thread: int = line.number, start: threading.Barrier = start) -> int:
+            def post(thread: int = line.number, start: threading.Barrier = start) -> int:
                 start.wait()
                 return outside.post(thread, effect("done", key="answer"))
 
             with ThreadPoolExecutor(2) as pool:
-                parking, telling = pool.submit(park), pool.submit(tell)
-                question, answer = parking.result(PATIENCE), telling.result(PATIENCE)
+                suspending, posting = pool.submit(suspend), pool.submit(post)
+                question, answer = suspending.result(PATIENCE), posting.result(PATIENCE)
             found = store.run(line.number)
             keys = [entry.key for entry in store.entries(line.number, after=0, limit=10)]
             if question is None:
@@ -231,14 +231,14 @@ class WaitingContract(ContractBase):
                 except Conflict:
                     return None
 
-            def park(row: RunRow = row) -> int:
+            def suspend(row: RunRow = row) -> int:
                 return store.suspend(waits(row), effect("asked", key="q"), 0)
 
-            def tell(thread: int = line.number) -> int:
+            def post(thread: int = line.number) -> int:
                 return outside.post(thread, effect("done", key="answer"), last=0)
 
             with ThreadPoolExecutor(2) as pool:
-                question, answer = pool.map(attempt, (park, tell), timeout=PATIENCE)
+                question, answer = pool.map(attempt, (suspend, post), timeout=PATIENCE)
             assert {question, answer} == {1, None}
             [entry] = store.entries(line.number, after=0, limit=10)
             assert entry.key == ("q" if question else "answer")
