@@ -61,5 +61,5 @@ def _drop(hf: Holdfast, names: list[str], show: Show | None) -> None:
             hf.thread(name).drop()
         except LeaseHeld as error:
             raise LeaseHeld(
-                f"{quoted(name)}: {error}; {done} of {len(names)} threads were dropped before it"
+                f"{done} of {len(names)} threads were dropped; {quoted(name)} was not: {error}"
             ) from error

@@ -256,8 +256,9 @@ class Store(Protocol):
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         """A page of runs in these statuses with the names of their threads, oldest first.
 
-        The order is (updated_at, thread); the page starts above `after`. An unreadable run may be skipped. If one was
-        skipped, a call with no statuses, which otherwise returns an empty page, raises `Damaged`.
+        The order is (updated_at, thread); the page starts above `after`. A run whose status cannot be read may be
+        skipped. A call with `statuses=()` looks for such runs: it raises `Damaged` if there is one, and otherwise
+        returns an empty page.
         """
         ...
 

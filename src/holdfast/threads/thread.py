@@ -33,7 +33,7 @@ Ref: TypeAlias = str | Checkpoint
 
 
 class Thread:
-    """A handle on one thread. Get it from `hf.thread(name)`.
+    """A thread object: reads and writes one thread. Get it from `hf.thread(name)`.
 
     It remembers the head it last saw. A save or a rewind raises Conflict if another writer has changed the thread
     since. `latest()` reads the head again.
@@ -263,7 +263,7 @@ class Thread:
             if head is None:
                 raise Conflict(
                     f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
-                    "Call latest() and try again"
+                    "Call latest() and try again."
                 )
             meta = metas.decode(row)
             if not past_effects:
@@ -307,7 +307,7 @@ class Thread:
         except Conflict as conflict:
             if session.store.thread(name) is not None:
                 raise AlreadyExists(
-                    f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
+                    f"thread {quoted(name)} already exists; nothing was changed. Fork under another name."
                 ) from conflict
             raise
         forked.saver.see(SeenHead.of(position, commit.row, meta))

@@ -100,7 +100,7 @@ def _fork(view: View, form: Form) -> Plan:
     origin, id, name = _given(form, "thread"), _given(form, "id"), _given(form, "name")
     state: Any = from_text(form.get("state", "")) if form.get("edited") else None
     if form.get("edited") and state is None:
-        raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null")
+        raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null.")
     checkpoint = view.hf.thread(origin).load(id, partial=True)
     how = "with your edited state" if state is not None else "with its state unchanged"
     said = tag(

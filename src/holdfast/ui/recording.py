@@ -37,7 +37,7 @@ def record(hf: Holdfast, who: str, action: str, form: Mapping[str, str], failed:
         return
     raise Conflict(
         f"the action could not be recorded in {ACTIONS!r} because other processes keep writing to it; "
-        "nothing was done. Try again"
+        "nothing was done. Try again."
     )
 
 
@@ -53,7 +53,7 @@ def _actions(state: Any) -> list[Any]:
     if type(state) is not dict or set(state) != {"actions"} or type(state["actions"]) is not list:
         raise InvalidArgument(
             f"thread {ACTIONS!r} is reserved for the audit log of this page but holds something else, so the action "
-            "cannot be recorded; nothing was done. Fork that thread under another name, and drop it"
+            "cannot be recorded; nothing was done. Fork that thread under another name, and drop it."
         )
     actions: list[Any] = state["actions"]
     return actions

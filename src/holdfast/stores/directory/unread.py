@@ -47,7 +47,7 @@ def unread(folder: str, error: HoldfastError | OSError) -> Unread:
 def lost(path: str, tail: Damage | None) -> Damaged:
     """The error for a log without any complete group."""
     if tail is not None:
-        return Damaged(f"{tail}; no line before them identifies the thread")
+        return Damaged(f"{tail}; no line before the damage names the thread")
     return Damaged(
         f"{path}: the log has no undamaged group, so the thread is lost. Restore the file from a copy, or move its "
         "folder out of the store."
