@@ -336,8 +336,8 @@ def suspended_by(entry: Entry) -> Suspended:
     """The suspension of a run until a call in doubt is settled."""
     return Suspended(
         replace(entry, status="in_doubt"),
-        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome. A person must settle it with hf.settle; "
-        "hf.waiting shows its arguments.",
+        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome. A person must settle it with "
+        "hf.settle; hf.waiting shows its arguments.",
     )
 
 

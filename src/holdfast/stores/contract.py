@@ -146,8 +146,8 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `expect` is the position the thread must have. None means that the thread must not exist; the commit creates it.
     `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (both 1 for a new thread).
 
-    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses. Each must still exist, because
-    otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
+    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses; they are not the bases that a
+    handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
     refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
     protects those cells from sweeps. A blob that is already stored is not stored again; it is stamped with the current
     epoch (`start_epoch`).

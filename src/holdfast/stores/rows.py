@@ -96,7 +96,9 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     @property
     def shown(self) -> str:
         """The thread in a message: its name, or its number if it has none."""
-        return f"the thread with number {self.thread_no}" if self.name is None else f"thread {quoted(to_text(self.name))}"
+        if self.name is None:
+            return f"the thread with number {self.thread_no}"
+        return f"thread {quoted(to_text(self.name))}"
 
     def record(self) -> ThreadRow:
         if self.name is None:

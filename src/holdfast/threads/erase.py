@@ -235,7 +235,8 @@ class _Erasure:
             damaged = 1
         if damaged:
             self._beyond.append(
-                f"the thread with number {number}: damaged cells were left unchanged, and may hold data of erased threads"
+                f"the thread with number {number}: damaged cells were left unchanged. They may contain data "
+                "of erased threads."
             )
 
 

@@ -240,7 +240,8 @@ def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list
     registered = connection.execute(_SQL["forks"], (thread,)).fetchall()
     if registered != connection.execute(_SQL["forks_in_index"], (thread,)).fetchall():
         raise Damaged(
-            f"two lookups of the forks of the thread with number {thread} disagree; run hf.verify() to see what is affected"
+            f"two lookups of the forks of the thread with number {thread} disagree; "
+            "run hf.verify() to see what is affected"
         )
     using: list[int] = []
     for (number,) in registered:

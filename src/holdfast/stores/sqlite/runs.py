@@ -250,7 +250,8 @@ def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: 
     found = _Found(records.read_run(columns), columns, columns[records.ENTRIES])
     if (row[0] or 0) & MAX_SEQ != found.last:
         raise Damaged(
-            f"the run of the thread with number {thread} does not match its journal; run hf.verify() to see what is affected"
+            f"the run of the thread with number {thread} does not match its journal; "
+            "run hf.verify() to see what is affected"
         )
     return found
 
