@@ -147,10 +147,10 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (both 1 for a new thread).
 
     `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses; they are not the bases that a
-    handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
-    refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
-    protects those cells from sweeps. A blob that is already stored is not stored again; it is stamped with the current
-    epoch (`start_epoch`).
+    handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the
+    numbers of other threads whose cells the new checkpoint refers to. The thread is registered as a fork of each
+    origin, and of every thread the origin is a fork of, which protects those cells from sweeps. A blob that is already
+    stored is not stored again; it is stamped with the current epoch (`start_epoch`).
 
     Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
     written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the record of a
