@@ -46,7 +46,7 @@ class Ambiguous(NotFound):
 
 
 class Conflict(HoldfastError):
-    """The operation does not fit what the store holds now, often because of another writer; nothing was changed.
+    """The operation does not fit what is stored now, often because of another writer; nothing was changed.
 
     The message says what was found. After a refused save, call `latest()` and decide whether to save again.
     """

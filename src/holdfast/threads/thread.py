@@ -1,4 +1,4 @@
-"""A thread: the named line of work of one agent, and every verb on its checkpoints."""
+"""A thread: the saved work of one agent under a name, and every verb on its checkpoints."""
 
 from __future__ import annotations
 
@@ -201,7 +201,7 @@ class Thread:
     ) -> Iterator[Checkpoint]:
         """List the thread's checkpoints, newest first, without states. Pass `before` a checkpoint to get the next page.
 
-        It reads page by page and holds nothing open in between. The history of a thread that was never saved is empty.
+        It reads page by page and keeps nothing open in between. The history of a thread that was never saved is empty.
         Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
         """
         return passing_over(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
@@ -252,7 +252,7 @@ class Thread:
     def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
 
-        Raises Conflict if another writer has changed the thread since this handle last saw it. Raises EffectsAhead if
+        Raises Conflict if another writer has changed the thread since this object last saw it. Raises EffectsAhead if
         the thread's runs did something irreversible after that checkpoint, unless `past_effects`: a rewind does not
         undo effects.
         """
