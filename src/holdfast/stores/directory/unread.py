@@ -30,7 +30,7 @@ class Unread(NamedTuple):
         if isinstance(self.error, Damaged):
             return self.error
         return Damaged(
-            f"{self.folder}: the log cannot be read, so the data it needs is unknown; nothing was removed. {self.error}"
+            f"{self.folder}: the log cannot be read ({self.error}), so the data it needs is unknown; nothing was removed"
         )
 
 
