@@ -30,7 +30,8 @@ class Unread(NamedTuple):
         if isinstance(self.error, Damaged):
             return self.error
         return Damaged(
-            f"{self.folder}: the log cannot be read ({self.error}), so the data it needs is unknown; nothing was removed"
+            f"{self.folder}: the log cannot be read ({self.error}), so it is unknown which data it needs; nothing was "
+            "removed"
         )
 
 
