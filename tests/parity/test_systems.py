@@ -302,7 +302,7 @@ def test_a_call_that_takes_too_long_raises_and_is_in_doubt(hf: Holdfast) -> None
     assert (type(again), str(again)) == (CallTimedOut, str(caught.value))
     [effect] = hf.effects("t")
     assert (effect.name, effect.status) == ("slow", "in_doubt")
-    assert "no answer" in (effect.error or "")
+    assert "did not return" in (effect.error or "")
     assert [info.status for info in hf.threads()] == ["failed"]
 
 
