@@ -41,7 +41,7 @@ define install_chromium
 @{ command -v chromium && command -v chromedriver && test -e /usr/share/fonts/truetype/dejavu; } >/dev/null || \
 	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
 	  apt-get -qq install --yes --no-install-recommends chromium chromium-driver fonts-dejavu >/dev/null; } || \
-	  echo 'chromium was not found, and the tests of the page need it. On Debian and Ubuntu:' \
+	  echo 'chromium was not found, and the tests of the web UI need it. On Debian and Ubuntu:' \
 	  'apt-get install chromium chromium-driver fonts-dejavu' >&2
 endef
 
@@ -54,13 +54,13 @@ help:
 	@echo 'make demo             run the demo'
 	@echo 'make kill-sweep       kill a run at every write, under every policy; some minutes'
 	@echo 'make crash-lab        run all crash, power and damage tests, and write docs/crash-lab.md; about an hour'
-	@echo 'make crash-lab-rest   repeat the failed tests of the crash lab, and write the page if all pass'
+	@echo 'make crash-lab-rest   repeat the failed tests of the crash lab, and write docs/crash-lab.md if all pass'
 	@echo 'make bench-engine     measure the engine'
 	@echo 'make bench-runs       measure runs, and compare with DBOS'
 	@echo 'make bench-stores     measure the directory and PostgreSQL stores, and compare with DBOS'
 	@echo 'make bench-verify     measure hf.verify, and compare with a plain read and sha256'
-	@echo 'make bench-ui         measure the local page with 100,000 threads and 10,000 steps; some minutes'
-	@echo 'make screens          take screenshots of the local page, for build/screens and docs/images'
+	@echo 'make bench-ui         measure the web UI with 100,000 threads and 10,000 steps; some minutes'
+	@echo 'make screens          take screenshots of the web UI, for build/screens and docs/images'
 	@echo 'make bench-langgraph  measure HoldfastSaver and the savers of LangGraph; about 20 minutes'
 	@echo 'make dist             build the wheel and the source archive'
 	@echo 'make lock             update the development tools to their newest versions'
@@ -139,7 +139,7 @@ bench-verify: $(READY)
 bench-ui: $(READY)
 	$(BIN)/python -m bench.ui $(ARGS)
 
-# A test takes the screenshots of the README, so that they show the current page.
+# A test takes the screenshots of the README, so that they show the current web UI.
 screens: $(READY)
 	$(install_chromium)
 	HOLDFAST_SCREENS=docs/images $(BIN)/pytest -q tests/ui/test_screens.py

@@ -1,4 +1,4 @@
-"""Speed and memory of the local page with 100,000 threads and a thread of 10,000 steps.
+"""Speed and memory of the web UI with 100,000 threads and a thread of 10,000 steps.
 
     python -m bench.ui [--threads N] [--steps N] [--rounds N]
 
@@ -47,7 +47,7 @@ MEMORY_MOST = 150.0  # MB
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(prog="bench.ui", description="Measure the page.")
+    parser = argparse.ArgumentParser(prog="bench.ui", description="Measure the web UI.")
     parser.add_argument("--threads", type=int, default=100_000)
     parser.add_argument("--steps", type=int, default=10_000)
     parser.add_argument("--rounds", type=int, default=15)

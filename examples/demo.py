@@ -321,10 +321,10 @@ def checks(play: Play, calm: Play, codes: list[int]) -> list[tuple[str, bool]]:
         ("the model was asked every question", turns == set(range(1, needed + 1))),
         ("no recorded answer was paid for again: only what was in flight at a kill", requests - needed <= in_flight),
         ("a call was in doubt, and a person settled it", any(record["happened"] for record in settled)),
-        ("the final state is exactly that of the run nobody killed", play.state == calm.state),
+        ("the final state is exactly that of the run that was not killed", play.state == calm.state),
         ("verify: every stored byte is what was written", play.hf.verify().ok),
         # A clerk that has just started does not handle SIGTERM yet, and dies of it.
-        ("no clerk ended by itself: all were killed or sent home", set(codes) <= {0, -signal.SIGTERM}),
+        ("no clerk ended by itself: each was killed, or stopped at the end", set(codes) <= {0, -signal.SIGTERM}),
     ]
 
 

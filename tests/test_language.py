@@ -20,7 +20,7 @@ import itertools
 import re
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -599,6 +599,49 @@ def main(arguments: list[str]) -> int:
         lines += ["", f"{title}:", *(f"{count:6}  {name}" for name, count in table.most_common())]
     print("\n".join([*lines, "", f"{len(found)} hits in {len(counts)} files"]))  # noqa: T201
     return 1 if found else 0
+
+
+# -- full stops of error messages -------------------------------------------------------------------------------------
+
+_NEXT_SENTENCE = re.compile(r"\. (?:[A-Z`]|hf\.|docs/)")
+
+
+def wrong_stops(source: str, errors: Collection[str]) -> Iterator[tuple[int, str]]:
+    """Messages that break the rule: no full stop after a single sentence, one after each of several sentences."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name)) if name in errors:
+                for argument in node.args:
+                    text = _message(argument)
+                    if text.endswith(".") != (_NEXT_SENTENCE.search(text) is not None) and not text.endswith("?"):
+                        yield argument.lineno, text
+            case _:
+                pass
+
+
+def _message(node: ast.expr) -> str:
+    match node:
+        case ast.Constant(value=str() as text):
+            return text
+        case ast.JoinedStr():
+            return "".join(str(part.value) if isinstance(part, ast.Constant) else "X" for part in node.values)
+        case _:
+            return ""
+
+
+def test_full_stops_of_error_messages() -> None:
+    package = ROOT / "src" / "holdfast"
+    tree = ast.parse((package / "errors.py").read_text("utf-8"))
+    errors = {node.name for node in tree.body if isinstance(node, ast.ClassDef)}
+    assert list(wrong_stops("raise Busy('it is. Try again')", errors))
+    assert list(wrong_stops("raise Busy(f'{path} is busy.')", errors))
+    assert not list(wrong_stops("raise Busy('it is busy'); raise Busy(f'{path} is busy. Try again.')", errors))
+    found = [
+        f"{path.relative_to(ROOT)}:{line}: {text}"
+        for path in sorted(package.rglob("*.py"))
+        for line, text in wrong_stops(path.read_text("utf-8"), errors)
+    ]
+    assert not found, "\n".join(found)
 
 
 if __name__ == "__main__":

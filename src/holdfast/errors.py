@@ -46,9 +46,9 @@ class Ambiguous(NotFound):
 
 
 class Conflict(HoldfastError):
-    """The thread was changed by another writer; nothing was stored.
+    """The operation does not fit what is stored now, often because of another writer; nothing was changed.
 
-    Call `latest()` to get its present state, then decide whether to save again.
+    The message says what was found. After a refused save, call `latest()` and decide whether to save again.
     """
 
 
@@ -57,7 +57,7 @@ class AlreadyExists(Conflict):
 
 
 class Protected(Conflict):
-    """The checkpoint is the head of its thread and cannot be deleted."""
+    """The checkpoint is the head of its thread and cannot be deleted; nothing was changed."""
 
 
 class EffectsAhead(Conflict):
@@ -85,7 +85,11 @@ class ToolNotDone(HoldfastError):
 
 
 class CallFailed(HoldfastError):
-    """A call that failed before the process died fails again on replay. The original error's class is not loaded."""
+    """A recorded failure of a call, raised again on replay. The function was not called again.
+
+    The message has the class and the text of the original error. That error is raised itself if the program has
+    imported its class.
+    """
 
 
 class CallTimedOut(HoldfastError):

@@ -105,7 +105,7 @@ class Holdfast:
         return self._aio
 
     def thread(self, name: str, type: Any = None, schema_version: int | None = None) -> Thread:
-        """Return a handle on a thread. The thread need not exist yet.
+        """Return a thread object. The thread need not exist yet.
 
         `type` is the class of the states: a dataclass, or a msgspec, attrs or pydantic class. Loaded states are
         instances of it. `schema_version` is stored with each checkpoint; states of older versions are migrated when
@@ -218,7 +218,7 @@ class Holdfast:
         return status.interrupted(self.context.store, self.tools)
 
     def settle(self, thread: str, effect: Effect | int, outcome: Outcome) -> None:
-        """Decide an effect in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
+        """Settle a call in doubt: `Happened(result)`, `NotDone()` or `GiveUp()`. Its run can then be resumed."""
         row = self._row(thread)
         status.settle(self.context.store, row, effect, outcome, self.context.redaction)
         waits.wake_parents(self.context.store, self.context.store.run(row.position.thread))
@@ -380,7 +380,7 @@ class Holdfast:
         """Copy everything readable in this namespace into a new store of any kind. This store is only read.
 
         Ids, order, labels, metadata, times, journals and runs are kept. Damaged checkpoints become tombstones, and the
-        result lists them. `AlreadyExists` if the target holds threads; `WrongKey` if it is encrypted already. Stop all
+        result lists them. `AlreadyExists` if the target has threads; `WrongKey` if it is encrypted already. Stop all
         writers of this store first.
         """
         self.context.check_open()

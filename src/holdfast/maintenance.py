@@ -37,7 +37,7 @@ def backup(
     if not isinstance(store, BackingUp):
         raise InvalidArgument(
             "only a store in a file or a folder can back itself up. For PostgreSQL use pg_dump; "
-            "hf.repair(target) copies any store into a new one"
+            "hf.repair(target) copies any store into a new one."
         )
     if kind != store.kind:
         raise InvalidArgument(f"a backup has the same kind as its store: {_SHAPES[store.kind]}")
@@ -97,7 +97,7 @@ def _with_same_cipher(store: Store, other: Store) -> Store:
     if isinstance(store, Rewrapping):
         return store.over(other)
     if other.keys(after=b"", limit=1):
-        raise WrongKey("the other store is encrypted and this one is not; nothing was written. Name a new store")
+        raise WrongKey("the other store is encrypted and this one is not; nothing was written. Name a new store.")
     return other
 
 
@@ -105,9 +105,9 @@ def _require_elsewhere(path: str, target: str) -> None:
     """Refuse a target that is the store itself or lies in its folder."""
     here, there = os.path.realpath(path), os.path.realpath(target)
     if there == here:
-        raise AlreadyExists(f"{target} is the store itself; nothing was written. Name a new store")
+        raise AlreadyExists(f"{target} is the store itself; nothing was written. Name a new store.")
     if there.startswith(os.path.join(here, "")):
-        raise InvalidArgument(f"{target} is in the folder of the store; nothing was written. Name another folder")
+        raise InvalidArgument(f"{target} is in the folder of the store; nothing was written. Name another folder.")
 
 
 @contextmanager
@@ -125,7 +125,7 @@ def _renamed_when_complete(url: str | os.PathLike[str], kind: str, path: str) ->
     try:
         yield f"dir:{part}" if kind == "dir" else part
         if os.path.lexists(path):
-            raise AlreadyExists(f"{path} was created by another process; nothing was written. Name a new store")
+            raise AlreadyExists(f"{path} was created by another process; nothing was written. Name a new store.")
         try:
             os.rename(part, path)
             sync_folder(os.path.dirname(path))

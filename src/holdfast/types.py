@@ -111,7 +111,11 @@ class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Effect(msgspec.Struct, frozen=True, kw_only=True):
-    """One call in the journal. `arguments` are stored for calls that a person may have to decide about."""
+    """An entry of the journal, usually a recorded call.
+
+    `effect` is the effect kind of the tool ("read", "idempotent", "irreversible"), or the kind of the entry ("model",
+    "wait" and others). `arguments` are stored for calls that a person may have to settle.
+    """
 
     number: int
     branch: int
@@ -189,11 +193,11 @@ class EraseResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
-    """Something that a run waits for.
+    """A question that a run waits for: an answer, or the outcome of a call.
 
-    `about` is "wait" for a question of `run.wait`, answered by `hf.answer`, or "in doubt" for a call decided by
-    `hf.settle`. `payload` is the payload of the question, or the arguments of the call. `effect` is the number of the
-    effect in the thread's journal.
+    `about` is "wait" for a question of `run.wait`, answered with `hf.answer`, or "in doubt" for a call to be settled
+    with `hf.settle`. `effect` is its number in the thread's journal. `payload` is the payload of the question, or the
+    arguments of the call.
     """
 
     thread: str

@@ -34,7 +34,7 @@ def open_store(
             return _encrypted(store, cipher, namespace)
         if store.keys(after=b"", limit=1):
             raise WrongKey(
-                "the store is encrypted; nothing was read. Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY"
+                "the store is encrypted; nothing was read. Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY."
             )
     except BaseException:
         store.close()
@@ -101,7 +101,7 @@ def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:
         import_module("psycopg")  # alone, so that another failing import is not mistaken for this one
     except ImportError as cause:
         raise StoreError(
-            'a PostgreSQL store needs the extra "postgres"; nothing was opened. Run pip install "holdfast[postgres]"'
+            'a PostgreSQL store needs the extra "postgres"; nothing was opened. Run pip install "holdfast[postgres]".'
         ) from cause
     from holdfast.stores.postgres import PostgresStore  # noqa: PLC0415
 

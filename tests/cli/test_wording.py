@@ -21,7 +21,7 @@ store = looked.store
     ("message", "told"),
     [
         ("it has no effect 7; hf.effects() lists them", "it has no effect 7; `holdfast effects` lists them"),
-        ("in doubt: pay, call 3; hf.settle decides", "in doubt: pay, call 3; `holdfast settle` decides"),
+        ("use hf.settle; hf.waiting shows it", "use `holdfast settle`; `holdfast waiting` shows it"),
         ("hf.run goes on with it", "`holdfast resume` goes on with it"),
         ("use pg_dump, and hf.repair(target) into", "use pg_dump, and `holdfast repair` into"),
         ("thread 'hf.run' has none; hf.threads() lists", "thread 'hf.run' has none; `holdfast threads` lists"),

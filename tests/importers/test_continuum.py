@@ -120,7 +120,7 @@ def test_what_was_changed_is_told_and_taken_by_choice(hf: Holdfast, storage: Pat
     assert (accepted.checkpoints, accepted.present, accepted.ok) == (1, 2, True)
     told, late = whats(accepted)
     problem = "its checksum does not match: the file was changed after it was written"
-    assert told == f"checkpoint 00000001: {problem}. It was imported nevertheless, as accept_mismatch says"
+    assert told == f"checkpoint 00000001: {problem}. It was imported nevertheless, as accept_mismatch says."
     assert late.startswith("checkpoint 00000002: the checkpoint before it was imported later")
     taken = hf.thread(S).load("@1")
     assert taken.state["messages"][1]["content"].startswith("Frage 7")

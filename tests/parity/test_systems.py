@@ -292,7 +292,7 @@ def test_a_worker_waits_longer_before_each_attempt(world: World) -> None:
 def test_a_call_that_takes_too_long_raises_and_is_in_doubt(hf: Holdfast) -> None:
     ended = threading.Event()
     slow = tool(effect="idempotent", timeout=0.05, name="slow")(lambda: ended.wait(60))
-    with pytest.raises(CallTimedOut, match=r"no answer after 0.05 seconds") as caught, hf.run("t", start={}) as run:
+    with pytest.raises(CallTimedOut, match=r"not return within 0.05 seconds") as caught, hf.run("t", start={}) as run:
         run.tool(slow)
     assert not isinstance(caught.value, TimeoutError)  # so that a tool cannot declare it as "not done"
     assert caught.value.is_running is not None
@@ -302,7 +302,7 @@ def test_a_call_that_takes_too_long_raises_and_is_in_doubt(hf: Holdfast) -> None
     assert (type(again), str(again)) == (CallTimedOut, str(caught.value))
     [effect] = hf.effects("t")
     assert (effect.name, effect.status) == ("slow", "in_doubt")
-    assert "no answer" in (effect.error or "")
+    assert "did not return" in (effect.error or "")
     assert [info.status for info in hf.threads()] == ["failed"]
 
 

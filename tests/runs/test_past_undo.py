@@ -178,7 +178,7 @@ def test_an_undoing_in_doubt_is_not_repeated_silently(hf: Holdfast, shop: Shop, 
     with pytest.raises(type(fault)):
         hf.undo("t", to="@2")
     shop.fault = None
-    with pytest.raises(Conflict, match="it is unknown"):
+    with pytest.raises(Conflict, match="has no recorded outcome"):
         hf.undo("t", to="@2")
     [entry] = [effect for effect in hf.effects("t") if effect.effect == "undo"]
     assert entry.status == "in_doubt"
@@ -207,7 +207,7 @@ def test_a_process_that_dies_in_an_undoing_leaves_it_in_doubt(
         with pytest.raises(Crash):
             hf.undo("t", to="@1")
     assert shop.log == ["-3"]
-    with pytest.raises(Conflict, match="it is unknown"):
+    with pytest.raises(Conflict, match="has no recorded outcome"):
         hf.undo("t", to="@1")
     hf.settle("t", next(effect for effect in hf.effects("t") if effect.effect == "undo"), Happened())
     hf.undo("t", to="@1")

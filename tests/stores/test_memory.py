@@ -66,9 +66,9 @@ def test_a_thread_that_is_gone_is_not_found(store: MemoryStore, kept_for_a_fork:
     if kept_for_a_fork:
         saved(store, "fork").save(origins=[line.number])
     store.drop(line.number)
-    with pytest.raises(NotFound, match="thread number 1 does not exist"):
+    with pytest.raises(NotFound, match="the thread with number 1 does not exist"):
         store.drop(line.number)
-    with pytest.raises(NotFound, match="thread number 1 does not exist"):
+    with pytest.raises(NotFound, match="the thread with number 1 does not exist"):
         store.delete(line.number, [1])
 
 
@@ -101,7 +101,7 @@ def test_a_thread_is_no_fork_of_itself(store: MemoryStore) -> None:
 def test_live_spans_of_another_thread_are_refused(store: MemoryStore, verb: str) -> None:
     line = saved(store, "a", "x")
     own = msgspec.structs.replace(line.span(), thread=0)
-    with pytest.raises(InvalidArgument, match="names thread number 0"):
+    with pytest.raises(InvalidArgument, match="names the thread with number 0"):
         getattr(store, verb)(line.number, Live((own,), 1))
     assert store.cells([line.span()])[0].cells == [cell("x")]
 

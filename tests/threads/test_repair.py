@@ -192,7 +192,7 @@ def test_a_thread_in_a_database_whose_record_is_damaged_is_said_and_the_others_a
     tables.execute("UPDATE thread SET size = size + 1 WHERE name = ?", b"orphan")
     with tables.opened(cipher) as hf:
         done = hf.repair(address("directory", tmp_path, "new"))
-    assert any("thread number" in lost.what for lost in done.lost)
+    assert any("thread with number" in lost.what for lost in done.lost)
     with opened("directory", tmp_path, "new", cipher) as new:
         assert new.verify().ok
         assert seen(new) == {name: each for name, each in before.items() if name != "orphan"}

@@ -158,7 +158,7 @@ def test_a_damaged_thread_does_not_hide_the_others(tables: Tables) -> None:
     tables.execute("UPDATE thread SET size = size + 1 WHERE name = ?", b"fork")
     tables.execute(f"DELETE FROM checkpoint WHERE {tables.in_thread('t')} AND row_key & 4294967295 = 7")  # noqa: S608 - a number
     found = problems(tables, None)
-    assert "thread number" in found
+    assert "thread with number" in found
     assert "t (7,): " in found
 
 
@@ -186,7 +186,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
         assert with_run(hf, closed=50) == ["its run has closed journal entry 50, but there are only 3"]
         assert with_run(hf, began=50) == ["its run was started at a checkpoint that is missing"]
         assert with_run(hf, lease_until=5) == ["its run is completed, but it is still leased"]
-        assert with_run(hf, thread=50) == ["its run belongs to thread number 50"]
+        assert with_run(hf, thread=50) == ["its run belongs to the thread with number 50"]
         assert all("was written under fence 1" in what for what in with_run(hf, fence=0)[:-1])
         assert with_run(hf, fence=0)[-1] == "its run has the fence 0, which no claim gives"
 

@@ -183,9 +183,9 @@ def test_forks_that_cannot_be_told_are_said(tmp_path: Path) -> None:
         fork = number(hf, "fork")
     Tables("postgres", tmp_path).execute("DELETE FROM thread WHERE thread_no = ?", fork)
     with opened("postgres", tmp_path) as hf:
-        assert ("origin", f"thread number {fork}, a fork of thread number {number(hf, 'origin')}, is missing") in [
-            (thread, what.partition(";")[0]) for thread, what in found(hf)
-        ]
+        origin = number(hf, "origin")
+        missing = f"the thread with number {fork}, a fork of the thread with number {origin}, is missing"
+        assert ("origin", missing) in [(thread, what.partition(";")[0]) for thread, what in found(hf)]
         before = hf.thread("origin").load("@4").state
         hf.optimize()
         assert hf.thread("origin").load("@4").state == before

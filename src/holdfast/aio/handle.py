@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 
 class AsyncThread(ThreadViews):
-    """A handle on one thread, awaited. Get it from `hf.aio.thread(name)`. `Thread` documents each method."""
+    """A thread object whose methods are awaited. Get it from `hf.aio.thread(name)`. `Thread` documents each method."""
 
     def __init__(self, thread: Thread) -> None:
         self._thread = thread

@@ -190,7 +190,7 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
 
 
 def _timed_out(what: Invocation) -> CallTimedOut:
-    return CallTimedOut(f"no answer after {what.timeout:g} seconds")
+    return CallTimedOut(f"the function did not return within {what.timeout:g} seconds, and may still act")
 
 
 async def source_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

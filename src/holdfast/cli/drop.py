@@ -60,6 +60,4 @@ def _drop(hf: Holdfast, names: list[str], show: Show | None) -> None:
         try:
             hf.thread(name).drop()
         except LeaseHeld as error:
-            raise LeaseHeld(
-                f"{quoted(name)}: {error}; {done} of {len(names)} threads were dropped before it"
-            ) from error
+            raise LeaseHeld(f"{done} of {len(names)} threads were dropped; {quoted(name)} was not: {error}") from error

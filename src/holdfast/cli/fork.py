@@ -35,7 +35,7 @@ def run(arguments: Namespace) -> int:
         found = find(hf, arguments.reference)
         state = None if arguments.state is None else in_file(arguments.state, "the state")
         if state is None and arguments.state is not None:
-            raise InvalidArgument("the state is null; nothing was forked. Give a state other than null")
+            raise InvalidArgument("the state is null; nothing was forked. Give a state other than null.")
         forked = hf.thread(found.thread).fork(arguments.name, at=found.checkpoint, state=state)
         first = forked.head()
     if first is None:

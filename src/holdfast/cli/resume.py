@@ -60,7 +60,7 @@ def run(arguments: Namespace) -> int:
             raise NotFound(f"thread {quoted(thread.name)} has no run to resume")
         if row.parent is not None:
             raise Conflict(
-                f"{quoted(thread.name)} is a child run; nothing was resumed. Resume its parent {quoted(row.parent)}"
+                f"{quoted(thread.name)} is a child run; nothing was resumed. Resume its parent {quoted(row.parent)}."
             )
         failure: BaseException | None = None
         if row.status != "completed":

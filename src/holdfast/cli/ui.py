@@ -1,8 +1,8 @@
 """Browse a store in a web browser: threads, timelines, states, what a resume would do, and the store itself.
 
-Serves a page on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The page is read-only;
---allow-write lets it fork, rewind, answer, settle, cancel and prune. --redact names a function that takes and returns a
-string; it is applied to every string but names before the page is sent. Needs the extra holdfast[ui].
+Serves the web UI on 127.0.0.1 until Ctrl-C, and writes its address, which contains a secret token. The web UI is
+read-only; --allow-write lets it fork, rewind, answer, settle, cancel and prune. --redact names a function that takes
+and returns a string; it is applied to every string but names before a page is sent. Needs the extra holdfast[ui].
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def declare(parser: ArgumentParser) -> None:
     """See `Program`."""
     add_store(parser)
     parser.add_argument("--port", type=int, default=0, metavar="N", help="the port (default: any free port)")
-    parser.add_argument("--allow-write", action="store_true", help="let the page change the store")
+    parser.add_argument("--allow-write", action="store_true", help="let the web UI change the store")
     parser.add_argument(
         "--redact", metavar="APP:FN", help="a function (module:attribute) that is applied to every string but names"
     )
@@ -40,7 +40,7 @@ def run(arguments: Namespace) -> int:
     try:
         from holdfast.ui.serving import serve  # noqa: PLC0415 - needs an extra, and is slow to import
     except ImportError as error:
-        raise NotInstalled("the page needs starlette and uvicorn: pip install 'holdfast[ui]'") from error
+        raise NotInstalled("the web UI needs starlette and uvicorn: pip install 'holdfast[ui]'") from error
 
     def ready(url: str) -> None:
         put(json.dumps({"url": url, "writes": arguments.allow_write}) if arguments.json else url)

@@ -105,5 +105,5 @@ def _require_package() -> None:
         import cryptography  # noqa: F401, PLC0415  # pyright: ignore[reportUnusedImport] - only whether it is there
     except ImportError as cause:
         raise NotInstalled(
-            'encryption needs the extra "crypto"; nothing was opened. Run: pip install "holdfast[crypto]"'
+            'encryption needs the extra "crypto"; nothing was opened. Run: pip install "holdfast[crypto]".'
         ) from cause

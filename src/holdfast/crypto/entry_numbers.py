@@ -114,4 +114,4 @@ def _is_told(row: Entry) -> bool:
 
 
 def _misplaced(thread: int, number: int) -> Damaged:
-    return Damaged(f"journal entry {number} of thread number {thread} was written under another number")
+    return Damaged(f"journal entry {number} of the thread with number {thread} was written under another number")

@@ -175,7 +175,7 @@ def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
     said = unpacked(seal.open(row.sealed, _run_place(row)), _decode_run)
     # The lease is extended only while the run is held, and never shortened.
     if row.lease_until < said.lease_until or (row.status != "running" and row.lease_until != said.lease_until):
-        raise Damaged(f"the lease of thread number {row.thread} ends earlier than when it was sealed")
+        raise Damaged(f"the lease of the thread with number {row.thread} ends earlier than when it was sealed")
     owner = ThreadKey(said.owner, said.thread)
     opened = replace(
         row,
@@ -275,11 +275,11 @@ class SealedRuns:
         name, row = one
         opened, owner = self._opened(row)
         if owner.name != name:
-            raise Damaged(f"the run of thread number {row.thread} belongs to another thread")
+            raise Damaged(f"the run of the thread with number {row.thread} belongs to another thread")
         self._owners.learn(row.thread, owner.key, owner.name)
         return name, opened
 
     def _opened(self, row: RunRow) -> tuple[RunRow, ThreadKey]:
         if key_id(row.sealed) != self._ring.records.id:
-            raise Damaged(f"the run of thread number {row.thread} is sealed by another key")
+            raise Damaged(f"the run of the thread with number {row.thread} is sealed by another key")
         return open_run(row, self._ring.records)

@@ -316,7 +316,7 @@ class SealedStore:
 
     def _open_whole(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
         if not row.deleted and not row.skeleton:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no skeleton")
+            raise Damaged(f"checkpoint {row.seq} of the thread with number {thread} has no skeleton")
         return self._open_checkpoint(thread, row)
 
     def _open_checkpoint(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
@@ -324,7 +324,7 @@ class SealedStore:
         if row.deleted:
             return row
         if id is None or not row.meta:
-            raise Damaged(f"checkpoint {row.seq} of thread number {thread} has no sealed content")
+            raise Damaged(f"checkpoint {row.seq} of the thread with number {thread} has no sealed content")
         opened = records.open_checkpoint(row, self._owners.seal(thread, id))
         self._owners.learn(thread, id, opened.thread)
         for origin, key in opened.origins:
@@ -356,7 +356,7 @@ class SealedStore:
             self._owners.learn(number, *owner)
         except (Damaged, NotEncrypted) as error:
             self._owners.owner(number)  # raises if the whole thread is unencrypted
-            damage = Damaged(f"the record of thread number {number} does not belong to its name: {error}")
+            damage = Damaged(f"the record of the thread with number {number} does not belong to its name: {error}")
             damage.known = row
             raise damage from error
         return replace(row, summary=summary)

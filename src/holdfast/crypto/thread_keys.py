@@ -39,7 +39,7 @@ class Owners:
             if name is None or name == known.name:
                 return
             if known.name is not None:
-                raise Damaged(f"a record of thread number {thread} belongs to a thread with another name")
+                raise Damaged(f"a record of the thread with number {thread} belongs to a thread with another name")
         self._known[thread] = _Known(key, name)
         if len(self._known) > _KEPT_OWNERS:
             self._known.popitem(last=False)
@@ -103,7 +103,7 @@ class Owners:
 
 
 def _of_another(thread: int) -> Damaged:
-    return Damaged(f"a record of thread number {thread} is sealed by the key of another thread")
+    return Damaged(f"a record of the thread with number {thread} is sealed by the key of another thread")
 
 
 KEYS_LEFT: Final = (
@@ -149,7 +149,7 @@ def key_in_clear(store: Store, thread: int) -> bytes | None:
             if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
                 return id
         after += len(page)
-    raise Damaged(f"no checkpoint of thread number {thread} can be read, so its data key is not known")
+    raise Damaged(f"no checkpoint of the thread with number {thread} can be read, so its data key is not known")
 
 
 def _used(store: Store) -> set[bytes]:
@@ -159,7 +159,7 @@ def _used(store: Store) -> set[bytes]:
         if id is not None:
             used.add(id)
         elif thread in store.thread_numbers():
-            raise Damaged(f"no record of thread number {thread} shows which data key it has")
+            raise Damaged(f"no record of the thread with number {thread} shows which data key it has")
     return used
 
 

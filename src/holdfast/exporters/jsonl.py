@@ -187,7 +187,7 @@ class _Exporting:
             return None
         raise HoldfastError(
             f"the export was stopped: thread {quoted(name)} changed during each of {_LOOKS_MAX} attempts to read it. "
-            "Try again later"
+            "Try again later."
         )
 
     def _examine(self, number: int, name: str, thread: ThreadRow, gathered: UsedCells) -> bool:

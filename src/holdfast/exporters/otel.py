@@ -89,7 +89,7 @@ class _Exporting:
                 lines = [_line(THREAD, conversation.checkpoint.created_at, _thread(conversation))]
                 lines += self._calls(conversation)
             except (Damaged, NotFound) as error:
-                self._left_out.append(Problem(name, (), f"{error}; the whole thread was left out"))
+                self._left_out.append(Problem(name, (), f"the whole thread was left out: {error}"))
                 continue
             seqs = (conversation.checkpoint.seq,)
             self._left_out += [Problem(conversation.thread, seqs, why) for why in conversation.lost]

@@ -78,7 +78,7 @@ def _created(path: str | os.PathLike[str]) -> IO[bytes]:
     try:
         number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     except FileExistsError:
-        raise InvalidArgument(f"{os.fspath(path)} already exists; nothing was written. Name a new file") from None
+        raise InvalidArgument(f"{os.fspath(path)} already exists; nothing was written. Name a new file.") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {os.fspath(path)} ({error.strerror})") from error
     return os.fdopen(number, "wb", buffering=1 << 20)

@@ -278,8 +278,8 @@ def _checked(data: bytes, fields: Fields, remarks: list[str], *, is_accepted: bo
             )
         return {}
     if not is_accepted:
-        raise Unusable(f"{problem}. Use accept_mismatch=True or --accept-mismatch to import it nevertheless")
-    remarks.append(f"{problem}. It was imported nevertheless, as accept_mismatch says")
+        raise Unusable(f"{problem}. Use accept_mismatch=True or --accept-mismatch to import it nevertheless.")
+    remarks.append(f"{problem}. It was imported nevertheless, as accept_mismatch says.")
     return {"checksum": "mismatch"}
 
 

@@ -29,11 +29,11 @@ from holdfast.threads.thread import checked_name
 _WENT_ON: Final = "the thread was continued in this store after the import; nothing was added"
 _OTHER: Final = (
     "a different thread with this name exists, or the source has changed; nothing was imported. Drop that thread, or "
-    "import into another store"
+    "import into another store."
 )
 _CHANGED: Final = (
     "the source has changed since the import; nothing was added. Drop the thread and import again, or import into "
-    "another store"
+    "another store."
 )
 _LATE: Final = (
     "the checkpoint before it was imported later and is on a branch of its own; drop the thread and import again to "

@@ -25,7 +25,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
 
-_CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
+_CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again."
 _LINES_MISSING: Final = "lines of this thread, or of a thread whose cells it uses, are missing"
 _UNENDED: Final = "the import is not finished"
 _HELD: Final = "a process was running it at the time of the export; resume it if that run has ended"
@@ -278,7 +278,7 @@ class _FileThread:
         if there is None or there.id != row.id:
             raise Unusable(
                 "a different thread with this name exists; nothing was imported. Drop that thread, or import into "
-                "another store"
+                "another store."
             )
         return True
 

@@ -23,10 +23,10 @@ def opening_of(reader: Reader) -> jsonl.Opening:
     if not isinstance(opening, jsonl.Opening):
         why = f"{reader.path} was not written by `holdfast export`"
         if reader.has_other_ends:
-            why = f"{reader.path} was changed: its lines end with CR LF. Copy the file in binary mode"
+            why = f"{reader.path} was changed: its lines end with CR LF. Copy the file in binary mode."
         raise InvalidArgument(why)
     if opening.format > jsonl.FORMAT:
-        raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it")
+        raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it.")
     return opening
 
 

@@ -27,7 +27,7 @@ class Lineage:
     def put(self, key: str, parent: str | None, own: list[Any]) -> None:
         """Add a node. `parent` must exist; None if the node is the first."""
         if key in self._parents:
-            raise Unusable("an earlier one has the same id")
+            raise Unusable("an earlier entry of the conversation has the same id")
         messages: list[Any] = []
         if parent is not None:
             messages = self._ends.pop(parent) if parent in self._ends else self.up_to(parent)

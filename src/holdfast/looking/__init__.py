@@ -1,1 +1,1 @@
-"""Read-only views of a store for the command line, the web page and exporters."""
+"""Read-only views of a store for the command line, the web UI and exporters."""

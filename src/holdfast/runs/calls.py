@@ -262,7 +262,7 @@ class Calls:
                 if journal.has_acted(context.step):
                     raise Conflict(
                         "the arguments of a model call changed after its step acted on the first reply. Nothing was "
-                        'called; use the recorded reply (on_change="recorded")'
+                        'called; use the recorded reply (on_change="recorded").'
                     )
                 known = None
         return known or journal.new(context.step, key, name_of(function), "model", "done", arguments)

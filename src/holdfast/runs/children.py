@@ -116,7 +116,7 @@ class Child:
         if parent is not None and int(parent[1]) != self._parent.created_at:
             raise Conflict(
                 f"thread {quoted(thread)} is the child of an earlier run of {quoted(self._parent.thread)}, which was "
-                "dropped; nothing was changed. Drop the child too, or give this one another name"
+                "dropped; nothing was changed. Drop the child too, or give this one another name."
             )
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal

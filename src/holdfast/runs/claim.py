@@ -389,7 +389,7 @@ def _require_version(name: str, known: RunRow, version: str | None) -> None:
         raise Incompatible(
             f"the run of thread {quoted(name)} was started by version {quoted(known.version)}, and this is version "
             f"{quoted(version)}; nothing was changed. Finish it with version {quoted(known.version)}, or omit version= "
-            "to resume it anyway"
+            "to resume it anyway."
         )
 
 
@@ -428,7 +428,7 @@ def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:
         busy = "work without a turn" if known.turn is None else f"turn {quoted(known.turn)}"
         raise Unfinished(
             f"thread {quoted(name)} is {known.status} with {busy}; nothing was changed. "
-            "Finish that first, or cancel it with hf.cancel",
+            "Finish that first, or cancel it with hf.cancel.",
             known.turn,
         )
     return True

@@ -118,7 +118,9 @@ def _within(seconds: float, what: Invocation) -> Any:
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise CallTimedOut(f"no answer after {seconds:g} seconds", thread.is_alive)
+        raise CallTimedOut(
+            f"the function did not return within {seconds:g} seconds, and may still act", thread.is_alive
+        )
     result, error = outcome[0]
     if error is not None:
         raise error

@@ -197,7 +197,7 @@ def _tool_of(tools: Tools, action: Action) -> Tool | None:
     if row.status in DOUBTFUL:
         raise Conflict(
             f"thread {quoted(thread.name)}: effect {row.number}, {row.name}, is in doubt; nothing was undone. "
-            "Settle it with hf.settle first"
+            "Settle it with hf.settle first."
         )
     tool = tools.get(row.name)
     if tool is not None and tool.undo is not None:
@@ -205,12 +205,15 @@ def _tool_of(tools: Tools, action: Action) -> Tool | None:
         if row.redacted & needed:
             raise Conflict(
                 f"thread {quoted(thread.name)}: the record of effect {row.number}, {row.name}, was redacted, and its "
-                "undo= needs the original; nothing was undone. Undo it by hand"
+                "undo= needs the original; nothing was undone. Undo it by hand."
             )
         return tool
     if row.kind == "irreversible":
         missing = "is not among the tools" if tool is None else "has no undo="
-        raise Conflict(f"thread {quoted(thread.name)}: {row.name} {missing}, so effect {row.number} cannot be undone")
+        raise Conflict(
+            f"thread {quoted(thread.name)}: {row.name} {missing}, so effect {row.number} cannot be undone; nothing was "
+            "undone. Declare undo= for the tool and pass it in tools= of holdfast.open, or undo the effect by hand."
+        )
     return None
 
 
@@ -244,8 +247,8 @@ def _start(store: Store, action: Action) -> tuple[RunRow, Entry]:
     run = _free_run(store, thread)
     if any(known.status in DOUBTFUL for known in store.find_entries(number, action.topic)):
         raise Conflict(
-            f"thread {quoted(thread.name)}: it is unknown whether effect {row.number}, {row.name}, was undone; "
-            "settle that with hf.settle, then undo again"
+            f"thread {quoted(thread.name)}: an earlier hf.undo of effect {row.number}, {row.name}, has no recorded "
+            "outcome; nothing more was undone. Settle that undo with hf.settle, then call hf.undo again."
         )
     entry = _entry(row, action.topic, "begun")
     # With `last` and `run`, the store refuses the entry if another process wrote or claimed meanwhile.
@@ -262,7 +265,10 @@ def _forget(store: Store, ended: Ended) -> None:
 def _free_run(store: Store, thread: ThreadRow) -> RunRow:
     run = store.run(thread.position.thread)
     if run is None or not is_free(store, run):
-        raise Conflict(f"thread {quoted(thread.name)} is being run; undo when the run has ended, or hf.cancel it")
+        raise Conflict(
+            f"thread {quoted(thread.name)} is being run; nothing more was undone. Call hf.undo when the run has ended, "
+            "or end it with hf.cancel."
+        )
     return run
 
 

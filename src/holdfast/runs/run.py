@@ -84,7 +84,7 @@ class Run(RunBase):
     # -- steps ----------------------------------------------------------------------------------------------------
 
     def steps(self) -> Iterator[int]:
-        """The numbers of the steps to do, without end. Each iteration closes the step before it."""
+        """Yield the numbers of the steps, without end. Each iteration ends the step before it."""
         if self.core.is_open:
             yield self.core.step
         while self.core.is_open:
@@ -93,7 +93,7 @@ class Run(RunBase):
             yield self.core.step
 
     def save(self) -> Checkpoint:
-        """Close the step here, whatever the policy says. Its calls are never answered from the journal again."""
+        """Close the step and write a checkpoint, whatever the save policy says."""
         save = self.core.prepare_save()
         return save()
 
@@ -131,7 +131,7 @@ class Run(RunBase):
     def stream(
         self, function: Callable[..., Any], /, *args: Any, key: str | None = None, **kwargs: Any
     ) -> Iterator[Any]:
-        """The chunks of a model call. They are recorded at the end, or were recorded before.
+        """Yield the chunks of a model call and record them at the end, or yield the recorded chunks.
 
         If the caller stops before the end, nothing is recorded.
         """

@@ -134,7 +134,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         if known is None or known.start != digest or known.handler != handler:
             raise Conflict(
                 f"thread {quoted(name)} exists with another start or handler; nothing was queued. "
-                "Submit under another name"
+                "Submit under another name."
             ) from None
 
 

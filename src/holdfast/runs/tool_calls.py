@@ -80,7 +80,7 @@ class ToolCall:
         if self._context.answered.get(place, exact) != exact:
             raise InvalidArgument(
                 f"{self._tool.name!r} was already called with this key and other arguments in this step; "
-                "nothing was called. Give each call its own key"
+                "nothing was called. Give each call its own key."
             )
         acts = self._tool.effect != "read"
         nothing_done: tuple[type[BaseException], ...] = (ToolNotDone, *self._tool.not_done) if acts else ()
@@ -344,10 +344,16 @@ class ToolCall:
 def suspended_by(entry: Entry) -> Suspended:
     """The suspension of a run until a call in doubt is settled."""
     return Suspended(
-        replace(entry, status="in_doubt"), f"in doubt: {entry.name}, call {entry.number}; hf.settle decides"
+        replace(entry, status="in_doubt"),
+        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome. A person must settle it with "
+        "hf.settle; hf.waiting shows its arguments.",
     )
 
 
 def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
-    return Suspended(replace(entry, status="asked"), f"{entry.name} {why}; hf.settle(NotDone()) lets it be called")
+    return Suspended(
+        replace(entry, status="asked"),
+        f"{entry.name} {why}. A person must decide: hf.settle(NotDone()) lets it be called; hf.waiting shows its "
+        "arguments.",
+    )

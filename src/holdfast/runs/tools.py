@@ -112,8 +112,8 @@ def tool(
 ) -> Any:
     """Declare what a call of the function does. The function itself is not changed.
 
-    - `effect`: "read" changes nothing. "idempotent" may be called again with the same idempotency key. "irreversible",
-      the default, must not happen twice.
+    - `effect`: the effect kind. "read" changes nothing. "idempotent" may be called again with the same idempotency key.
+      "irreversible", the default, must not happen twice.
     - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
       calls `probe`, which returns Happened, NotDone or None. "ask" waits for `hf.settle`. "give_up" returns to the
       model that the outcome is unknown.

@@ -215,7 +215,7 @@ def _require_no_child(store: Store, thread: ThreadRow, run: RunRow, name: str) -
     if child is not None:
         raise AskedByChild(
             f"{name!r} is asked by {quoted(child)}, a child of {quoted(thread.name)}; nothing was stored. "
-            f"Answer {quoted(child)}",
+            f"Answer {quoted(child)}.",
             child,
         )
 
@@ -376,7 +376,7 @@ def _run_of(store: Store, thread: ThreadRow) -> RunRow:
 def _gave_up(thread: ThreadRow) -> Conflict:
     return Conflict(
         f"the run of thread {quoted(thread.name)} changed on every attempt, so nothing was stored. "
-        "Try again, or check the store with hf.verify()"
+        "Try again, or check the store with hf.verify()."
     )
 
 

@@ -44,7 +44,7 @@ class Work(Conversation, kw_only=True):
         if self.usage.cost and usage.cost and self.usage.currency != usage.currency:
             raise InvalidArgument(
                 f"cannot add a cost in {usage.currency} to one in {self.usage.currency}; nothing was added. "
-                "Convert it first"
+                "Convert it first."
             )
         self.usage = Usage(
             input=self.usage.input + usage.input,

@@ -146,11 +146,11 @@ class Commit(msgspec.Struct, frozen=True, kw_only=True):
     `expect` is the position the thread must have. None means that the thread must not exist; the commit creates it.
     `row.seq` is `expect.last + 1` and `row.move` is `expect.move + 1` (both 1 for a new thread).
 
-    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses. Each must still exist, because
-    otherwise a sweep could drop those cells. `origins` are the numbers of other threads whose cells the new checkpoint
-    refers to. The thread is registered as a fork of each origin, and of every thread the origin is a fork of, which
-    protects those cells from sweeps. A blob that is already stored is not stored again; it is stamped with the current
-    epoch (`start_epoch`).
+    `bases` are the checkpoints, as (thread number, seq), whose cells this commit reuses; they are not the bases that a
+    handle keeps in memory. Each must still exist, because otherwise a sweep could drop those cells. `origins` are the
+    numbers of other threads whose cells the new checkpoint refers to. The thread is registered as a fork of each
+    origin, and of every thread the origin is a fork of, which protects those cells from sweeps. A blob that is already
+    stored is not stored again; it is stamped with the current epoch (`start_epoch`).
 
     Inside a run, `fence` must be the fence the run still has (`LeaseLost` if not), `entries` are journal entries
     written with the checkpoint, and `run` replaces the run's record. Without a fence, `run` creates the record of a
@@ -256,8 +256,9 @@ class Store(Protocol):
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         """A page of runs in these statuses with the names of their threads, oldest first.
 
-        The order is (updated_at, thread); the page starts above `after`. An unreadable run may be skipped. If one was
-        skipped, a call with no statuses, which otherwise returns an empty page, raises `Damaged`.
+        The order is (updated_at, thread); the page starts above `after`. A run whose status cannot be read may be
+        skipped. A call with `statuses=()` looks for such runs: it raises `Damaged` if there is one, and otherwise
+        returns an empty page.
         """
         ...
 

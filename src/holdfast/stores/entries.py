@@ -50,4 +50,4 @@ def encode(thread: int, known: int, entries: Sequence[Entry]) -> Entries:
 
 
 def missing(thread: int, number: int) -> Damaged:
-    return Damaged(f"journal entry {number} of thread number {thread} is missing")
+    return Damaged(f"journal entry {number} of the thread with number {thread} is missing")

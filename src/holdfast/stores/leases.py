@@ -102,11 +102,11 @@ def require_free(found: RunRow | None, clock: Clock) -> None:
 
 
 def no_run(thread: int) -> NotFound:
-    return NotFound(f"thread number {thread} has no run; nothing was changed")
+    return NotFound(f"the thread with number {thread} has no run; nothing was changed")
 
 
 def no_effect(thread: int, number: int) -> NotFound:
-    return NotFound(f"thread number {thread} has no journal entry {number}; nothing was changed")
+    return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
 
 
 def settled_otherwise() -> Conflict:

@@ -47,7 +47,9 @@ def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
     logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
     for span in live.spans:
         if span.thread != thread:
-            raise InvalidArgument(f"a live span names thread number {span.thread}, not {thread}; nothing was changed")
+            raise InvalidArgument(
+                f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
+            )
         logs[span.log].append((span.start, span.start + span.count))
     return {log: Intervals(ranges) for log, ranges in logs.items()}
 

@@ -136,7 +136,7 @@ def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
         at += len(own)
     if at < end:
         raise Damaged(
-            f"cells {at} to {end - 1} of log {span.log} of thread number {span.thread} "
+            f"cells {at} to {end - 1} of log {span.log} of the thread with number {span.thread} "
             f"(commits {span.first} to {span.last}) are missing or damaged"
         )
     if refs:

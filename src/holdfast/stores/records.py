@@ -61,14 +61,14 @@ def read_run(columns: RunColumns) -> RunRow:
         if checksum != _run_checksum(
             thread_no, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record
         ):
-            raise Damaged(f"the run of thread number {thread_no} does not match its checksum")
+            raise Damaged(f"the run of the thread with number {thread_no} does not match its checksum")
         run = _unpacked(record, _decode_run)
     except (TypeError, struct.error, *UNREADABLE) as error:
         # Column types match the schema unless the type codes in the row itself are damaged.
-        raise Damaged(f"the run of thread number {thread_no} cannot be read") from error
+        raise Damaged(f"the run of the thread with number {thread_no} cannot be read") from error
     if not repeats(columns, run):
         # Listings page by the record's fields but are ordered by the columns, so the two must agree.
-        raise Damaged(f"the run of thread number {thread_no} does not match its index columns")
+        raise Damaged(f"the run of the thread with number {thread_no} does not match its index columns")
     return run
 
 
@@ -91,7 +91,7 @@ def stored_mark(row: Entry) -> bytes | None:
 
 def read_effect(row_key: int, record: bytes) -> Entry:
     """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
-    what = f"journal entry {row_key & MAX_SEQ} of thread number {row_key >> SEQ_BITS}"
+    what = f"journal entry {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"
     try:
         packed = record[: -_CHECKSUM.size]
         if _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key)))) != record[-_CHECKSUM.size :]:
@@ -100,7 +100,8 @@ def read_effect(row_key: int, record: bytes) -> Entry:
     except (TypeError, *UNREADABLE) as error:
         raise Damaged(f"{what} cannot be read") from error
     if entry.number != row_key & MAX_SEQ:
-        raise Damaged(f"{what} has another number in its record")  # paging by this number might never end
+        # A caller that reads on after this number might never reach the end.
+        raise Damaged(f"{what} is recorded with the number {entry.number}")
     return entry
 
 

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from holdfast.errors import Damaged, InvalidArgument
 from holdfast.stores import segment
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Summary, ThreadRow
+from holdfast.text import quoted
 from holdfast.types import UNREADABLE
 
 SEQ_BITS: Final = 32
@@ -92,9 +93,16 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     def position(self) -> Position:
         return Position(self.thread_no, self.head, self.move, self.last)
 
+    @property
+    def shown(self) -> str:
+        """The thread in a message: its name, or its number if it has none."""
+        if self.name is None:
+            return f"the thread with number {self.thread_no}"
+        return f"thread {quoted(to_text(self.name))}"
+
     def record(self) -> ThreadRow:
         if self.name is None:
-            raise Damaged(f"thread number {self.thread_no} was dropped but is still listed")
+            raise Damaged(f"the thread with number {self.thread_no} was dropped but is still listed")
         return ThreadRow(
             name=to_text(self.name),
             position=self.position(),
@@ -115,8 +123,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         The error carries the content of this row, without the head if checkpoints were stored after it.
         """
         damage = Damaged(
-            f"the record of thread number {self.thread_no} does not match its checkpoints; "
-            "run hf.verify() to see what is affected"
+            f"the record of {self.shown} does not match its checkpoints; run hf.verify() to see what is affected"
         )
         position = self.position()
         if newest is not None and newest > key(self.thread_no, self.last):
@@ -132,9 +139,9 @@ def stored_thread(row: tuple[object, ...]) -> StoredThread:
     except msgspec.ValidationError as error:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[-1]:
-        raise Damaged(f"the record of thread number {thread.thread_no} does not match its checksum")
+        raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
     if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.count <= thread.last:
-        raise Damaged(f"the record of thread number {thread.thread_no} contradicts itself")
+        raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
     return thread
 
 
@@ -213,7 +220,7 @@ def decode(
 ) -> CheckpointRow:
     """The checkpoint of a selected row. The selected columns are verified; `Damaged` names the seq."""
     seq = row_key & MAX_SEQ
-    what = f"checkpoint {seq} of thread number {row_key >> SEQ_BITS}"
+    what = f"checkpoint {seq} of the thread with number {row_key >> SEQ_BITS}"
     try:
         packed = head[: -_CHECKSUM.size]
         if _CHECKSUM.pack(_checksum(row_key, step, label, packed, meta)) != head[-_CHECKSUM.size :]:

@@ -80,4 +80,4 @@ def one(store: Store, thread: int, seq: int) -> CheckpointRow | Damaged:
         row = store.checkpoint(thread, seq)
     except Damaged as damage:
         return damage
-    return Damaged(f"checkpoint {seq} of thread number {thread} is missing") if row is None else row
+    return Damaged(f"checkpoint {seq} of the thread with number {thread} is missing") if row is None else row

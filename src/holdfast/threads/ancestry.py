@@ -131,5 +131,5 @@ class DamageLimit:
         if self._lost > _DAMAGED_MAX:
             raise Damaged(
                 f"more than {_DAMAGED_MAX} checkpoints in a row cannot be read: the record of their thread is wrong, "
-                "or all of them are lost. `holdfast repair` copies what is left to a new store"
+                "or all of them are lost. `holdfast repair` copies what is left to a new store."
             )

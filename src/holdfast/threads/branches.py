@@ -128,7 +128,7 @@ def require_run_unaffected(store: Store, thread: ThreadRow, source: CheckpointRo
     raise Conflict(
         f"thread {quoted(thread.name)} has a run, and a new checkpoint would "
         f"{'restart it' if run.status == 'completed' else 'end its open step'}; nothing was changed. "
-        "Fork the thread at that checkpoint and label the fork"
+        "Fork the thread at that checkpoint and label the fork."
     )
 
 

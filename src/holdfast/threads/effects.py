@@ -46,7 +46,7 @@ def require_none_ahead(store: Store, thread: ThreadRow, to: CheckpointRow) -> No
     if ahead:
         raise EffectsAhead(
             f"thread {quoted(thread.name)}: {', '.join(ahead)} ran after that checkpoint, and a rewind does not undo "
-            "it; nothing was changed. Call hf.undo(), or pass past_effects=True (--past-effects)"
+            "it; nothing was changed. Call hf.undo(), or pass past_effects=True (--past-effects)."
         )
 
 

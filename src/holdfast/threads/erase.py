@@ -175,7 +175,7 @@ class _Erasure:
         if run.clock == clock.id and run.lease_until > clock.now and not process.is_dead(run.owner):
             raise LeaseHeld(
                 f"thread {quoted(row.name)} is being run by a worker; nothing was erased. "
-                "Call hf.cancel(), or wait until the run ends"
+                "Call hf.cancel(), or wait until the run ends."
             )
 
     # -- the data of these threads ------------------------------------------------------------------------------------
@@ -235,7 +235,8 @@ class _Erasure:
             damaged = 1
         if damaged:
             self._beyond.append(
-                f"thread number {number}: damaged cells were left unchanged, and may hold data of erased threads"
+                f"the thread with number {number}: damaged cells were left unchanged. They may contain data "
+                "of erased threads."
             )
 
 

@@ -101,7 +101,7 @@ def _print(store: Store, thread: ThreadRow) -> ThreadPrint:
 def _digest(store: Store, thread: ThreadRow, seq: int) -> str:
     row = store.checkpoint(thread.position.thread, seq)
     if row is None:
-        raise Damaged(f"checkpoint {seq} of thread number {thread.position.thread} is missing")
+        raise Damaged(f"checkpoint {seq} of the thread with number {thread.position.thread} is missing")
     return row.digest.hex()[:_DIGEST]
 
 

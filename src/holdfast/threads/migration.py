@@ -56,7 +56,7 @@ class Migrations:
                 raise Incompatible(
                     f"thread {quoted(thread)}: the migration of its state from schema version {between[0]} to "
                     f"{between[1]} raised {type(error).__name__}. Correct it, or omit schema_version= to load the "
-                    "state as it is stored"
+                    "state as it is stored."
                 ) from error
         return plain
 

@@ -42,7 +42,7 @@ def repair(
 
 def require_empty(target: Store) -> None:
     if target.thread_numbers():
-        raise AlreadyExists("the target of the repair already has threads; nothing was written. Name a new store")
+        raise AlreadyExists("the target of the repair already has threads; nothing was written. Name a new store.")
 
 
 class Plan(NamedTuple):

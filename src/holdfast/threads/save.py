@@ -170,7 +170,7 @@ def save_of(
     if root.size > size_limit:
         raise TooLarge(
             f"the state takes {root.size} bytes and the limit is {size_limit}; nothing was saved. "
-            "Keep less in it, or open the store with a larger max_state_bytes"
+            "Keep less in it, or open the store with a larger max_state_bytes."
         )
     refs = root.refs if isinstance(root, Map) else refs_of((root,))
     skeleton, appends = draft.finish(root)
@@ -248,7 +248,7 @@ def summary_of(row: CheckpointRow, meta: Meta) -> Summary:
 
 
 class SeenHead(msgspec.Struct, frozen=True):
-    """The head of a thread, as a handle last saw it."""
+    """The head of a thread, as a thread object last saw it."""
 
     position: Position
     parent: Parent
@@ -333,7 +333,7 @@ class Saver:
                     if expect is not ANY:
                         raise
         raise Conflict(
-            f"thread {quoted(self._name)}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again"
+            f"thread {quoted(self._name)}: other writers were faster {MAX_RETRIES} times; nothing was saved. Try again."
         )
 
     def is_warm(self, expect: Expect) -> bool:
@@ -388,7 +388,7 @@ class Saver:
             except LeaseHeld as held:
                 raise LeaseHeld(
                     f"thread {quoted(self._name)} is being run by another worker; nothing was saved. "
-                    "Wait until the run ends, or cancel it"
+                    "Wait until the run ends, or cancel it."
                 ) from held
             except Conflict as conflict:
                 if save.commit.expect is None:
@@ -397,7 +397,7 @@ class Saver:
                     ) from conflict
                 raise Conflict(
                     f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
-                    "Call latest() and try again"
+                    "Call latest() and try again."
                 ) from conflict
             self._head, self._is_head_known = SeenHead.written(position, row, save.meta), True
             context.bases.put(position.thread, save.draft.base(save.root))
@@ -424,14 +424,17 @@ class Saver:
             return None
         if not isinstance(expect, str | Checkpoint | Expectation) or expect == "":
             raise InvalidArgument("expect must be the id of a checkpoint, holdfast.NEW or holdfast.ANY")
-        # Not remembered: only latest() and a save that succeeds change the head that this handle has seen.
+        # Not remembered: only latest() and a save that succeeds change the head that this object has seen.
         head = self._stored_head()
         if expect is ANY:
             return head
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
         if head is None or to_text(head.parent.id) != wanted:
-            found = "does not exist" if head is None else f"has the head {to_text(head.parent.id)}"
-            raise Conflict(f"thread {quoted(self._name)} {found}, not {quoted(wanted)}; nothing was saved")
+            found = "it does not exist" if head is None else f"its head is {to_text(head.parent.id)}"
+            raise Conflict(
+                f"thread {quoted(self._name)} was expected to have the head {quoted(wanted)}, but {found}; nothing was "
+                "saved. Call latest() and try again."
+            )
         return head
 
     def _base(self, head: SeenHead) -> Base | None:
@@ -502,5 +505,5 @@ class Saver:
     def moved(self) -> Conflict:
         """The error for a thread that other writers move faster than it can be read."""
         return Conflict(
-            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. Try again"
+            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. Try again."
         )

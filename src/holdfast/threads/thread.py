@@ -1,4 +1,4 @@
-"""A thread: the named line of work of one agent, and every verb on its checkpoints."""
+"""A thread: the saved work of one agent under a name, and every verb on its checkpoints."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ Ref: TypeAlias = str | Checkpoint
 
 
 class Thread:
-    """A handle on one thread. Get it from `hf.thread(name)`.
+    """A thread object: reads and writes one thread. Get it from `hf.thread(name)`.
 
     It remembers the head it last saw. A save or a rewind raises Conflict if another writer has changed the thread
     since. `latest()` reads the head again.
@@ -201,7 +201,7 @@ class Thread:
     ) -> Iterator[Checkpoint]:
         """List the thread's checkpoints, newest first, without states. Pass `before` a checkpoint to get the next page.
 
-        It reads page by page and holds nothing open in between. The history of a thread that was never saved is empty.
+        It reads page by page and keeps nothing open in between. The history of a thread that was never saved is empty.
         Checkpoints that cannot be read are left out; after the last one, Damaged is raised unless `skip_damaged`.
         """
         return without_damaged(self.name, self._listed(limit, before, label, tag, status), skip_damaged=skip_damaged)
@@ -252,7 +252,7 @@ class Thread:
     def rewind(self, ref: Ref, *, past_effects: bool = False) -> Checkpoint:
         """Make an earlier checkpoint the head and return it, without its state. Nothing is deleted.
 
-        Raises Conflict if another writer has changed the thread since this handle last saw it. Raises EffectsAhead if
+        Raises Conflict if another writer has changed the thread since this object last saw it. Raises EffectsAhead if
         the thread's runs did something irreversible after that checkpoint, unless `past_effects`: a rewind does not
         undo effects.
         """
@@ -263,7 +263,7 @@ class Thread:
             if head is None:
                 raise Conflict(
                     f"thread {quoted(self.name)} was created by another writer; nothing was changed. "
-                    "Call latest() and try again"
+                    "Call latest() and try again."
                 )
             meta = metas.decode(row)
             if not past_effects:
@@ -307,7 +307,7 @@ class Thread:
         except Conflict as conflict:
             if context.store.thread(name) is not None:
                 raise AlreadyExists(
-                    f"thread {quoted(name)} already exists; nothing was changed. Fork under another name"
+                    f"thread {quoted(name)} already exists; nothing was changed. Fork under another name."
                 ) from conflict
             raise
         forked.saver.remember(SeenHead.of(position, commit.row, meta))

@@ -170,7 +170,7 @@ def _entry_problems(run: RunRow, entry: Entry) -> Iterator[str]:
 
 def _run_problems(run: RunRow, number: int, last: int, newest: int, awaited: Entry | None) -> Iterator[str]:
     if run.thread != number:
-        yield f"its run belongs to thread number {run.thread}"
+        yield f"its run belongs to the thread with number {run.thread}"
     if run.fence < 1:
         yield f"its run has the fence {run.fence}, which no claim gives"
     if run.status != "running" and (run.owner is not None or run.lease_until):
@@ -217,7 +217,7 @@ def _missing(
         if origin != number and number not in forks.get(origin, {number}):
             what = (
                 f"it uses cells of {_described(origin, threads)} but is not registered as a fork of it: a prune of "
-                "that thread may remove the cells. In a copy made by repair it is registered"
+                "that thread may remove the cells. In a copy made by repair it is registered."
             )
             yield tuple(sorted(seqs)), what
 
@@ -254,4 +254,4 @@ def _is_there(store: Store, name: str, number: int) -> bool:
 
 def _described(number: int, threads: AllThreads) -> str:
     name = threads.names.get(number)
-    return f"dropped thread number {number}" if name is None else f"thread {quoted(name)}"
+    return f"the dropped thread with number {number}" if name is None else f"thread {quoted(name)}"

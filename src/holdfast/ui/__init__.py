@@ -1,4 +1,4 @@
-"""The web page of a store. `app` is an ASGI application to mount; `holdfast ui` serves it on this machine."""
+"""The web UI of a store. `app` is an ASGI application to mount; `holdfast ui` serves it on this machine."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Forms for the actions of the page. An action that would be refused is not shown."""
+"""Forms for the actions of the web UI. An action that would be refused is not shown."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _EDIT_MOST: Final = 2_000_000  # characters that a browser can edit without trou
 
 
 def thread_actions(view: View, name: str) -> Html | None:
-    """Return the forms for a whole thread, or None if the page may not write."""
+    """Return the forms for a whole thread, or None if the web UI may not write."""
     if not view.site.may_write or name == ACTIONS:
         return None
     keep = tag("input", type="number", name="keep_last", value=50, min=1, max=1_000_000, required=True)
@@ -36,7 +36,7 @@ def thread_actions(view: View, name: str) -> Html | None:
 
 
 def step_actions(view: View, step: Step, state: Any, *, is_whole: bool) -> Html | None:
-    """Return the forms for one step, or None if the page may not write."""
+    """Return the forms for one step, or None if the web UI may not write."""
     checkpoint = step.checkpoint
     if not view.site.may_write or checkpoint.thread == ACTIONS:
         return None

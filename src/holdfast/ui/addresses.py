@@ -27,7 +27,7 @@ def unpacked(query: str, most: int | None = None) -> dict[str, str]:
         try:
             return dict(parse_qsl(query, keep_blank_values=True, errors=errors, max_num_fields=most))
         except UnicodeDecodeError:
-            continue  # not written by this page
+            continue  # not written by this web UI
         except ValueError as error:
             raise InvalidArgument(f"a form has at most {most} fields") from error
     raise AssertionError

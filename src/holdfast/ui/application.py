@@ -1,4 +1,4 @@
-"""The web page as an ASGI application: routes and error pages."""
+"""The web UI as an ASGI application: routes and error pages."""
 
 from __future__ import annotations
 
@@ -46,13 +46,13 @@ def app(
     hosts: frozenset[str] | None = None,
     secret: bytes | None = None,
 ) -> ASGIApp:
-    """Return the page of a store as an ASGI application, to mount into your own service.
+    """Return the web UI of a store as an ASGI application, to mount into your own service.
 
     `authorize` is a sync or async function that takes the request. It returns False or None to refuse, a response to
     send instead (a redirect to a login page, for example), or True or the user's name to allow. The name is recorded
-    with each action. Without `allow_write` the page is read-only. `redact` is applied to every string but names before
-    it is sent. `hosts` are the accepted values of the Host header; None accepts all. `secret` signs forms: pass the
-    same one to all processes that serve the page, or to keep forms valid after a restart.
+    with each action. Without `allow_write` the web UI is read-only. `redact` is applied to every string but names
+    before it is sent. `hosts` are the accepted values of the Host header; None accepts all. `secret` signs forms: pass
+    the same one to all processes that serve the web UI, or to keep forms valid after a restart.
     """
     if not callable(authorize):
         raise InvalidArgument(

@@ -1,4 +1,4 @@
-"""Actions of the page: show a plan, ask for confirmation, record the action, carry it out."""
+"""Actions of the web UI: show a plan, ask for confirmation, record the action, carry it out."""
 
 from __future__ import annotations
 
@@ -55,12 +55,15 @@ Doing = Callable[[View, Form], Plan]
 def act(view: View, action: str) -> Response:
     """Ask for confirmation, or carry out the confirmed plan. Ask again if the plan has changed since.
 
-    Raises NotFound for an unknown action, or if the page may not write.
+    Raises NotFound for an unknown action, or if the web UI may not write.
     """
     form = opened(view.typed)
     doing = _DOINGS.get(action)
     if doing is None or not view.site.may_write:
-        raise NotFound("the page cannot do this; `holdfast ui --allow-write` lets it change the store")
+        raise NotFound(
+            "this web UI does not offer that action; nothing was done. `holdfast ui --allow-write` lets it change the "
+            "store."
+        )
     require_not_the_record(form.get("thread"), form.get("name") if action == "fork" else None)
     plan = doing(view, form)
     confirmed = form.get(_AS_SHOWN)
@@ -100,7 +103,7 @@ def _fork(view: View, form: Form) -> Plan:
     origin, id, name = _given(form, "thread"), _given(form, "id"), _given(form, "name")
     state: Any = from_text(form.get("state", "")) if form.get("edited") else None
     if form.get("edited") and state is None:
-        raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null")
+        raise InvalidArgument("the state is null; nothing was forked. Enter a state other than null.")
     checkpoint = view.hf.thread(origin).load(id, partial=True)
     how = "with your edited state" if state is not None else "with its state unchanged"
     said = tag(

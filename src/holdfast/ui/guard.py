@@ -121,7 +121,7 @@ class Guard:
             await self._unknown()(scope, receive, send)
             return
         state = scope.setdefault("state", {})
-        state["who"] = who if isinstance(who, str) else "the page"
+        state["who"] = who if isinstance(who, str) else "the web UI"
         state["seal"] = self._seal(who)
         if request.method not in _READING:
             form = await self._form(request, who)
@@ -158,10 +158,10 @@ class Guard:
     def _unknown(self) -> Response:
         if isinstance(self._authorize, Token):
             return _plain(401, "Not authorized. Open the address that `holdfast ui` printed; it contains the token.")
-        return _plain(401, "Not authorized. Log in first, or ask for access to this page.")
+        return _plain(401, "Not authorized. Log in first, or ask for access to this web UI.")
 
     async def _form(self, request: Request, who: str | bool) -> dict[str, str] | Response:
-        """Return the fields of a form, or the refusal of a form that this page did not make for this user."""
+        """Return the fields of a form, or the refusal of a form that this web UI did not make for this user."""
         length = request.headers.get("content-length", "")
         if not length.isdecimal() or int(length) > _BODY_MOST:
             return _plain(413, "The form is too large, or has no Content-Length.")
@@ -172,7 +172,7 @@ class Guard:
         except InvalidArgument as error:
             return _plain(400, f"Invalid form: {error}.")
         if not hmac.compare_digest(form.get(SEAL, "").encode("utf-8", "replace"), self._seal(who).encode()):
-            return _plain(403, "This form is not from this page, or it has expired. Nothing was done. Reload the page.")
+            return _plain(403, "This form is from another site, or it has expired. Nothing was done. Reload the page.")
         return form
 
     def _seal(self, who: str | bool) -> str:

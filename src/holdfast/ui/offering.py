@@ -33,7 +33,7 @@ def resumable(view: View, thread: str) -> Resumable:
         raise NotFound("this thread has no run to resume")
     if run.handler is None:
         raise InvalidArgument(
-            "the run has no handler, so no worker can take it; resume it with the Python code that the page shows"
+            "the run has no handler, so no worker can take it; resume it with the Python code shown on this page"
         )
     if run.status in ("completed", "queued", "waiting") or (run.status == "running" and not is_free(store, run)):
         raise Conflict(f"the run is {run.status}, so it cannot be resumed")

@@ -1,4 +1,4 @@
-"""The audit log of the page's actions: who, what and when, in a thread that the page itself cannot change."""
+"""The audit log of the web UI's actions: who, what and when, in a thread that the web UI itself cannot change."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ def record(hf: Holdfast, who: str, action: str, form: Mapping[str, str], failed:
         return
     raise Conflict(
         f"the action could not be recorded in {ACTIONS!r} because other processes keep writing to it; "
-        "nothing was done. Try again"
+        "nothing was done. Try again."
     )
 
 
 def require_not_the_record(*names: str | None) -> None:
     """Raise InvalidArgument if one of the threads is the audit log: a user could act and then remove the evidence."""
     if ACTIONS in names:
-        raise InvalidArgument(f"{ACTIONS!r} is the audit log of this page; the page does not change it")
+        raise InvalidArgument(f"{ACTIONS!r} is the audit log of the web UI, which cannot change it; nothing was done")
 
 
 def _actions(state: Any) -> list[Any]:
@@ -52,8 +52,8 @@ def _actions(state: Any) -> list[Any]:
         return []
     if type(state) is not dict or set(state) != {"actions"} or type(state["actions"]) is not list:
         raise InvalidArgument(
-            f"thread {ACTIONS!r} is reserved for the audit log of this page but holds something else, so the action "
-            "cannot be recorded; nothing was done. Fork that thread under another name, and drop it"
+            f"thread {ACTIONS!r} is reserved for the audit log of the web UI but holds something else, so the action "
+            "cannot be recorded; nothing was done. Fork that thread under another name, and drop it."
         )
     actions: list[Any] = state["actions"]
     return actions

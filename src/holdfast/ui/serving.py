@@ -1,4 +1,4 @@
-"""Serve the page on the loopback address, protected by a token."""
+"""Serve the web UI on the loopback address, protected by a token."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ _AGES: Final = re.compile(r"(<time [^>]*>)[^<]*")  # ages are updated by the bro
 
 
 class Site(msgspec.Struct, frozen=True):
-    """The configuration of the page: the store, its title, whether it may write, and the redaction."""
+    """The configuration of the web UI: the store, its title, whether it may write, and the redaction."""
 
     hf: Holdfast
     title: str

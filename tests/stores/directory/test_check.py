@@ -42,4 +42,4 @@ def test_a_copy_of_a_threads_folder_is_told(tmp_path: Path) -> None:
         hf.thread("a").save({"n": 1})
         threads = tmp_path / "store" / "default" / "threads"
         shutil.copytree(threads / "a", threads / "b")
-        assert ["a copy of thread number" in problem.what for problem in hf.context.store.check()] == [True]
+        assert ["a copy of the thread with number" in problem.what for problem in hf.context.store.check()] == [True]

@@ -61,7 +61,8 @@ def test_what_may_be_of_another_namespace_is_given_to_none_and_told(tmp_path: Pa
     number = forget(path, "b")
     done, states = repaired(path, "one")
     assert states == {"a": "one a"}
-    assert [(lost.thread, f"thread number {number} is lost" in lost.what) for lost in done.lost] == [(None, True)]
+    told = f"the thread with number {number} is lost"
+    assert [(lost.thread, told in lost.what) for lost in done.lost] == [(None, True)]
 
 
 def test_a_run_says_whose_thread_it_was(tmp_path: Path) -> None:

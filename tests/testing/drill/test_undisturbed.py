@@ -210,8 +210,8 @@ def test_a_tool_that_leaves_its_call_in_doubt_each_time() -> None:
     with pytest.raises(InvalidArgument) as raised:
         crash_everywhere(one_call("order", {"item": "ink"}), START, fakes=[order])
     assert str(raised.value).startswith(
-        "the call of order in step 1 is in doubt, and was made 4 times: each time it raised ConnectionResetError, "
-        "which leaves open whether it happened; make the function return, or raise holdfast.ToolNotDone"
+        "the call of order in step 1 was made 4 times and is still in doubt: it raised ConnectionResetError each time, "
+        "so the drill cannot tell whether it happened. Let the function return, or let it raise holdfast.ToolNotDone"
     )
     assert "secret" not in str(raised.value)
 

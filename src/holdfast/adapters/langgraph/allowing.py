@@ -145,5 +145,5 @@ def _not_allowed(path: str, event: SerdeEvent) -> Unsupported:
     return Unsupported(
         path,
         f"a value of type {module}.{name} is not allowed. Allow it with "
-        f"HoldfastSaver(..., allow=[{name}]), or allow=[({module!r}, {name!r})]",
+        f"HoldfastSaver(..., allow=[{name}]), or allow=[({module!r}, {name!r})].",
     )

@@ -48,7 +48,7 @@ def plain_history(track: Track, view: View, id: str | None, channels: Sequence[s
         if held is None and line.is_cut:
             raise Damaged(
                 f"an ancestor of checkpoint {id} was deleted, and with it writes to its DeltaChannels "
-                f"({', '.join(sorted(left))}). Prune threads with DeltaChannels only with the saver's prune()"
+                f"({', '.join(sorted(left))}). Prune threads with DeltaChannels only with the saver's prune()."
             )
     for history in found.values():
         history["writes"].reverse()

@@ -50,7 +50,7 @@ def get_tuple(core: Core, serde: SerializerProtocol, config: RunnableConfig) -> 
             if not _is_gone(track, view, row):
                 raise
     raise Conflict(
-        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again."
     )
 
 
@@ -140,7 +140,7 @@ def _listed(core: Core, serde: SerializerProtocol, track: Track, id: str, store:
             return None
         view = now
     raise Conflict(
-        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again"
+        f"thread {quoted(track.name)} was changed during each of {MAX_RETRIES} attempts to read it. Try again."
     )
 
 

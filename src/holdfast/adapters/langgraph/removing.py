@@ -236,7 +236,7 @@ def copy_thread(core: Core, source_thread_id: object, target_thread_id: object) 
         raise InvalidArgument("a thread cannot be copied onto itself")
     if core.tracks_of(target):
         raise AlreadyExists(
-            f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first"
+            f"thread {quoted(target)} already exists; nothing was copied. Use another name, or delete it first."
         )
     # The root namespace is last, so that an interrupted copy has no latest checkpoint.
     for track in reversed(core.tracks_of(source)):

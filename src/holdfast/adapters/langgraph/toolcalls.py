@@ -95,7 +95,7 @@ class Journaled:
         if not noted.id:
             raise InvalidArgument(
                 f"{tool.name} was called without a tool call id, so it could not be recorded; nothing was done. "
-                "Call the original tool if the call need not be recorded"
+                "Call the original tool if the call need not be recorded."
             )
         self._hf = hf
         self._serde = serde
@@ -244,7 +244,7 @@ class Journaled:
         if said.get(_DURABILITY) == "exit":
             raise InvalidArgument(
                 f'{self._tool.name} was not called: with durability="exit" the call could be repeated after a crash. '
-                'Use "sync" or "async"'
+                'Use "sync" or "async".'
             )
         saver = said.get(_CHECKPOINTER)
         namespace = namespace_of(self._noted.config).rpartition(_BETWEEN)[0]

@@ -127,7 +127,7 @@ class Track:
         note = note_of(row)
         if note is None:
             raise InvalidArgument(
-                f"thread {self.name} was not written by LangGraph; nothing was changed. Use another thread_id"
+                f"thread {self.name} was not written by LangGraph; nothing was changed. Use another thread_id."
             )
         return note
 
@@ -219,7 +219,7 @@ class Track:
                 view = now
         raise Conflict(
             f"thread {self.name} was changed by other writers during each of {MAX_RETRIES} attempts; nothing was done. "
-            "Try again"
+            "Try again."
         )
 
     def place(self, view: View, state: dict[str, Any], details: Details, under: Held | None) -> Held:

@@ -221,7 +221,7 @@ def _at_tip(core: Core, track: Track, view: View, given: Put, config: RunnableCo
     if core.runs.is_overtaken(config, track.name, given.parent, view.tip):
         raise Overtaken(
             f"thread {quoted(track.name)}: another run has continued from the same checkpoint; nothing was stored. "
-            "Invoke the graph again to start from the latest checkpoint"
+            "Invoke the graph again to start from the latest checkpoint."
         )
     return view
 

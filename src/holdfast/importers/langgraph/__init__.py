@@ -37,5 +37,5 @@ def _missing(error: ModuleNotFoundError) -> Exception:
     if extra is None:
         return error
     return NotInstalled(
-        f'importing from LangGraph\'s database needs {top}; nothing was imported. Run pip install "holdfast[{extra}]"'
+        f'importing from LangGraph\'s database needs {top}; nothing was imported. Run pip install "holdfast[{extra}]".'
     )

@@ -162,4 +162,4 @@ def _connect(url: str) -> psycopg.Connection[Any]:
 
 def _lost(error: psycopg.Error) -> StoreError:
     said = str(error).partition("\n")[0]
-    return StoreError(f"the database to import from failed ({said}). Run the import again to continue it")
+    return StoreError(f"the database to import from failed ({said}). Run the import again to continue it.")

@@ -83,7 +83,7 @@ class SqliteDatabase:
         try:
             yield from self._rows(sql)
         except Unusable as error:
-            raise StoreError(f"{error}. Import from a copy made with `sqlite3 FILE .recover`") from error
+            raise StoreError(f"{error}. Import from a copy made with `sqlite3 FILE .recover`.") from error
 
     def ids(self, thread_id: str, namespace: str) -> dict[str, str | None]:
         return {_as_text(id): parent or None for id, parent in self._rows(_IDS, thread_id, namespace)}

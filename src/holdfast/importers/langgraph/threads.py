@@ -181,7 +181,7 @@ class LangGraphThread:
         try:
             foreign = self._read(None, id)
         except Unusable as error:
-            tally.skip(f"checkpoint {id}", f"{error}; it is stored, but was not checked")
+            tally.skip(f"checkpoint {id}", f"it is stored, but was not checked: {error}")
             return
         with track.line:
             view = track.view()

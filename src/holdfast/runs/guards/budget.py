@@ -133,7 +133,7 @@ class Meter:
         if self.failure is not None:
             raise InvalidArgument(
                 f"the usage= of the Budget raised {type(self.failure).__name__} for a recorded reply; "
-                "nothing was called. Correct the function and run again"
+                "nothing was called. Correct the function and run again."
             ) from self.failure
         if self._unknown is not None:
             return self._unknown

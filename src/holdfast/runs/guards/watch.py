@@ -68,7 +68,7 @@ class Watch:
                 reason = self._recent.repeated()
             if reason is not None:
                 self.halted = reason
-                raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it")
+                raise Halted(f"{reason}; the run is halted and its work is kept. hf.run with other guards resumes it.")
             self._note(entry)
 
     def replied(self, entry: Entry, reply: Any) -> Entry:

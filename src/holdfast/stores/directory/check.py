@@ -45,7 +45,7 @@ def _stranger(space: Space, folder: str) -> Iterator[Problem]:
         found.log.catch_up()
         thread = found.thread
         if thread.number:
-            yield Problem(None, (), f"{folder}: a copy of thread number {thread.number}, or a renamed folder")
+            yield Problem(None, (), f"{folder}: a copy of the thread with number {thread.number}, or a renamed folder")
         elif thread.tail_damage is not None:
             yield Problem(None, (), str(thread.tail_damage))
     except HoldfastError as error:

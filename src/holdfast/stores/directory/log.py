@@ -155,7 +155,10 @@ class Log:
         self._require_writable()
         descriptor = self._descriptor
         if self._tail_damage is not None:
-            raise Damaged(f"{self._tail_damage}; they may hold the newest record, so nothing was written")
+            raise Damaged(
+                f"{self._tail_damage}; they may be the newest record, so nothing was written. hf.repair() copies what "
+                "is readable to a new store."
+            )
         if self.has_tail:
             tail.set_aside(self.path, descriptor, self.end, sync=sync)
             self.has_tail = False

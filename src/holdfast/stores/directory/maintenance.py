@@ -38,7 +38,7 @@ class Alive:
             if span.thread != thread:
                 # Ignoring it would sweep cells that the caller wants to keep.
                 raise InvalidArgument(
-                    f"a live span names thread number {span.thread}, not {thread}; nothing was changed"
+                    f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
                 )
             ranges = self._ranges.setdefault(span.log, [])
             start, end = span.start, span.start + span.count

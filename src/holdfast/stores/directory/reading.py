@@ -182,7 +182,7 @@ def cells(space: Space, spans: Sequence[c.Span]) -> list[c.Cells]:
 def _cells(space: Space, span: c.Span) -> c.Cells:
     found = space.numbered(span.thread)
     if found is None:
-        raise Damaged(f"cells of thread number {span.thread} are missing: the thread does not exist")
+        raise Damaged(f"cells of the thread with number {span.thread} are missing: the thread does not exist")
     read: list[bytes] = []
     references: dict[int, c.Refs] = {}
     for bodies in _stretches(found, found.thread.find(span)):
@@ -227,7 +227,7 @@ def run(space: Space, number: int) -> RunRow | None:
 
 
 def runs(space: Space, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
-    """A page of runs. A run with a lost record is skipped; a call with no statuses reports it."""
+    """A page of runs. A run with a lost record is skipped; a call with `statuses=()` raises `Damaged` for it."""
     wanted = sorted(
         (row.updated_at, number, name)
         for number, name, row in _all_runs(space)

@@ -20,6 +20,7 @@ from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.lines import Damage, Line
 from holdfast.stores.running import RunRow
+from holdfast.text import quoted
 
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
@@ -80,6 +81,11 @@ class Thread:
     may_be_rewound: bool = False  # by the lost record, if that was the newest
 
     @property
+    def shown(self) -> str:
+        """The thread in a message: its name, or its number if the name is not known."""
+        return f"the thread with number {self.number}" if self.name is None else f"thread {quoted(self.name)}"
+
+    @property
     def position(self) -> c.Position:
         at = self.at
         return c.Position(self.number, at.head, at.move, at.last)
@@ -89,16 +95,16 @@ class Thread:
         """The thread's position. `Damaged` if the newest record of it may be damaged."""
         damage = self.tail_damage or self.stand_damage
         if damage is not None:
-            raise Damaged(f"{damage}; they may have held the newest record of the thread")
+            raise Damaged(f"{damage}; the newest position of the thread may be lost. Run hf.verify().")
         if self.stand is None:
-            raise Damaged(f"the log of thread number {self.number} does not record the thread's position")
+            raise Damaged(f"the log of {self.shown} does not record the thread's position")
         return self.stand
 
     @property
     def run(self) -> RunRow | None:
         damage = self.tail_damage or self.run_damage
         if damage is not None:
-            raise Damaged(f"{damage}; they may have held the newest record of the run")
+            raise Damaged(f"{damage}; the newest record of the thread's run may be lost. Run hf.verify().")
         return self.run_row
 
     @property
@@ -106,7 +112,7 @@ class Thread:
         """The number of the newest journal entry. `Damaged` if unknown entries may have been lost."""
         damage = self.tail_damage or self.journal_damage
         if damage is not None:
-            raise Damaged(f"{damage}; they may have held an entry of the thread's journal")
+            raise Damaged(f"{damage}; an entry of the thread's journal may be lost. Run hf.verify().")
         return self.newest_entry
 
     @property
@@ -118,7 +124,8 @@ class Thread:
         """`Damaged` if a checkpoint is missing, or if it is not known whether it was deleted."""
         if seq in self.doubtful:
             raise Damaged(
-                f"{self.doubtful[seq]}; they may have recorded that checkpoint {seq} was deleted. Delete it again."
+                f"{self.doubtful[seq]}; they may be the record that checkpoint {seq} was deleted. If it was, delete it "
+                "again."
             )
         if seq not in self.rows:
             raise self.missing(f"checkpoint {seq}")
@@ -137,7 +144,7 @@ class Thread:
     def missing(self, what: str) -> Damaged:
         """The error for a missing record. It names the damage, if there is any."""
         where = "; ".join(map(str, self.damages[:3])) or "no line of its log is damaged"
-        return Damaged(f"{what} of thread number {self.number} is missing ({where})")
+        return Damaged(f"{what} of {self.shown} is missing ({where})")
 
     def find(self, span: c.Span) -> Sequence[Cell]:
         """The cells of a span. `Damaged` if one is missing."""
@@ -243,7 +250,7 @@ def apply(thread: Thread, group: Group, form: Form) -> None:
             case r.RunLine():
                 run = r.read_run(record, form)
                 if run.thread != thread.number:
-                    raise Damaged(f"the run of thread number {thread.number} belongs to another thread")
+                    raise Damaged(f"the run of {thread.shown} belongs to another thread")
                 thread.run_row = run
                 thread.run_damage = None
             case r.DeleteLine():

@@ -22,7 +22,7 @@ def claim(space: Space, expect: RunRow | None, row: RunRow) -> Plan[None]:
     found = space.numbered(row.thread)
     leases.require_expected(run_of(space, row.thread), expect)
     if found is None or found.thread.is_gone:
-        raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
+        raise NotFound(f"the thread with number {row.thread} does not exist; nothing was changed")
     return _put(space, found, row, [], None)
 
 
@@ -97,7 +97,7 @@ def settle(
 def _there(space: Space, number: int) -> Followed:
     found = space.numbered(number)
     if found is None:
-        raise NotFound(f"thread number {number} does not exist; nothing was changed")
+        raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
     return found
 
 

@@ -30,7 +30,8 @@ class Unread(NamedTuple):
         if isinstance(self.error, Damaged):
             return self.error
         return Damaged(
-            f"{self.folder}: the log cannot be read, so the data it needs is unknown; nothing was removed. {self.error}"
+            f"{self.folder}: the log cannot be read ({self.error}), so it is unknown which data it needs; nothing was "
+            "removed"
         )
 
 
@@ -47,7 +48,7 @@ def unread(folder: str, error: HoldfastError | OSError) -> Unread:
 def lost(path: str, tail: Damage | None) -> Damaged:
     """The error for a log without any complete group."""
     if tail is not None:
-        return Damaged(f"{tail}; no line before them identifies the thread")
+        return Damaged(f"{tail}; no line before the damage names the thread")
     return Damaged(
         f"{path}: the log has no undamaged group, so the thread is lost. Restore the file from a copy, or move its "
         "folder out of the store."

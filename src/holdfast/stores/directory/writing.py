@@ -150,7 +150,7 @@ def require(space: Space, number: int) -> Followed:
     """The thread, which must exist and not be dropped."""
     found = space.numbered(number)
     if found is None or found.thread.is_gone:
-        raise NotFound(f"thread number {number} does not exist; nothing was changed")
+        raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
     return found
 
 

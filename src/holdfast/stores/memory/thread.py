@@ -87,7 +87,7 @@ class Thread:
             refs += part.refs or [c.NO_REFS] * len(part.cells)
             bare = bare and not part.refs
         if len(cells) != span.count:
-            where = f"{span.start + len(cells)} of log {span.log} of thread number {span.thread}"
+            where = f"{span.start + len(cells)} of log {span.log} of the thread with number {span.thread}"
             raise Damaged(f"cell {where} is missing")
         return c.Cells([c.Block(b"".join(cells), 0, list(map(len, cells)))], [] if bare else refs)
 
@@ -110,7 +110,7 @@ class Alive:
             if span.thread != thread:
                 # Ignoring it would sweep cells that the caller wants to keep.
                 raise InvalidArgument(
-                    f"a live span names thread number {span.thread}, not {thread}; nothing was changed"
+                    f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
                 )
             ranges = self._ranges.setdefault(span.log, [])
             start, end = span.start, span.start + span.count
@@ -162,4 +162,4 @@ def check_appends(runs: Sequence[c.Append], logs: dict[int, list[Segment]]) -> N
 
 
 def not_found(number: int) -> NotFound:
-    return NotFound(f"thread number {number} does not exist; nothing was changed")
+    return NotFound(f"the thread with number {number} does not exist; nothing was changed")

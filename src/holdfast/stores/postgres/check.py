@@ -38,12 +38,12 @@ def database(session: Transaction) -> list[Problem]:
             problem(str(error))
             continue
         if not records.repeats(columns, run):
-            problem(f"the run of thread number {run.thread} does not match its index columns")
+            problem(f"the run of the thread with number {run.thread} does not match its index columns")
     orphans, broken, pieces = session.ask(
         ("orphans", ()), ("values_in_pieces", (session.namespace,)), ("orphan_pieces", ())
     )
     for what, number in orphans:
-        problem(f"{what} of thread number {number}, but the thread does not exist")
+        problem(f"{what} of the thread with number {number}, but the thread does not exist")
     for (digest,) in broken:
         problem(f"blob {digest.hex()} is incomplete")
     if pieces[0][0]:
@@ -64,7 +64,7 @@ def thread(session: Transaction, number: int) -> list[Problem]:
     if stored.name is None:
         found = checking.segments(None, stored, segments)
         if run:
-            found.append(Problem(None, (), f"thread number {number} was dropped but still has a run"))
+            found.append(Problem(None, (), f"the thread with number {number} was dropped but still has a run"))
         return found
     name = rows.to_text(stored.name)
     found = _name(session, name, stored)

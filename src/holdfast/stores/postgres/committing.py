@@ -235,8 +235,7 @@ def require_at(
         raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if newest != rows.key(thread.thread_no, thread.last):
         raise Damaged(
-            f"the record of thread number {thread.thread_no} does not match its checkpoints; "
-            "run hf.verify() to see what is affected"
+            f"the record of {thread.shown} does not match its checkpoints; run hf.verify() to see what is affected"
         )
     return found
 

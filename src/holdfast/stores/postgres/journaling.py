@@ -219,7 +219,7 @@ def claim(expect: RunRow | None, row: RunRow) -> RunWork:
     def change(_session: Transaction, thread: KnownThread | None, run: KnownRun) -> tuple[RunRow, None]:
         leases.require_expected(run.row, expect)
         if expect is None and (thread is None or thread.row.name is None):
-            raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
+            raise NotFound(f"the thread with number {row.thread} does not exist; nothing was changed")
         return row, None
 
     return RunWork(row.thread, change)

@@ -69,7 +69,8 @@ def checked_run(namespace: bytes, thread: int, found: Sequence[Any], last: Seque
     run = read_run(found[0])
     if (last[0][0] or 0) & MAX_SEQ != entries_of(run):
         raise Damaged(
-            f"the run of thread number {thread} does not match its journal; run hf.verify() to see what is affected"
+            f"the run of the thread with number {thread} does not match its journal; "
+            "run hf.verify() to see what is affected"
         )
     return run
 

@@ -85,7 +85,7 @@ class DeleteWork(Plain[int]):
         threads, (stored,) = lock_threads(session, [number], ("checkpoints_of", (keys,)))
         known = threads.get(number)
         if known is None or known.row.name is None:
-            raise NotFound(f"thread number {number} does not exist; nothing was changed")
+            raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
         if known.row.head in self._seqs:
             raise Protected(
                 "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
@@ -118,7 +118,7 @@ class DropWork(Slow[list[int]]):
     def run(self, session: Transaction) -> list[int]:
         thread, run, (origins,) = hold(session, self._number, ("origins", (self._number,)))
         if thread is None or thread.row.name is None:
-            raise NotFound(f"thread number {self._number} does not exist; nothing was changed")
+            raise NotFound(f"the thread with number {self._number} does not exist; nothing was changed")
         if run.row is not None:
             leases.require_free(run.row, session.clock())
         row = copy(thread.row)

@@ -74,7 +74,7 @@ def find_number(session: Transaction, number: int, *more: Query) -> tuple[Stored
     if not found:
         if session.rows("has_rows", number) != [(False,)]:
             raise Damaged(
-                f"the record of thread number {number} is missing, but its checkpoints exist; "
+                f"the record of the thread with number {number} is missing, but its checkpoints exist; "
                 "run hf.verify() to see what is affected"
             )
         return None, answers
@@ -129,7 +129,7 @@ def checkpoint(session: Transaction, number: int, seq: int) -> CheckpointRow | N
     if answers[0]:
         return rows.decode(*answers[0][0])
     if 1 <= seq <= found.last:
-        raise Damaged(f"checkpoint {seq} of thread number {number} is missing")
+        raise Damaged(f"checkpoint {seq} of the thread with number {number} is missing")
     return None
 
 
@@ -218,7 +218,7 @@ def cells(session: Transaction, spans: Sequence[Span]) -> list[Cells]:
     there = {found.thread_no for found in map(read_thread, stored) if found.namespace == session.namespace}
     for number in wanted:
         if number not in there:
-            raise Damaged(f"cells of thread number {number} are missing: the thread does not exist")
+            raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
     for own, found in zip(owners, answers, strict=True):
         own.add(found)
     return pieces.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
@@ -253,7 +253,7 @@ def using(number: int, registered: Sequence[Any]) -> list[int]:
     for fork, name, is_there in registered:
         if not is_there:
             raise Damaged(
-                f"thread number {fork}, a fork of thread number {number}, is missing; "
+                f"the thread with number {fork}, a fork of the thread with number {number}, is missing; "
                 "run hf.verify() to see what is affected"
             )
         # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
@@ -268,4 +268,4 @@ def _expect(number: int, seq: int, expected: int) -> None:
 
 
 def _missing(number: int, seq: int) -> Damaged:
-    return Damaged(f"checkpoint {seq} of thread number {number} is missing")
+    return Damaged(f"checkpoint {seq} of the thread with number {number} is missing")

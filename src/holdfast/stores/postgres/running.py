@@ -98,7 +98,7 @@ def _find(session: Transaction, thread: int, *more: Query) -> tuple[KnownRun, li
         # A journal without a run means damage, unless the thread does not exist either.
         stored = read_thread(threads[0])
         if stored.namespace == session.namespace and stored.name is not None:
-            raise Damaged(f"the run of thread number {thread} is missing, but its journal exists")
+            raise Damaged(f"the run of the thread with number {thread} is missing, but its journal exists")
     return NO_RUN, answers
 
 
@@ -106,5 +106,5 @@ def _named(row: Any) -> tuple[str, RunRow]:
     """A run from a listing, with the name of its thread."""
     found = records.read_run(row[:RUN_COLUMNS])
     if row[RUN_COLUMNS + 1] is None:
-        raise Damaged(f"thread number {found.thread} has a run, but the thread is missing")
+        raise Damaged(f"the thread with number {found.thread} has a run, but the thread is missing")
     return read_thread(row[RUN_COLUMNS + 1 :]).record().name, found

@@ -21,7 +21,7 @@ def cells(connection: sqlite3.Connection, namespace: bytes, spans: Sequence[Span
     found: dict[int, pieces.ByLog] = {}
     for thread, own in pieces.by_thread(spans).items():
         if reading.find_number(connection, namespace, thread) is None:
-            raise Damaged(f"cells of thread number {thread} are missing: the thread does not exist")
+            raise Damaged(f"cells of the thread with number {thread} are missing: the thread does not exist")
         wanted = pieces.Wanted(own)
         for first, last in wanted.commits():
             keys = (thread << SEQ_BITS | first, thread << SEQ_BITS | last)

@@ -43,7 +43,7 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
                 problem(str(error))
                 continue
             if not records.repeats(row, run):
-                problem(f"the run of thread number {run.thread} does not match its index columns")
+                problem(f"the run of the thread with number {run.thread} does not match its index columns")
         _compare(connection, problem, "named_in_table", "named_in_name_index", "thread names")
         _compare(connection, problem, "named_in_table", "named_in_hash_index", "thread name hashes")
         _compare(connection, problem, "labels_in_table", "labels_in_index", "labels")
@@ -52,7 +52,7 @@ def database(connection: sqlite3.Connection, namespace: bytes) -> list[Problem]:
         _compare(connection, problem, "waking_in_table", "waking_in_wall_index", "wake times by the wall clock")
         _compare(connection, problem, "marked_in_table", "marked_in_index", "topics of journal entries")
         for what, number in connection.execute(_SQL["orphans"]):
-            problem(f"{rows.to_text(what)} of thread number {number}, but the thread does not exist")
+            problem(f"{rows.to_text(what)} of the thread with number {number}, but the thread does not exist")
         for (digest,) in connection.execute(_SQL["values_in_pieces"], (namespace,)):
             problem(f"blob {digest.hex()} is incomplete")
         (pieces,) = connection.execute(_SQL["orphan_pieces"]).fetchone()
@@ -100,7 +100,7 @@ def thread(connection: sqlite3.Connection, namespace: bytes, number: int) -> lis
 def _dropped(connection: sqlite3.Connection, thread: StoredThread) -> list[Problem]:
     found = checking.segments(None, thread, connection.execute(_SQL["segments"], (thread.thread_no,)))
     if connection.execute(_SQL["run_of"], (thread.thread_no,)).fetchone() is not None:
-        found.append(Problem(None, (), f"thread number {thread.thread_no} was dropped but still has a run"))
+        found.append(Problem(None, (), f"the thread with number {thread.thread_no} was dropped but still has a run"))
     return found
 
 

@@ -40,7 +40,8 @@ def mend(path: str, namespace: bytes) -> list[Problem]:
         for number, row in sorted(seen.lost.items()):
             space, name = seen.name_of(row)
             if space is None:
-                told.append(Problem(None, (), f"thread number {number} is lost: its namespace is not known"))
+                what = f"the thread with number {number} is lost: its namespace is not known"
+                told.append(Problem(None, (), what))
             elif space == namespace:
                 thread = _guess(row, space, name or seen.free_name(number))
                 if _stands(connection, thread):
@@ -48,7 +49,8 @@ def mend(path: str, namespace: bytes) -> list[Problem]:
                     seen.taken.add(thread.name or b"")
                 else:
                     called = None if name is None else rows.to_text(name)
-                    told.append(Problem(called, (), f"thread number {number} is lost with all its checkpoints"))
+                    what = f"the thread with number {number} is lost with all its checkpoints"
+                    told.append(Problem(called, (), what))
         _put_dropped(connection, namespace)
     return told
 
@@ -226,5 +228,6 @@ def _put(connection: sqlite3.Connection, thread: StoredThread, *, is_named: bool
     try:
         connection.execute(_SQL["put_thread"], (*fields, thread.checksum()))
     except FAILURES as error:
-        return [Problem(name, (), f"the record of thread number {thread.thread_no} cannot be restored ({error})")]
-    return [] if is_named else [Problem(name, (), f"this is thread number {thread.thread_no}; its name is lost")]
+        return [Problem(name, (), f"its record cannot be restored ({error})")]
+    what = f"this is the thread with number {thread.thread_no}; its name is lost"
+    return [] if is_named else [Problem(name, (), what)]

@@ -46,7 +46,7 @@ def find_number(connection: sqlite3.Connection, namespace: bytes, thread: int) -
         # As with names, two independent lookups must agree that it does not exist.
         if connection.execute(_SQL["rows_of"], (thread,)).fetchone() != (0, 0):
             raise Damaged(
-                f"the record of thread number {thread} is missing, but its checkpoints exist; "
+                f"the record of the thread with number {thread} is missing, but its checkpoints exist; "
                 "run hf.verify() to see what is affected"
             )
         return None
@@ -114,7 +114,7 @@ def checkpoint(connection: sqlite3.Connection, namespace: bytes, thread: int, se
     if row is not None:
         return rows.decode(*row)
     if seq <= found.last:
-        raise Damaged(f"checkpoint {seq} of thread number {thread} is missing")
+        raise Damaged(f"checkpoint {seq} of the thread with number {thread} is missing")
     return None
 
 
@@ -192,7 +192,7 @@ def _alone(connection: sqlite3.Connection, thread: int, seq: int) -> CheckpointR
     except FAILURES as error:
         if primary(error) != sqlite3.SQLITE_CORRUPT:
             raise
-        return Damaged(f"checkpoint {seq} of thread number {thread} is on a damaged page")
+        return Damaged(f"checkpoint {seq} of the thread with number {thread} is on a damaged page")
     return _missing(thread, seq) if row is None else _decoded(row)
 
 
@@ -240,14 +240,15 @@ def forks(connection: sqlite3.Connection, namespace: bytes, thread: int) -> list
     registered = connection.execute(_SQL["forks"], (thread,)).fetchall()
     if registered != connection.execute(_SQL["forks_in_index"], (thread,)).fetchall():
         raise Damaged(
-            f"two lookups of the forks of thread number {thread} disagree; run hf.verify() to see what is affected"
+            f"two lookups of the forks of the thread with number {thread} disagree; "
+            "run hf.verify() to see what is affected"
         )
     using: list[int] = []
     for (number,) in registered:
         fork = find_number(connection, namespace, number)
         if fork is None:
             raise Damaged(
-                f"thread number {number}, a fork of thread number {thread}, is missing; "
+                f"the thread with number {number}, a fork of the thread with number {thread}, is missing; "
                 "run hf.verify() to see what is affected"
             )
         # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
@@ -271,4 +272,4 @@ def _expect(thread: int, seq: int, expected: int) -> None:
 
 
 def _missing(thread: int, seq: int) -> Damaged:
-    return Damaged(f"checkpoint {seq} of thread number {thread} is missing")
+    return Damaged(f"checkpoint {seq} of the thread with number {thread} is missing")

@@ -39,7 +39,7 @@ def run(connection: sqlite3.Connection, namespace: bytes, thread: int) -> RunRow
         # A journal without a run means damage, unless the thread does not exist either.
         stored = reading.find_number(connection, namespace, thread)
         if stored is not None and stored.name is not None:
-            raise Damaged(f"the run of thread number {thread} is missing, but its journal exists")
+            raise Damaged(f"the run of the thread with number {thread} is missing, but its journal exists")
     return None if found is None else found.run
 
 
@@ -108,7 +108,7 @@ def claim(connection: sqlite3.Connection, namespace: bytes, expect: RunRow | Non
     if expect is None:
         thread = reading.find_number(connection, namespace, row.thread)
         if thread is None or thread.name is None:
-            raise NotFound(f"thread number {row.thread} does not exist; nothing was changed")
+            raise NotFound(f"the thread with number {row.thread} does not exist; nothing was changed")
     _put(connection, namespace, row, found)
     _show(connection, namespace, row)
 
@@ -250,7 +250,8 @@ def _find_for_journal(connection: sqlite3.Connection, namespace: bytes, thread: 
     found = _Found(records.read_run(columns), columns, columns[records.ENTRIES])
     if (row[0] or 0) & MAX_SEQ != found.last:
         raise Damaged(
-            f"the run of thread number {thread} does not match its journal; run hf.verify() to see what is affected"
+            f"the run of the thread with number {thread} does not match its journal; "
+            "run hf.verify() to see what is affected"
         )
     return found
 
@@ -259,7 +260,7 @@ def _named(row: Any) -> tuple[str, RunRow]:
     """A run from a listing, with the name of its thread."""
     found = records.read_run(row[: records.RUN_COLUMNS])
     if row[records.RUN_COLUMNS] is None:
-        raise Damaged(f"thread number {found.thread} has a run, but the thread is missing")
+        raise Damaged(f"the thread with number {found.thread} has a run, but the thread is missing")
     return rows.stored_thread(row[records.RUN_COLUMNS :]).record().name, found
 
 

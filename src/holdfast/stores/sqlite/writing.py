@@ -91,7 +91,7 @@ def delete(connection: sqlite3.Connection, namespace: bytes, thread_no: int, seq
     """Turn checkpoints into tombstones. Their cells stay, because other checkpoints may use them."""
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is None:
-        raise NotFound(f"thread number {thread_no} does not exist; nothing was changed")
+        raise NotFound(f"the thread with number {thread_no} does not exist; nothing was changed")
     if thread.head in seqs:
         raise Protected(
             "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
@@ -118,7 +118,7 @@ def forget(connection: sqlite3.Connection, namespace: bytes, thread_no: int, clo
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
     thread = reading.find_number(connection, namespace, thread_no)
     if thread is None or thread.name is None:
-        raise NotFound(f"thread number {thread_no} does not exist; nothing was changed")
+        raise NotFound(f"the thread with number {thread_no} does not exist; nothing was changed")
     runs.require_free(connection, namespace, thread_no, clock)
     runs.forget(connection, thread_no)
     thread.name = thread.name_hash = thread.agent = None
@@ -161,8 +161,7 @@ def _expected(
         raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if row[0] != rows.key(thread.thread_no, thread.last):
         raise Damaged(
-            f"the record of thread number {thread.thread_no} does not match its checkpoints; "
-            "run hf.verify() to see what is affected"
+            f"the record of {thread.shown} does not match its checkpoints; run hf.verify() to see what is affected"
         )
     return thread
 

@@ -199,9 +199,9 @@ def _tell(drill: Drill, hf: Holdfast, log: WorldLog, question: PendingQuestion, 
     if told[place] == _MOST_TIMES:
         why = "did not return" if effect.error is None else f"raised {effect.error.partition(':')[0]}"
         raise Stuck(
-            f"the call of {effect.name} in step {effect.step} is in doubt, and was made {_MOST_TIMES + 1} times: each "
-            f"time it {why}, which leaves open whether it happened; make the function return, or raise "
-            "holdfast.ToolNotDone if nothing was done, or declare such errors with not_done= of the tool"
+            f"the call of {effect.name} in step {effect.step} was made {_MOST_TIMES + 1} times and is still in doubt: "
+            f"it {why} each time, so the drill cannot tell whether it happened. Let the function return, or let it "
+            "raise holdfast.ToolNotDone if it did nothing, or list such errors in not_done= of the tool."
         )
     told[place] += isinstance(truth, NotDone)
     arguments = hashlib.sha256(msgpack.encode(effect.arguments)).hexdigest()

@@ -1,4 +1,4 @@
-// Live updates and keyboard shortcuts. The page also works without this script, by links and reloading.
+// Live updates and keyboard shortcuts. Pages also work without this script, by links and reloading.
 "use strict";
 
 // -- loading parts ----------------------------------------------------------------------------------------------------
