@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TypeVar
 
-from bench import branching, crowd, growth, importing, loading, memory, saving, writers
+from bench import branching, crowd, growth, importing, loading, memory, saving, scale, typed, writers
 from bench.plan import FULL, QUICK, Plan
 from bench.report import Number, Report, Row, as_json, as_markdown, as_text, machine
 
@@ -31,7 +31,9 @@ GROUPS: dict[str, Callable[[Plan], list[Number]]] = {
     "6": crowd.measure,
     "7": writers.measure,
     "8": importing.measure,
+    "9": typed.measure,
     "M": memory.measure,
+    "S": scale.measure,
 }
 RESULTS = Path(__file__).resolve().parent / "results"
 

@@ -28,10 +28,12 @@ class Sizes(NamedTuple):
     seconds: float  # of one round of concurrent writing
     writer_rounds: int
     imports: int
+    scale_threads: int  # threads of the store that is measured as a whole
+    scale_checkpoints: int  # checkpoints of its longest thread
 
 
-FULL = Sizes(3_000, 400, 60, 10, 10_000, 100, 100_000, 64, 2.5, 3, 15)
-QUICK = Sizes(60, 8, 2, 10, 40, 10, 40, 8, 0.3, 1, 2)
+FULL = Sizes(3_000, 400, 60, 10, 10_000, 100, 100_000, 64, 2.5, 3, 15, 200_000, 100_000)
+QUICK = Sizes(60, 8, 2, 10, 40, 10, 40, 8, 0.3, 1, 2, 60, 40)
 
 
 class Plan:

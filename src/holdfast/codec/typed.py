@@ -22,13 +22,16 @@ _PLACE: Final = re.compile(r" - at `(?:key in )?(\$[^`]*)`$")
 class StateType:
     """Converts states of one type. Raises InvalidArgument for a type that cannot be stored."""
 
-    __slots__ = ("_class", "_type", "name")
+    __slots__ = ("_class", "_exact", "_type", "name")
 
     def __init__(self, type: Any) -> None:
         self._type = type
         self._class = type if _is_class(type) else None
         self.name = type_name(type) if isinstance(type, _TYPE) else str(type)
         self._probe()
+        from holdfast.codec.exact import exact_check  # noqa: PLC0415 - only typed states pay for its import
+
+        self._exact = exact_check(type)
 
     def _probe(self) -> None:
         """Let msgspec inspect the whole type before a state is saved with it."""
@@ -58,6 +61,8 @@ class StateType:
         """
         if self._class is not None and type(state) is not self._class:
             raise Unsupported("$", f"the state is a {type_name(type(state))}, and type= is {self.name}")
+        if self._is_exact(state):
+            return msgspec.to_builtins(state, builtin_types=_NATIVE, str_keys=False, enc_hook=_dump)
         try:
             plain = msgspec.to_builtins(state, builtin_types=_NATIVE, str_keys=False, enc_hook=_to_builtin)
             back = self._restore(plain)
@@ -66,6 +71,13 @@ class StateType:
             raise Unsupported(_place(error), f"cannot be restored: it does not fit {self.name}") from error
         difference(state, back)
         return plain
+
+    def _is_exact(self, state: Any) -> bool:
+        """Whether the state needs no comparison: it is certainly restored equal."""
+        try:
+            return self._exact is not None and self._exact(state)
+        except RecursionError:  # it contains itself, or is nested too deep: the comparison says where
+            return False
 
     def from_plain(self, plain: Any) -> Any:
         """The state of these plain values. Raises InvalidArgument, with the path, if they do not fit the type.
@@ -76,6 +88,10 @@ class StateType:
             state = self._restore(plain)
         except Exception as error:  # the user's validators and constructors may raise anything
             raise self._misfit(_place(error)) from error
+        if self._is_exact(state) and plain == msgspec.to_builtins(
+            state, builtin_types=_NATIVE, str_keys=False, enc_hook=_dump
+        ):
+            return state  # no field is left over: what was read is what would be saved
         left = left_over(plain, state)
         if left is not None:
             raise self._misfit(left)
@@ -101,10 +117,14 @@ def _is_class(kind: Any) -> bool:
 
 
 def _to_builtin(value: Any) -> Any:
+    return _settle(_dump(value))
+
+
+def _dump(value: Any) -> Any:
     if is_pydantic(type(value)):
         # By field name in both directions: an alias may be for one direction only. Without warnings: the comparison
         # finds values that the model does not expect in its fields.
-        return _settle(value.model_dump(mode="python", round_trip=True, by_alias=False, warnings=False))
+        return value.model_dump(mode="python", round_trip=True, by_alias=False, warnings=False)
     raise NotImplementedError
 
 

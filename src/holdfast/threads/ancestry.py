@@ -51,7 +51,7 @@ def _branches(store: Store, thread: int, to: CheckpointRow) -> Iterator[tuple[in
     found: CheckpointRow | None = to
     while found is not None:
         yield branch_of(found), found.step
-        first = _first_of_branch(store, thread, found) if branch_of(found) else None
+        first = first_of_branch(store, thread, found) if branch_of(found) else None
         if first is None or first.parent is None or first.parent[0]:
             return
         require_older(first)
@@ -64,7 +64,7 @@ def require_older(row: CheckpointRow) -> None:
         raise Damaged(f"checkpoint {row.seq}: its parent is not older than the checkpoint itself")
 
 
-def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> CheckpointRow:
+def first_of_branch(store: Store, thread: int, row: CheckpointRow) -> CheckpointRow:
     """The first checkpoint of a branch, found in a few reads: branch numbers only grow with the seqs of a thread.
 
     Raises Damaged if the first one may be among those that cannot be read.
@@ -82,6 +82,18 @@ def _first_of_branch(store: Store, thread: int, row: CheckpointRow) -> Checkpoin
         else:
             below = at if found is None else found.seq
     return row
+
+
+def same_branch(store: Store, thread: int, row: CheckpointRow, seq: int) -> bool:
+    """Whether an older checkpoint is on the branch of `row`, so that every checkpoint in between is, too."""
+    if seq == row.seq:
+        return True
+    if not 1 <= seq < row.seq:
+        return False
+    with suppress(Damaged):
+        found = store.checkpoint(thread, seq)
+        return found is not None and branch_of(found) == branch_of(row)
+    return False
 
 
 def ancestor_beyond(store: Store, position: Position, seq: int) -> int | None:

@@ -7,15 +7,18 @@ from contextlib import suppress
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.ids import from_text, seq_of, to_text
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
+from holdfast.stores.walking import walk
 from holdfast.text import quoted
-from holdfast.threads.ancestry import ancestor_beyond, require_older
+from holdfast.threads.ancestry import ancestor_beyond, first_of_branch, require_older, same_branch
 from holdfast.threads.context import MAX_RETRIES
 from holdfast.threads.history import listed
 from holdfast.types import Checkpoint
 
 _SHORT_MIN = 4
 _ENDING = 8  # characters at the end of an id that are unique in its thread
+_HEX = frozenset("0123456789abcdef")
 _DIGITS_MAX = 19  # a longer number does not fit a step
+_BLOCK_MAX = 256  # checkpoints read at once
 
 
 def find_row(store: Store, thread: ThreadRow, ref: str | Checkpoint) -> CheckpointRow:
@@ -100,27 +103,62 @@ def _ancestor(store: Store, thread: ThreadRow, back: int) -> int | None:
     """
     if back < 1:
         return None
-    seq = thread.position.head
+    position = thread.position
+    has_deleted = thread.count != position.last
+    rows = _Blocks(store, position.thread)
+    seq = position.head
     while True:
         try:
-            row = store.checkpoint(thread.position.thread, seq)
+            row = rows.get(seq)
         except Damaged:
             # A deleted checkpoint, which does not count, may be among those that cannot be read.
-            beyond = ancestor_beyond(store, thread.position, seq) if thread.count == thread.position.last else None
+            beyond = None if has_deleted else ancestor_beyond(store, position, seq)
             if beyond is None or back <= seq - beyond:
                 raise
             back -= seq - beyond
             seq = beyond
             continue
-        if row is None or (row.deleted and seq == thread.position.head):
+        if row is None or (row.deleted and seq == position.head):
             return None
+        if not has_deleted:
+            # Within a branch the parent of each checkpoint is the one before it.
+            if same_branch(store, position.thread, row, seq - back + 1):
+                return seq - back + 1
+            with suppress(Damaged):
+                first = first_of_branch(store, position.thread, row)
+                if first.seq <= seq - back + 1:
+                    return seq - back + 1
+                back -= seq - first.seq
+                row = first
         back -= not row.deleted
         if not back:
-            return seq
+            return row.seq
         if row.parent is None or row.parent[0]:
             return None
         require_older(row)
         seq = row.parent[1]
+
+
+class _Blocks:
+    """Checkpoints of a thread, read many at once: following parents one by one asks the store for each."""
+
+    def __init__(self, store: Store, thread: int) -> None:
+        self._store = store
+        self._thread = thread
+        self._block: dict[int, CheckpointRow | Damaged] = {}
+        self._size = 1
+
+    def get(self, seq: int) -> CheckpointRow | None:
+        """The checkpoint; None if there is none. Raises Damaged if it cannot be read."""
+        if seq not in self._block:
+            after = max(seq - self._size, 0)
+            found = walk(self._store, self._thread, after=after, limit=seq - after)
+            self._block = dict(enumerate(found, after + 1))
+            self._size = min(2 * self._size, _BLOCK_MAX)
+        row = self._block.get(seq)
+        if isinstance(row, Damaged):
+            raise row
+        return row
 
 
 def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
@@ -132,6 +170,8 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
     wanted = text.lower()
     if len(wanted) < _SHORT_MIN:
         raise NotFound(f"{quoted(text)} is too short for an id; give at least {_SHORT_MIN} characters")
+    if (seq := _seq_of_ending(store, thread, wanted)) is not None:
+        return seq
     matches: list[tuple[int, str]] = []
     lost: Damaged | None = None
     for found in listed(store, thread):
@@ -144,6 +184,15 @@ def _seq_of_id(store: Store, thread: ThreadRow, text: str) -> int | None:
             f"{quoted(text)} matches {len(matches)} ids of thread {quoted(thread.name)}; "
             "give more characters (the last 8 are unique within a thread)"
         )
-    if lost is not None and not (matches and len(wanted) >= _ENDING and matches[0][1].endswith(wanted)):
+    if lost is not None:
         raise lost  # its id may be the one
     return matches[0][0] if matches else None
+
+
+def _seq_of_ending(store: Store, thread: ThreadRow, wanted: str) -> int | None:
+    """The checkpoint whose id ends with the last characters of an id. They are its seq, so nothing is searched."""
+    ending = wanted[-_ENDING:]
+    if len(wanted) < _ENDING or not _HEX.issuperset(ending):
+        return None
+    row = store.checkpoint(thread.position.thread, int(ending, 16))
+    return row.seq if row is not None and not row.deleted and to_text(row.id).endswith(wanted) else None
