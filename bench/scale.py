@@ -64,6 +64,7 @@ def _measured(path: Path, threads: int, checkpoints: int) -> list[Number]:
                 what=f"verify, {of_threads} and {of_long}",
                 measured=size / seconds / 1e6,
                 unit="MB/s",
+                at_least=10,
                 note=f"{seconds:.1f} s for {size / 1e6:,.0f} MB",
             )
         )

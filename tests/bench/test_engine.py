@@ -24,7 +24,8 @@ from bench.workload import Agent, compact
 
 PROMISED = [
     *("1a", "1b", "2a", "2b", "2c", "2d", "3", "3+", "4a", "4b", "5a", "5b", "5c", "5d"),
-    *("6a", "6b", "6c", "7a", "7b", "7c", "8", "M1", "M2", "M3", "M4", "M5", "M6"),
+    *("6a", "6b", "6c", "7a", "7b", "7c", "8", "9a", "9b", "M1", "M2", "M3", "M4", "M5", "M6"),
+    *(f"S{n}" for n in range(1, 10)),
 ]
 
 
