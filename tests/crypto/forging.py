@@ -16,7 +16,6 @@ from holdfast.urls import open_store
 
 KEY = bytes(range(32))
 CIPHER = Cipher(keys={"2026": KEY}, current="2026")
-CHACHA = Cipher(keys={"2026": KEY}, current="2026", algorithm="chacha20-poly1305")
 
 
 class Forger:
@@ -74,7 +73,7 @@ def forged(address: str, cipher: Cipher = CIPHER) -> Generator[tuple[SealedStore
     """A store that has read nothing yet, behind a cipher, and who forges what it reads."""
     with closing(opened(address, cipher)) as store:
         forger = Forger(store.plain)
-        yield SealedStore(cast(Store, forger), store._ring), forger
+        yield SealedStore(cast(Store, forger), store._keyring), forger
 
 
 def opened(address: str, cipher: Cipher = CIPHER) -> SealedStore:
