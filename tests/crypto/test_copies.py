@@ -14,8 +14,8 @@ from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.records import seal_blob
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import AlreadyExists, WrongKey
-from holdfast.stores import segment
 from holdfast.stores.contract import Blob
+from tests.crypto.forging import other_compressor
 from tests.stores.postgres.server import address_at
 from tests.threads.wholes import fill, seen
 
@@ -41,11 +41,6 @@ def with_large_values(hf: Holdfast) -> None:
     hf.thread("large").save({"text": LARGE, "noise": NOISE, "messages": messages})
     hf.thread("again").save({"text": LARGE})
     hf.thread("large").fork("of large").save({"text": LARGE, "more": LARGE[1:]})
-
-
-def other_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another release of zstd may be: it makes other bytes of the same content."""
-    monkeypatch.setattr(segment, "deflate", lambda *_, **__: None)
 
 
 @pytest.mark.parametrize(

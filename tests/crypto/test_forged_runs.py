@@ -13,10 +13,9 @@ from msgspec.structs import replace
 import holdfast
 from holdfast import Conflict, Damaged, Run
 from holdfast.crypto.store import SealedStore
-from holdfast.stores import segment
 from holdfast.stores.running import Progress, RunRow
 from holdfast.testing.contract.build import effect, held, saved
-from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
+from tests.crypto.forging import CIPHER, changed, forged, number_of, opened, other_compressor
 from tests.selection import every_store
 
 PROGRESS = Progress(1.0, 2.0, "half of it", 5)
@@ -186,11 +185,6 @@ def test_a_run_that_cannot_be_told_keeps_nobody_from_the_others(address: str, nu
 
 
 # -- handles of two compressors --------------------------------------------------------------------------------------
-
-
-def other_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As another release of zstd may be: it makes other bytes of the same content."""
-    monkeypatch.setattr(segment, "deflate", lambda *_, **__: None)
 
 
 @every_store("each store compares the record that a claim expects")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import pytest
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from holdfast import Damaged, StoreError
+from holdfast.crypto import seal as seal_module
 from holdfast.crypto.records import from_text
 from holdfast.crypto.seal import Seal, is_sealed, key_id
-from holdfast.errors import NotEncrypted
+from holdfast.errors import NotEncrypted, NotInstalled
 from holdfast.stores import segment
 
 ID, KEY = b"12345678", bytes(range(32))
@@ -86,6 +88,15 @@ def test_every_changed_or_missing_byte_is_damage(content: bytes) -> None:
     for longer in (sealed + b"\0", sealed + sealed):
         with pytest.raises(Damaged):
             SEAL.open(longer, b"p")
+
+
+def test_a_build_without_the_algorithm_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    def missing(key: bytes) -> None:
+        raise UnsupportedAlgorithm("AES-SIV is not supported by this version of OpenSSL")
+
+    monkeypatch.setattr(seal_module, "AESSIV", missing)
+    with pytest.raises(NotInstalled, match=r"OpenSSL 3\.0"):
+        Seal(ID, KEY, b"ns")
 
 
 @pytest.mark.parametrize("shown", ["\x01sealed:é", "\x01sealed:a", "\x01sealed:" + "QUJD" * 20])

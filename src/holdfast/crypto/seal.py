@@ -13,10 +13,10 @@ from __future__ import annotations
 import hashlib
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from holdfast.errors import Damaged, NewerFormat, NotEncrypted
+from holdfast.errors import Damaged, NewerFormat, NotEncrypted, NotInstalled
 from holdfast.stores import segment
 
 FORMAT: Final = 1
@@ -40,7 +40,14 @@ class Seal:
         self.id = id
         self._header = _HEADER + id
         self._context = b"%b%d:%b" % (self._header, len(namespace), namespace)
-        self._siv = AESSIV(hashlib.blake2b(key=key, person=b"holdfast seal", digest_size=_SIV_KEY_BYTES).digest())
+        derived = hashlib.blake2b(key=key, person=b"holdfast seal", digest_size=_SIV_KEY_BYTES).digest()
+        try:
+            self._siv = AESSIV(derived)
+        except UnsupportedAlgorithm as cause:
+            raise NotInstalled(
+                "encryption needs a build of cryptography with OpenSSL 3.0 or newer; nothing was changed. "
+                "Install one of its wheels."
+            ) from cause
 
     def seal(self, content: bytes, place: bytes) -> bytes:
         deflated = segment.deflate(content)
