@@ -43,7 +43,7 @@ def open_store(
 
 
 def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
-    from holdfast.crypto.keyring import Ring  # noqa: PLC0415 - needs an optional package that is slow to import
+    from holdfast.crypto.keyring import Keyring  # noqa: PLC0415 - needs an optional package that is slow to import
     from holdfast.crypto.store import SealedStore  # noqa: PLC0415
 
     # Checked before a key is stored: a store with a key counts as encrypted and cannot be opened without a cipher.
@@ -51,7 +51,7 @@ def _encrypted(store: Store, cipher: Cipher, namespace: str) -> Store:
         raise NotEncrypted(
             "the store holds threads that are not encrypted, so it cannot be opened with a cipher; it was not changed"
         )
-    return SealedStore(store, Ring(store, cipher, namespace))
+    return SealedStore(store, Keyring(store, cipher, namespace))
 
 
 def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:

@@ -64,11 +64,6 @@ def test_wrong_arguments(keys: dict[str, bytes], current: str, says: str) -> Non
         Cipher(keys=keys, current=current)
 
 
-def test_an_unknown_algorithm() -> None:
-    with pytest.raises(InvalidArgument, match="aes-256-gcm"):
-        Cipher(keys={"k": KEY}, current="k", algorithm="rot13")  # type: ignore[arg-type]  # what is tested
-
-
 def test_a_key_that_is_not_there_is_asked_for_by_name() -> None:
     with pytest.raises(WrongKey, match="'2025'"):
         Cipher(keys={"2026": KEY}, current="2026").key("2025")

@@ -237,16 +237,6 @@ def test_rekeying_what_is_not_encrypted(tmp_path: Path) -> None:
         hf.rekey()
 
 
-def test_both_algorithms_read_each_other(address: str) -> None:
-    chacha = Cipher(keys={"2025": OLD}, current="2025", algorithm="chacha20-poly1305")
-    with holdfast.open(address, cipher=chacha) as hf:
-        hf.thread("t").save({"a": 1})
-    with holdfast.open(address, cipher=CIPHER) as hf:
-        hf.thread("t").save({"a": 2})
-    with holdfast.open(address, cipher=chacha) as hf:
-        assert [hf.thread("t").load(ref).state for ref in ("@-1", "@-2")] == [{"a": 2}, {"a": 1}]
-
-
 @covers("H7")
 def test_a_large_value_is_stored_once(address: str, tmp_path: Path) -> None:
     large = random.Random(1).randbytes(9 << 20)

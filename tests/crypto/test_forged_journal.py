@@ -218,7 +218,7 @@ def test_an_entry_that_cannot_be_written_again_was_written_once(
             monkeypatch.undo()
             raise error
 
-        store.plain.post(number, store._seal_entry(number, effect(key="told", fence=0), 4), last=3)
+        store.plain.post(number, store._seal_entry(store._seal_of(number), effect(key="told", fence=0), 4), last=3)
         monkeypatch.setattr(store.plain, "journal", refuse)
         return write(*args)
 

@@ -11,11 +11,11 @@ import pytest
 from msgspec.structs import replace
 
 import holdfast
-from holdfast import Cipher, Conflict, Damaged, Run
+from holdfast import Conflict, Damaged, Run
 from holdfast.crypto.store import SealedStore
 from holdfast.stores.running import Progress, RunRow
 from holdfast.testing.contract.build import effect, held, saved
-from tests.crypto.forging import CHACHA, CIPHER, changed, forged, number_of, opened
+from tests.crypto.forging import CIPHER, changed, forged, number_of, opened, other_compressor
 from tests.selection import every_store
 
 PROGRESS = Progress(1.0, 2.0, "half of it", 5)
@@ -184,37 +184,48 @@ def test_a_run_that_cannot_be_told_keeps_nobody_from_the_others(address: str, nu
         assert listed(store) == ["a", "b"]
 
 
-# -- handles of two algorithms ---------------------------------------------------------------------------------------
+# -- handles of two compressors --------------------------------------------------------------------------------------
 
 
 @every_store("each store compares the record that a claim expects")
-def test_a_run_is_claimed_by_who_seals_otherwise(address: str, number: int) -> None:
-    with closing(opened(address, CHACHA)) as store:
+def test_a_run_is_claimed_by_a_handle_that_seals_to_other_bytes(
+    address: str, number: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = "a turn with a long name " * 20
+    with closing(opened(address)) as store:
         row = store.run(number)
         assert row is not None
-        store.claim(row, replace(row, fence=2))
+        row = replace(row, fence=2, turn=long)
+        store.claim(store.run(number), row)
+        sealed = store.plain.run(number)
+    other_compressor(monkeypatch)
+    with closing(opened(address)) as store:
+        assert store.run(number) == row
+        assert sealed is not None
+        assert len(sealed.sealed) < len(store._seal_run(row).sealed), "it would be sealed to other bytes"
+        store.claim(row, replace(row, fence=3))
         with pytest.raises(Conflict):
-            store.claim(row, replace(row, fence=2))
-    with closing(opened(address, CIPHER)) as store:
+            store.claim(row, replace(row, fence=3))
+    monkeypatch.undo()
+    with closing(opened(address)) as store:
         found = store.run(number)
-        assert found == replace(row, fence=2)
-        assert found is not None
+        assert found == replace(row, fence=3)
         assert store.post(number, effect(fence=0), run=found) == 1
         with pytest.raises(Conflict):
             store.post(number, effect(fence=0), run=row)
-        store.settle(number, 1, "done", effect("failed", fence=0), found, replace(found, fence=3))
+        store.settle(number, 1, "done", effect("failed", fence=0), found, replace(found, fence=4))
 
 
-@pytest.mark.parametrize(("asks", "answers"), [(CIPHER, CHACHA), (CHACHA, CIPHER)])
-def test_a_question_is_answered_and_the_run_resumed_by_who_seals_otherwise(
-    address: str, asks: Cipher, answers: Cipher
+def test_a_question_is_answered_by_a_handle_that_seals_to_other_bytes(
+    address: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def work(run: Run) -> None:
-        run.finish(run.wait("approve", {"amount": 7}))
+        run.finish(run.wait("approve", {"amount": 7, "reason": "as agreed " * 50}))
 
-    with holdfast.open(address, cipher=asks) as hf, hf.run("a", start={}) as run:
+    with holdfast.open(address, cipher=CIPHER) as hf, hf.run("a", start={}) as run:
         work(run)
-    with holdfast.open(address, cipher=answers) as hf:
+    other_compressor(monkeypatch)
+    with holdfast.open(address, cipher=CIPHER) as hf:
         hf.answer("a", "approve", True)
         with hf.run("a") as run:
             work(run)

@@ -13,8 +13,9 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
-from holdfast.crypto.keyring import Ring
+from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.store import SealedStore
+from holdfast.errors import NewerFormat, WrongKey
 from holdfast.stores.contract import CheckpointRow, Store
 from holdfast.stores.keys import KeyRow
 from holdfast.urls import open_plain
@@ -175,11 +176,44 @@ def test_two_who_begin_a_store_at_once_agree(tmp_path: Path) -> None:
                     other.thread("t").save({"n": 1})
             return found
 
-        late = SealedStore(store, Ring(shown(store, key=key), CIPHER, "default"))
+        late = SealedStore(store, Keyring(shown(store, key=key), CIPHER, "default"))
         row = late.thread("t")
         assert row is not None
         assert late.checkpoint(row.position.thread, 1) is not None
         assert len(rows(store)) == 3
+
+
+def test_a_store_that_a_newer_holdfast_encrypted_is_refused(tmp_path: Path) -> None:
+    address = str(tmp_path / "store.db")
+    opened(address).close()
+    with closing(open_plain(address, namespace="default", durability="off")) as store:
+        row = rows(store)[SIGNING]
+        newer = replace(row, wrapped=row.wrapped[:1] + b"\2" + row.wrapped[2:])
+        store.put_key(newer, row)
+        with pytest.raises(NewerFormat, match="format 2"):
+            opened(address)
+        assert store.key(SIGNING) == newer
+
+
+def test_a_wrapped_key_is_bound_to_its_id_its_name_and_its_namespace(tmp_path: Path) -> None:
+    address = str(tmp_path / "store.db")
+    both = Cipher(keys={"k": KEY, "same": KEY}, current="k")
+    with opened(address, both) as hf:
+        one, other = key_made_by_saving(hf, "one"), key_made_by_saving(hf, "other")
+    with closing(open_plain(address, namespace="default", durability="off")) as store:
+        for forged in (replace(one, wrapped=other.wrapped), replace(one, name="same")):
+            store.put_key(forged, one)
+            with opened(address, both) as hf:
+                assert state_of(hf, "other") == {"name": "other"}
+                with pytest.raises(Damaged, match="cannot be used"):
+                    hf.thread("one").latest()
+            store.put_key(one, forged)
+        kept = rows(store)
+    with closing(open_plain(address, namespace="elsewhere", durability="off")) as store:
+        for row in kept.values():
+            store.put_key(row, None)
+    with pytest.raises(WrongKey):
+        holdfast.open(address, namespace="elsewhere", cipher=both)
 
 
 # -- dropping what is damaged ------------------------------------------------------------------------------------------
@@ -209,7 +243,7 @@ def test_a_thread_that_is_damaged_is_dropped_with_its_key(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize("field", ["meta", "skeleton"])
-@pytest.mark.parametrize("left", [0, 1, 9, 37])
+@pytest.mark.parametrize("left", [0, 1, 9, 26, 37])
 def test_a_record_that_was_cut_is_damaged(
     hf: Holdfast, plain: Store, monkeypatch: pytest.MonkeyPatch, field: str, left: int
 ) -> None:

@@ -40,7 +40,7 @@ def plain(address: str, hf: Holdfast) -> Iterator[Store]:
 def cut_off_creation(hf: Holdfast) -> None:
     store = hf.context.store
     assert isinstance(store, SealedStore)
-    store._ring.new()
+    store._keyring.new()
 
 
 def tidy(hf: Holdfast, how: str) -> None:
@@ -170,7 +170,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
         assert isinstance(inner, SealedStore)
         assert isinstance(outer, SealedStore)
         real = getattr(inner._store, verb)
-        seal = outer._ring.new()
+        seal = outer._keyring.new()
         waiting = [seal]
 
         def create() -> None:
@@ -178,7 +178,7 @@ def test_a_thread_that_is_created_between_two_looks_keeps_its_key(
             summary = Summary(step=1, status="running", agent=None, size=1, updated_at=1)
             new = Commit(name="t", expect=None, row=at, appends=(), blobs=(), summary=summary)
             outer._store.commit(outer._sealed(new, seal, ()))
-            outer._ring.keep(seal.id)
+            outer._keyring.keep(seal.id)
 
         def created_before(*given: Any) -> Any:
             while waiting:

@@ -70,11 +70,11 @@ def test_a_key_that_somebody_wraps_meanwhile_is_looked_at_again(
 ) -> None:
     row = key_made_by_saving(older, "t")
     store, put = plain(hf), plain(hf).put_key
-    ring = older.context.store._ring  # type: ignore[attr-defined]  # it is encrypted
+    keyring = older.context.store._keyring  # type: ignore[attr-defined]  # it is encrypted
 
     def interfering(new: KeyRow, expect: KeyRow | None) -> KeyRow:
         if expect == row:
-            put(ring._wrapped(row.id, ring._unwrapped(row)), row)
+            put(keyring._wrapped(row.id, keyring._unwrapped(row)), row)
         return put(new, expect)
 
     monkeypatch.setattr(store, "put_key", interfering)

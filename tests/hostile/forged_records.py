@@ -13,7 +13,6 @@ import msgspec
 
 from holdfast.codec import jsontext, msgpack
 from holdfast.crypto import records as sealed
-from holdfast.crypto import run_records
 from holdfast.crypto.seal import Seal
 from holdfast.delta import load
 from holdfast.errors import HoldfastError
@@ -28,7 +27,7 @@ from tests.hostile.texts import CORPUS
 
 KEY = rows.key(1, 1)
 CONTEXT = rows.context(KEY)
-SEAL = Seal(b"12345678", b"k" * 32, "aes-256-gcm", b"default")
+SEAL = Seal(b"12345678", b"k" * 32, b"default")
 FORM = jsontext.TextForm()
 
 _RUN = RunRow(
@@ -102,25 +101,23 @@ def read_text(data: bytes) -> object:
     return jsontext.from_text(data), jsontext.from_texts([data, b"1"])
 
 
-_SEALED_RUN = run_records.seal_run(
-    msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL
-)
-_SEALED_EFFECT = run_records.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
+_SEALED_RUN = sealed.seal_run(msgspec.structs.replace(_RUN, progress=None), sealed.ThreadKey(b"key", "thread"), SEAL)
+_SEALED_EFFECT = sealed.seal_entry(_EFFECT, _EFFECT.number, None, SEAL)
 
 
 def read_sealed(data: bytes) -> object:
-    return run_records.open_run(
-        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, run_records._run_place(_SEALED_RUN))), SEAL
+    return sealed.open_run(
+        msgspec.structs.replace(_SEALED_RUN, sealed=SEAL.seal(data, sealed.RUNS.place(_SEALED_RUN))), SEAL
     )
 
 
 def read_sealed_entry(data: bytes) -> object:
-    place = run_records._entry_place(_SEALED_EFFECT)
-    return run_records.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
+    place = sealed.ENTRIES.place(_SEALED_EFFECT)
+    return sealed.open_entry(msgspec.structs.replace(_SEALED_EFFECT, sealed=SEAL.seal(data, place)), SEAL)
 
 
 def read_sealed_checkpoint(data: bytes) -> object:
-    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed._checkpoint_place(_ROW)))
+    row = msgspec.structs.replace(_ROW, meta=SEAL.seal(data, sealed.meta_place(_ROW)))
     return sealed.open_checkpoint(row, SEAL)
 
 
@@ -151,11 +148,11 @@ def _line() -> bytes:
 
 
 def _opened_run() -> bytes:
-    return SEAL.open(_SEALED_RUN.sealed, run_records._run_place(_SEALED_RUN))
+    return SEAL.open(_SEALED_RUN.sealed, sealed.RUNS.place(_SEALED_RUN))
 
 
 def _opened_entry() -> bytes:
-    return SEAL.open(_SEALED_EFFECT.sealed, run_records._entry_place(_SEALED_EFFECT))
+    return SEAL.open(_SEALED_EFFECT.sealed, sealed.ENTRIES.place(_SEALED_EFFECT))
 
 
 def _json(record: msgspec.Struct) -> bytes:
@@ -173,7 +170,7 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "text": (read_text, jsontext.to_text(_VALUE)),
     "sealed run": (read_sealed, _opened_run()),
     "sealed entry": (read_sealed_entry, _opened_entry()),
-    "sealed checkpoint": (read_sealed_checkpoint, msgspec.msgpack.encode(("label", _META, b"thread"))),
+    "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("label", _META, "thread"))),
     "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
     "line": (read_line, _line()),
     "effect line": (read_effect_line, _json(directory.show_effect(_EFFECT, FORM))),
@@ -193,7 +190,7 @@ def attempt(seed: int) -> None:
 
 
 def forged(name: str, data: bytes, rng: random.Random) -> bytes:
-    if name in ("run", "effect", "sealed run", "sealed entry"):
+    if name in ("run", "effect", "sealed run", "sealed entry", "sealed checkpoint"):
         return rng.choice((b"\0", b"\0", b"\1", b"\2")) + forged_bytes(data[1:], rng)
     if name == "segment" and rng.random() < 0.8:
         length = int.from_bytes(data[2:6], "little")

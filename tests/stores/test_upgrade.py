@@ -27,7 +27,6 @@ from tests.stores.postgres.server import address_at, database, schema_of
 
 FIXTURES = Path(write.__file__).parent
 KEPT = sorted(told.parent.relative_to(FIXTURES).as_posix() for told in FIXTURES.glob("format-*/*/told.json"))
-ENCRYPTED = [kept for kept in KEPT if not kept.startswith("format-1/")]
 MOST = 200_000  # bytes that all fixtures may have
 
 
@@ -160,32 +159,6 @@ def test_it_can_be_worked_on(kept: Kept) -> None:
         hf.optimize()
         report = hf.verify()
         assert report.ok, report.problems
-
-
-@pytest.mark.parametrize("kept", ENCRYPTED, indirect=True)
-def test_what_was_encrypted_is_opened_with_its_key(kept: Kept) -> None:
-    with kept.open(namespace=write.SEALED, cipher=Cipher(keys=write.KEYS, current="2026-11")) as hf:
-        latest = hf.thread("secret").latest()
-        assert latest is not None
-        assert (latest.state, latest.label) == ({"text": "kept to ourselves"}, "private")
-        assert {info.name: info.agent for info in hf.threads()} == {
-            "secret": None,
-            "large": "keeper",
-            "fork": "keeper",
-            "waiting-run": None,
-        }
-        for name in ("large", "fork"):
-            latest = hf.thread(name).latest()
-            assert latest is not None
-            assert latest.state == {"text": write.LARGE, "messages": [{"n": n} for n in range(80)]}
-        assert hf.verify().ok
-        hf.answer("waiting-run", "approve", True)
-        with hf.run("waiting-run") as run:
-            for _ in run.steps():
-                run.state["said"].append(run.model(think, 0))
-                run.finish(run.wait("approve", {"amount": 7}))
-                break
-        assert (run.result, run.state) == (True, {"said": ["thought 0"]})
 
 
 def require_as_told(hf: Holdfast, name: str, told: dict[str, Any]) -> None:

@@ -6,11 +6,10 @@ import base64
 import binascii
 import os
 from collections.abc import Callable, Mapping
-from typing import Final, Literal, get_args
+from typing import Final
 
 from holdfast.errors import InvalidArgument, NotInstalled, WrongKey
 
-Algorithm = Literal["aes-256-gcm", "chacha20-poly1305"]
 Key = bytes | str | Callable[[], bytes | str]
 
 KEY_BYTES: Final = 32
@@ -30,7 +29,7 @@ class Cipher:
     Cipher(2026-11)
     """
 
-    def __init__(self, keys: Mapping[str, Key], current: str, *, algorithm: Algorithm = "aes-256-gcm") -> None:
+    def __init__(self, keys: Mapping[str, Key], current: str) -> None:
         _require_package()
         if not isinstance(keys, Mapping) or not keys:
             raise InvalidArgument("keys must be a dict of names and keys")
@@ -39,10 +38,7 @@ class Cipher:
                 raise InvalidArgument(f"the name of a key must be a printable string of 1 to {_NAME_MAX} characters")
         if current not in keys:
             raise InvalidArgument("current must be the name of one of the keys")
-        if algorithm not in get_args(Algorithm):
-            raise InvalidArgument(f"algorithm must be one of {', '.join(get_args(Algorithm))}")
         self.current = current
-        self.algorithm: Algorithm = algorithm
         self._keys = dict(keys)
         for name, key in self._keys.items():
             if not callable(key):

@@ -9,12 +9,9 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM
-
 from holdfast.crypto.cipher import KEY_BYTES, Cipher
-from holdfast.crypto.seal import ID_BYTES, Seal
-from holdfast.errors import Conflict, Damaged, WrongKey
+from holdfast.crypto.seal import ID_BYTES, Seal, require_format
+from holdfast.errors import Conflict, Damaged, NotEncrypted, WrongKey
 from holdfast.stores.contract import Store
 from holdfast.stores.hashing import Hasher
 from holdfast.stores.keys import KeyRow
@@ -25,36 +22,41 @@ _SIGNING: Final = b"signing\0"
 _RECORDS: Final = b"records\0"
 _OF_NAMESPACE: Final = (_SIGNING, _RECORDS)
 
-_NONCE_BYTES: Final = 12
+_USER_KEY: Final = b"user key"  # takes the place of the id in what a user's key seals
+_SALT_BYTES: Final = 16
 _KEPT: Final = 4096  # seals of threads that a handle keeps in memory
 _PAGE: Final = 500
 _PASSES: Final = 20  # over all keys, before giving up because other processes keep using an older key
-_TOLD: Final = 10  # keys that an error lists
+_NAMED: Final = 10  # keys that an error lists
 
 
-class Ring:
+class Keyring:
     """Finds, creates and wraps the data keys of one store. Any thread may use it."""
 
-    def __init__(self, store: Store, cipher: Cipher, namespace: str, *, known: dict[str, bytes] | None = None) -> None:
+    def __init__(
+        self, store: Store, cipher: Cipher, namespace: str, *, user_seals: dict[str, Seal] | None = None
+    ) -> None:
         """`WrongKey` if the store was encrypted with keys that the cipher does not have.
 
-        `Damaged` if one of the two keys of the namespace is lost. `known` are keys of the user that were already
-        requested.
+        `Damaged` if one of the two keys of the namespace is lost; `NewerFormat` if a newer Holdfast wrote them.
+        `user_seals` are the seals of user's keys that were already requested.
         """
         self._store = store
         self._cipher = cipher
         self._name = namespace
         self._namespace = namespace.encode("utf-8", "surrogatepass")
         self._lock = threading.Lock()
-        self._known: dict[str, bytes] = {} if known is None else known
+        self._user_seals: dict[str, Seal] = {} if user_seals is None else user_seals
         self._seals: OrderedDict[bytes, Seal] = OrderedDict()
         self._new: dict[bytes, KeyRow] = {}
-        self._signing = self._unwrapped(self._found_or_made(_SIGNING))
+        signing = self._found_or_made(_SIGNING)
+        require_format(signing.wrapped)
+        self._signing = self._unwrapped(signing)
         records = self._found_or_made(_RECORDS)
         self._records_key = self._unwrapped(records)
         self.records = self._seal_of(records)
 
-    def beside(self, store: Store) -> Ring:
+    def for_copy(self, store: Store) -> Keyring:
         """The keys for a copy of this store, or for an empty store that will become one.
 
         It gets the keys for digests and blobs. `WrongKey`, with nothing changed, if it has different ones: copied
@@ -71,7 +73,7 @@ class Ring:
         for id, key in own.items():
             if there[id] is None:
                 store.put_key(self._wrapped(id, key), None)
-        return Ring(store, self._cipher, self._name, known=self._known)
+        return Keyring(store, self._cipher, self._name, user_seals=self._user_seals)
 
     def signature(self) -> Hasher:
         """A keyed hash. Its key does not change with the user's keys, so digests stay the same."""
@@ -217,10 +219,10 @@ class Ring:
             return row
         earlier = _OF_NAMESPACE[: _OF_NAMESPACE.index(id)]
         later = [other for other in self._store.keys(after=b"", limit=2) if other.id not in earlier]
-        is_begun = bool(later or self._store.thread_numbers())
+        is_used = bool(later or self._store.thread_numbers())
         # Again: a process that started to use the store since the first look has created this key first.
         row = self._store.key(id)
-        if row is None and is_begun:
+        if row is None and is_used:
             what = "its digests are made with" if id == _SIGNING else "its runs and blobs are encrypted with"
             raise Damaged(
                 f"the store is encrypted, and the key that {what} is lost; no new key was created. "
@@ -232,7 +234,7 @@ class Ring:
         return self._store.put_key(self._wrapped(id, os.urandom(KEY_BYTES)), None)
 
     def _seal_of(self, row: KeyRow) -> Seal:
-        seal = Seal(row.id, self._unwrapped(row), self._cipher.algorithm, self._namespace)
+        seal = Seal(row.id, self._unwrapped(row), self._namespace)
         with self._lock:
             self._seals[row.id] = seal
             if len(self._seals) > _KEPT:
@@ -240,48 +242,46 @@ class Ring:
         return seal
 
     def _wrapped(self, id: bytes, key: bytes, name: str | None = None) -> KeyRow:
+        """The record of a data key. The salt makes each record different, which `suspect` and `keep` need."""
         name = self._cipher.current if name is None else name
-        nonce = os.urandom(_NONCE_BYTES)
-        sealed = AESGCM(self._key(name)).encrypt(nonce, key, self._place(id, name))
-        return KeyRow(id, name, nonce + sealed)
+        return KeyRow(id, name, self._user_seal(name).seal(os.urandom(_SALT_BYTES) + key, _place(id, name)))
 
     def _unwrapped(self, row: KeyRow) -> bytes:
         if not row.name:
             raise WrongKey("the record of a data key cannot be read")
-        user_key = self._key(row.name)
+        seal = self._user_seal(row.name)
         try:
-            return AESGCM(user_key).decrypt(
-                row.wrapped[:_NONCE_BYTES], row.wrapped[_NONCE_BYTES:], self._place(row.id, row.name)
-            )
-        except (InvalidTag, ValueError) as error:
+            return seal.open(row.wrapped, _place(row.id, row.name))[_SALT_BYTES:]
+        except (Damaged, NotEncrypted) as error:
             raise WrongKey(
                 f"the key named {row.name!r} is not the one the store was encrypted with, "
                 "or the record of a data key is damaged; nothing was changed"
             ) from error
 
-    def _key(self, name: str) -> bytes:
-        """A key of the user. It is requested once, because a function may ask a remote service or a person."""
-        known = self._known.get(name)
+    def _user_seal(self, name: str) -> Seal:
+        """The seal of a user's key. The key is requested once: a function may ask a remote service or a person."""
+        known = self._user_seals.get(name)
         if known is None:
             # No lock, because a process forked meanwhile would find it held. Two threads may request the key at once.
-            known = self._known[name] = self._cipher.key(name)
+            known = self._user_seals[name] = Seal(_USER_KEY, self._cipher.key(name), self._namespace)
         return known
 
     def _has(self, name: str) -> bool:
         try:
-            self._key(name)
+            self._user_seal(name)
         except WrongKey:
             return False
         return True
 
-    def _place(self, id: bytes, name: str) -> bytes:
-        return b"holdfast key 1\0%d:%b%b%b" % (len(self._namespace), self._namespace, id, name.encode())
+
+def _place(id: bytes, name: str) -> bytes:
+    return b"key\0%d:%b%b" % (len(id), id, name.encode())
 
 
 def _not_wrapped(changed: int, bad: dict[bytes, str]) -> Damaged:
-    told = ", ".join(f"{id.hex()} ({why})" for id, why in list(bad.items())[:_TOLD])
-    more = ", …" if len(bad) > _TOLD else ""
+    named = ", ".join(f"{id.hex()} ({why})" for id, why in list(bad.items())[:_NAMED])
+    more = ", …" if len(bad) > _NAMED else ""
     return Damaged(
-        f"{changed} data keys were rewrapped, {len(bad)} could not be: {told}{more}. Keep the older keys. "
+        f"{changed} data keys were rewrapped, {len(bad)} could not be: {named}{more}. Keep the older keys. "
         "hf.verify() shows the affected threads."
     )

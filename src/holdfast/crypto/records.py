@@ -1,31 +1,45 @@
-"""Seal and open the records of checkpoints, cells and blobs."""
+"""Seal and open each kind of record: cells, checkpoints, threads, runs, journal entries and blobs.
+
+The place for which a record is sealed names the kind of the record and holds its fields that stay in plain text. So
+these fields are authenticated with the content.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import struct
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 import msgspec
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
-from holdfast.crypto.keyring import Ring
+from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
 from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
 from holdfast.stores.hashing import Hasher
-from holdfast.text import escaped, from_utf8, to_utf8, unescaped
+from holdfast.stores.running import Entry, Progress, RunRow
+from holdfast.text import escaped, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 
 S = TypeVar("S", bound=msgspec.Struct)
+R = TypeVar("R", bound=RunRow | Entry)
 
-# The prefix of sealed text. No unencrypted text in a store starts with it.
-_TEXT: Final = "\x01sealed:"
+
+class ThreadKey(NamedTuple):
+    """The thread that a record belongs to: the id of its data key, and its name."""
+
+    key: bytes
+    name: str
+
+
+# -- places and contents ---------------------------------------------------------------------------------------------
 
 _MIN: Final = -(1 << 63)
 _MAX: Final = (1 << 64) - 1
+_UNESCAPED: Final = b"\0"
+_ESCAPED: Final = b"\1"
 
 _encode = msgspec.msgpack.Encoder().encode
 
@@ -38,118 +52,90 @@ def encode(value: object) -> bytes:
         raise Damaged("a record holds an integer that does not fit 64 bits") from error
 
 
-# -- sealed text fields ---------------------------------------------------------------------------------------------
+def place(kind: bytes, *fields: object) -> bytes:
+    return b"%b\0%b" % (kind, encode([_encodable(field) for field in fields]))
 
 
-def shown(sealed: bytes) -> str:
-    return _TEXT + base64.b64encode(sealed).decode()
-
-
-def hidden(text: str, seal: Seal, place: bytes) -> bytes:
-    if not text.startswith(_TEXT):
-        raise NotEncrypted("the store holds text that is not encrypted, but a cipher was given; it was not returned")
-    try:
-        sealed = base64.b64decode(text[len(_TEXT) :], validate=True)
-    except ValueError as error:
-        raise Damaged("an encrypted text cannot be read") from error
-    if key_id(sealed) != seal.id:
-        raise Damaged("an encrypted text was moved to another place")
-    return seal.open(sealed, place)
-
-
-# -- structs ---------------------------------------------------------------------------------------------------------
-
-_PLAIN: Final = b"\0"
-_ESCAPED: Final = b"\1"
-
-
-def packed(said: msgspec.Struct) -> bytes:
-    try:
-        return _PLAIN + encode(said)
-    except UnicodeEncodeError:
-        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
-        return _ESCAPED + encode(escaped(said))
-
-
-def unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
-    try:
-        said = decode(packed[1:])
-        return unescaped(said) if packed[:1] == _ESCAPED else said
-    except UNREADABLE as error:
-        raise Damaged("an encrypted record cannot be read") from error
-
-
-# -- unencrypted fields ---------------------------------------------------------------------------------------------
-
-
-def clear_fields(kind: type[msgspec.Struct], *without: str) -> tuple[tuple[str, str, Any], ...]:
-    """The attribute, the stored name and the default of each field."""
-    fields = msgspec.structs.fields(kind)
-    return tuple([(field.name, field.encode_name, field.default) for field in fields if field.name not in without])
-
-
-def clear(row: msgspec.Struct, fields: tuple[tuple[str, str, Any], ...]) -> bytes:
-    """Encode the fields that differ from their default, so that a new field does not invalidate older records."""
-    said = [(stored, _spelled(value)) for name, stored, default in fields if (value := getattr(row, name)) != default]
-    return encode(said)
-
-
-def _spelled(value: object) -> object:
+def _encodable(value: object) -> object:
     if isinstance(value, str):
         return to_utf8(value)
     if isinstance(value, int) and not _MIN <= value <= _MAX:
         return b"%d" % value  # the store will reject it
     if isinstance(value, msgspec.Struct):
-        return [_spelled(each) for each in msgspec.structs.astuple(value)]
+        return [_encodable(each) for each in astuple(value)]
     return value
 
 
-_CELL: Final = struct.Struct("<5sqq")
+def seal_content(content: msgspec.Struct, seal: Seal, place: bytes) -> bytes:
+    try:
+        packed = _UNESCAPED + encode(content)
+    except UnicodeEncodeError:
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
+        packed = _ESCAPED + encode(escaped(content))
+    return seal.seal(packed, place)
 
 
-class ThreadKey(NamedTuple):
-    """The thread that a record belongs to: its data key and its name."""
-
-    key: bytes
-    name: str
-
-
-def cell_place(log: int, position: int, refs: Refs = NO_REFS) -> bytes:
-    place = _CELL.pack(b"cell\0", log, position)
-    return place + encode(refs) if refs.spans or refs.blobs else place
+def open_content(sealed: bytes, seal: Seal, place: bytes, decode: Callable[[bytes], S]) -> S:
+    packed = seal.open(sealed, place)
+    try:
+        content = decode(packed[1:])
+        return unescaped(content) if packed[:1] == _ESCAPED else content
+    except UNREADABLE as error:
+        raise Damaged("an encrypted record cannot be read") from error
 
 
-def blob_place(index: int, count: int) -> bytes:
-    return b"value\0%d/%d" % (index, count)
+# The prefix of sealed data in a text field. No unencrypted text in a store starts with it.
+_TEXT: Final = "\x01sealed:"
 
 
-def seal_append(append: Append, seal: Seal) -> Append:
-    at = append.start
+def to_text(sealed: bytes) -> str:
+    return _TEXT + base64.b64encode(sealed).decode()
+
+
+def from_text(text: str | None) -> bytes:
+    if text is None or not text.startswith(_TEXT):
+        raise NotEncrypted("the store holds text that is not encrypted, but a cipher was given; it was not returned")
+    try:
+        return base64.b64decode(text[len(_TEXT) :], validate=True)
+    except ValueError as error:
+        raise Damaged("an encrypted text cannot be read") from error
+
+
+# -- cells -----------------------------------------------------------------------------------------------------------
+
+
+def cell_place(log: int, position: int, refs: Refs) -> bytes:
+    return b"cell\0" + encode((log, position, refs))
+
+
+def seal_cells(append: Append, seal: Seal) -> Append:
     # The store rejects refs whose number differs from that of the cells.
     refs = append.refs if len(append.refs) == len(append.cells) else (NO_REFS,) * len(append.cells)
     sealed = [
-        seal.seal(cell, cell_place(append.log, at + index, its))
+        seal.seal(cell, cell_place(append.log, append.start + index, its))
         for index, (cell, its) in enumerate(zip(append.cells, refs, strict=True))
     ]
     return replace(append, cells=tuple(sealed))
 
 
-# -- checkpoints: the label is sealed with the metadata, and a token replaces it for lookups ------------------------
+# -- checkpoints -----------------------------------------------------------------------------------------------------
+
+Origins = tuple[tuple[int, bytes], ...]
 
 
-class _Said(msgspec.Struct, frozen=True, array_like=True):
-    """The metadata of a checkpoint, and the name of its thread."""
+class _Meta(msgspec.Struct, frozen=True, array_like=True):
+    """The metadata of a checkpoint, its label, and the name of its thread. A token replaces the label for lookups."""
 
     label: str | None
     meta: bytes
-    thread: bytes
+    thread: str
 
 
 class _Body(msgspec.Struct, frozen=True, array_like=True):
     """A skeleton, and the data keys of the other threads whose cells it uses."""
 
     skeleton: bytes
-    origins: tuple[tuple[int, bytes], ...]
+    origins: Origins
 
 
 class OpenedCheckpoint(NamedTuple):
@@ -157,40 +143,36 @@ class OpenedCheckpoint(NamedTuple):
 
     row: CheckpointRow
     thread: str | None
-    origins: tuple[tuple[int, bytes], ...]
+    origins: Origins
 
 
-_decode_said = msgspec.msgpack.Decoder(_Said).decode
+_decode_meta = msgspec.msgpack.Decoder(_Meta).decode
 _decode_body = msgspec.msgpack.Decoder(_Body).decode
 
 
 def seal_checkpoint(
-    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: tuple[tuple[int, bytes], ...], seal: Seal
+    row: CheckpointRow, token: str | None, owner: ThreadKey, origins: Origins, seal: Seal
 ) -> CheckpointRow:
-    said = encode(_Said(row.label, row.meta, to_utf8(owner.name)))
-    made = replace(row, label=token)
+    stored = replace(row, label=token)
     return replace(
-        made,
-        meta=seal.seal(said, _checkpoint_place(made)),
-        skeleton=seal.seal(encode(_Body(row.skeleton, origins)), _skeleton_place(row)),
+        stored,
+        meta=seal_content(_Meta(row.label, row.meta, owner.name), seal, meta_place(stored)),
+        skeleton=seal_content(_Body(row.skeleton, origins), seal, _skeleton_place(row)),
     )
 
 
 def open_checkpoint(row: CheckpointRow, seal: Seal) -> OpenedCheckpoint:
     """The row as it was saved, as far as it was read: pages come without skeletons or without metadata."""
-    label, meta, skeleton = row.label, row.meta, row.skeleton
+    opened = row
     thread: str | None = None
-    origins: tuple[tuple[int, bytes], ...] = ()
-    try:
-        if meta:
-            said = _decode_said(seal.open(meta, _checkpoint_place(row)))
-            label, meta, thread = said.label, said.meta, from_utf8(said.thread)
-        if skeleton:
-            body = _decode_body(seal.open(skeleton, _skeleton_place(row)))
-            skeleton, origins = body.skeleton, body.origins
-    except UNREADABLE as error:
-        raise Damaged(f"the sealed content of checkpoint {row.seq} cannot be read") from error
-    return OpenedCheckpoint(replace(row, label=label, meta=meta, skeleton=skeleton), thread, origins)
+    origins: Origins = ()
+    if row.meta:
+        meta = open_content(row.meta, seal, meta_place(row), _decode_meta)
+        opened, thread = replace(opened, label=meta.label, meta=meta.meta), meta.thread
+    if row.skeleton:
+        body = open_content(row.skeleton, seal, _skeleton_place(row), _decode_body)
+        opened, origins = replace(opened, skeleton=body.skeleton), body.origins
+    return OpenedCheckpoint(opened, thread, origins)
 
 
 def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
@@ -199,40 +181,154 @@ def key_of_checkpoint(row: CheckpointRow) -> bytes | None:
     return key_id(sealed) if sealed else None
 
 
-def _checkpoint_place(row: CheckpointRow) -> bytes:
-    fields = (row.id, row.seq, row.parent, row.step, row.move, row.digest, row.label)
-    return b"meta\0" + encode(fields)
+def meta_place(row: CheckpointRow) -> bytes:
+    return place(b"meta", row.id, row.seq, row.parent, row.step, row.move, row.digest, row.label)
 
 
 def _skeleton_place(row: CheckpointRow) -> bytes:
-    return b"skeleton\0" + row.id + encode(row.refs)
+    return b"skeleton\0" + encode((row.id, row.refs))
 
 
-# -- threads: the fields that listings show -------------------------------------------------------------------------
+# -- threads: what listings show -------------------------------------------------------------------------------------
 
 
-class _ThreadSaid(msgspec.Struct, frozen=True, array_like=True):
+class _Thread(msgspec.Struct, frozen=True, array_like=True):
     agent: str | None
     key: bytes
 
 
-_decode_thread = msgspec.msgpack.Decoder(_ThreadSaid).decode
+_decode_thread = msgspec.msgpack.Decoder(_Thread).decode
 
 
 def seal_summary(summary: Summary, owner: ThreadKey, seal: Seal) -> Summary:
     """Seal the agent together with the data key of the thread, bound to the thread's name."""
-    said = packed(_ThreadSaid(summary.agent, owner.key))
-    return replace(summary, agent=shown(seal.seal(said, _thread_place(owner.name))))
+    sealed = seal_content(_Thread(summary.agent, owner.key), seal, place(b"thread", owner.name))
+    return replace(summary, agent=to_text(sealed))
 
 
 def open_summary(summary: Summary, name: str, seal: Seal) -> tuple[Summary, ThreadKey]:
-    said = unpacked(hidden(summary.agent or "", seal, _thread_place(name)), _decode_thread)
-    return replace(summary, agent=said.agent), ThreadKey(said.key, name)
+    thread = open_content(from_text(summary.agent), seal, place(b"thread", name), _decode_thread)
+    return replace(summary, agent=thread.agent), ThreadKey(thread.key, name)
 
 
-def _thread_place(name: str) -> bytes:
-    return b"thread\0" + to_utf8(name)
+# -- runs and journal entries ----------------------------------------------------------------------------------------
 
+
+class SealedFields(Generic[R]):
+    """Seals some fields of a row into its field `sealed`, and authenticates the others."""
+
+    def __init__(
+        self, kind: bytes, row: type[R], *, sealed: Mapping[str, object], unbound: Iterable[str], more: dict[str, type]
+    ) -> None:
+        """`sealed` are the sealed fields, with what the stored row holds instead. `more` is sealed with them.
+
+        `unbound` are the fields that the store may change, so they are not authenticated.
+        """
+        fields = {field.name: field for field in msgspec.structs.fields(row)}
+        self._kind = kind
+        self._empty = dict(sealed)
+        self._bound = [field for name, field in fields.items() if name not in {*unbound, "sealed"}]
+        types = [*more.items(), *[(name, fields[name].type) for name in sealed]]
+        self._content = msgspec.defstruct("Content", types, frozen=True, array_like=True)
+        self._decode = msgspec.msgpack.Decoder(self._content).decode
+        self._more = len(more)
+
+    def seal(self, row: R, seal: Seal, more: tuple[object, ...], **instead: object) -> R:
+        """`instead` are further fields of the stored row, for example a token for lookups."""
+        content = self._content(*more, *[getattr(row, name) for name in self._empty])
+        stored = replace(row, **{**self._empty, **instead})
+        return replace(stored, sealed=seal_content(content, seal, self.place(stored)))
+
+    def open(self, row: R, seal: Seal) -> tuple[R, tuple[Any, ...]]:
+        """The row as it was before it was sealed, and `more`."""
+        values = astuple(open_content(row.sealed, seal, self.place(row), self._decode))
+        fields = dict(zip(self._empty, values[self._more :], strict=True))
+        return replace(row, **fields, sealed=b""), values[: self._more]
+
+    def place(self, row: R) -> bytes:
+        """Fields with their default value are left out, so that a new field does not invalidate older records."""
+        fields: list[object] = []
+        for field in self._bound:
+            value = getattr(row, field.name)
+            if value != field.default:
+                fields += (field.encode_name, value)
+        return place(self._kind, *fields)
+
+
+ENTRIES: Final = SealedFields(
+    b"entry",
+    Entry,
+    sealed={"key": "", "name": "", "arguments": b""}
+    | dict.fromkeys(("call", "result", "error", "by", "topic", "usage", "spent")),
+    unbound=["number"],  # it is sealed: the store assigns it after sealing (`entry_numbers.py`)
+    more={"number": int},
+)
+RUNS: Final = SealedFields(
+    b"run",
+    RunRow,
+    sealed=dict.fromkeys(("reason", "turn", "trace", "parent", "handler", "version", "agent", "result"))
+    | {"start": b""},
+    unbound=["thread", "lease_until", "progress"],
+    more={"key": bytes, "name": str, "lease_until": int},
+)
+
+
+class OpenedEntry(NamedTuple):
+    """A journal entry, and the number for which it was sealed."""
+
+    row: Entry
+    due: int
+
+
+def seal_entry(row: Entry, due: int, token: str | None, seal: Seal) -> Entry:
+    return ENTRIES.seal(row, seal, (due,), topic=token)
+
+
+def open_entry(row: Entry, seal: Seal) -> OpenedEntry:
+    opened, (due,) = ENTRIES.open(row, seal)
+    return OpenedEntry(opened, due)
+
+
+def seal_run(row: RunRow, owner: ThreadKey, seal: Seal) -> RunRow:
+    """Seal a run. The store may extend its lease but not shorten it; the thread is identified by its key."""
+    progress = None if row.progress is None else seal_progress(row.progress, owner, seal)
+    return RUNS.seal(row, seal, (*owner, row.lease_until), progress=progress)
+
+
+def open_run(row: RunRow, seal: Seal) -> tuple[RunRow, ThreadKey]:
+    opened, (key, name, lease_until) = RUNS.open(row, seal)
+    # The lease is extended only while the run is held, and never shortened.
+    if row.lease_until < lease_until or (row.status != "running" and row.lease_until != lease_until):
+        raise Damaged(f"the lease of the thread with number {row.thread} ends earlier than when it was sealed")
+    owner = ThreadKey(key, name)
+    if row.progress is not None:
+        opened = replace(opened, progress=_open_progress(row.progress, owner, seal))
+    return opened, owner
+
+
+class _Note(msgspec.Struct, frozen=True, array_like=True):
+    note: str | None
+
+
+_decode_note = msgspec.msgpack.Decoder(_Note).decode
+
+
+def seal_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
+    """Seal the note of a progress report separately, because renewals store it; authenticate its numbers and times."""
+    return replace(progress, note=to_text(seal_content(_Note(progress.note), seal, _note_place(progress, owner))))
+
+
+def _open_progress(progress: Progress, owner: ThreadKey, seal: Seal) -> Progress:
+    content = open_content(from_text(progress.note), seal, _note_place(progress, owner), _decode_note)
+    return replace(progress, note=content.note)
+
+
+def _note_place(progress: Progress, owner: ThreadKey) -> bytes:
+    total = None if progress.total is None else float(progress.total)
+    return place(b"note", owner.key, float(progress.done), total, progress.at)
+
+
+# -- blobs -----------------------------------------------------------------------------------------------------------
 
 # A sealed piece must fit into the 8 MiB that stores accept.
 _PIECE: Final = (8 << 20) - 64
@@ -241,54 +337,47 @@ _PIECE: Final = (8 << 20) - 64
 class KeyedHashing:
     """Addresses and digests that reveal nothing without the keys."""
 
-    def __init__(self, ring: Ring) -> None:
-        self._ring = ring
+    def __init__(self, keyring: Keyring) -> None:
+        self._keyring = keyring
 
     def address(self, data: bytes) -> bytes:
         """The digest of the sealed bytes, by which stores verify what they read. A handle seals equal data equally."""
-        return _address(sealed_pieces(data, self._ring.records))
+        return _address(_sealed_pieces(data, self._keyring.records))
 
     def signature(self) -> Hasher:
-        return self._ring.signature()
+        return self._keyring.signature()
 
 
 def seal_blob(blob: Blob, seal: Seal) -> Blob:
     """A blob as it is stored. A blob that is already sealed, from a copy of a store, keeps its bytes and address.
 
-    The address depends on the algorithm, the compressor and the key. `InvalidArgument` if it does not match what would
-    be stored, because the blob could not be found then. `Damaged` if it was sealed by another key.
+    The address depends on the compressor and the key. `InvalidArgument` if it does not match what would be stored,
+    because the blob could not be found then. `Damaged` if it was sealed by another key.
     """
     if blob.pieces and is_sealed(blob.pieces[0]) and _address(blob.pieces) == blob.digest:
-        open_blob(blob.digest, blob.pieces, seal)
+        open_blob(blob.pieces, seal)
         return blob
-    pieces = sealed_pieces(b"".join(blob.pieces), seal)
+    pieces = _sealed_pieces(b"".join(blob.pieces), seal)
     if _address(pieces) != blob.digest:
         raise InvalidArgument(
-            f"blob {blob.digest.hex()} has the address of another key, algorithm or compressor; nothing was stored, "
+            f"blob {blob.digest.hex()} has the address of another key or compressor; nothing was stored, "
             "because the blob could not be found again"
         )
     return Blob(blob.digest, pieces)
 
 
-def open_blob(digest: bytes, sealed: Sequence[bytes], seal: Seal) -> list[bytes]:
-    opened: list[bytes] = []
-    for index, piece in enumerate(sealed):
-        if key_id(piece) != seal.id:
-            raise Damaged(f"blob {digest.hex()} was replaced by another one")
-        opened.append(seal.open(piece, blob_place(index, len(sealed))))
-    return opened
+def open_blob(pieces: Sequence[bytes], seal: Seal) -> list[bytes]:
+    return [seal.open(piece, _piece_place(index, len(pieces))) for index, piece in enumerate(pieces)]
 
 
-def sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
-    """The data of a blob, split and sealed."""
-    view = memoryview(data)
+def _sealed_pieces(data: bytes, seal: Seal) -> tuple[bytes, ...]:
     starts = range(0, len(data), _PIECE)
-    return tuple(
-        [
-            seal.seal(bytes(view[start : start + _PIECE]), blob_place(index, len(starts)))
-            for index, start in enumerate(starts)
-        ]
-    )
+    pieces = [data[start : start + _PIECE] for start in starts]
+    return tuple([seal.seal(piece, _piece_place(index, len(pieces))) for index, piece in enumerate(pieces)])
+
+
+def _piece_place(index: int, count: int) -> bytes:
+    return place(b"blob", index, count)
 
 
 def _address(pieces: Iterable[bytes]) -> bytes:

@@ -1,116 +1,98 @@
 """Sealing: encrypt bytes so that they can be opened only in the place they were sealed for.
 
-Layout: 0xC1 (which the codec never writes as a first byte), flags, id of the data key (8 bytes), nonce (12 bytes),
-ciphertext with its tag. The content is compressed before encryption when that helps, after its size in 4 bytes.
+Layout of sealed data: 0xC1 (which the codec never writes as a first byte), the format (1 byte), the id of the key (8
+bytes), then what AES-SIV (RFC 5297, with AES-256) returns: a tag of 16 bytes and the ciphertext. Encrypted is one byte
+that says whether the content is compressed, then the content, or its size (4 bytes) and the compressed content.
 
-The nonce is a keyed hash of the content and its place. So equal content in one place is sealed to equal bytes, which
-compare-and-set and the sharing of blobs need. Random or counted nonces could be used for two contents by a forked
-process or by a machine that was restored from a snapshot; these cannot.
+AES-SIV is deterministic: equal content in one place is sealed to equal bytes. Compare-and-set and the sharing of blobs
+need that. There is no nonce that a forked process or a restored machine could use twice.
 """
 
 from __future__ import annotations
 
 import hashlib
-from typing import Final, Protocol
+from typing import Final
 
-from cryptography.exceptions import InvalidTag
-from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
+from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
+from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
-from holdfast.crypto.cipher import KEY_BYTES, Algorithm
-from holdfast.errors import Damaged, NotEncrypted
+from holdfast.errors import Damaged, NewerFormat, NotEncrypted, NotInstalled
 from holdfast.stores import segment
 
-MAGIC: Final = 0xC1
+FORMAT: Final = 1
 ID_BYTES: Final = 8
 
-_ID: Final = slice(2, 2 + ID_BYTES)
-_NONCE_BYTES: Final = 12
-_NONCE: Final = slice(_ID.stop, _ID.stop + _NONCE_BYTES)
+_HEADER: Final = bytes((0xC1, FORMAT))
+_ID: Final = slice(len(_HEADER), len(_HEADER) + ID_BYTES)
 _TAG_BYTES: Final = 16
-_SHORTEST: Final = _NONCE.stop + _TAG_BYTES
+_SHORTEST: Final = _ID.stop + _TAG_BYTES + 1
+_SIV_KEY_BYTES: Final = 64  # one key of 32 bytes for the tag, one for the encryption
 _SIZE_BYTES: Final = 4
 
-_ALGORITHM_BITS: Final = 0x0F
-_COMPRESSED: Final = 0x10
-_NUMBERS: Final[dict[Algorithm, int]] = {"aes-256-gcm": 1, "chacha20-poly1305": 2}
-_KNOWN_FLAGS: Final = frozenset(flag | more for flag in _NUMBERS.values() for more in (0, _COMPRESSED))
-
-
-class _Aead(Protocol):
-    def encrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
-
-    def decrypt(self, nonce: bytes, data: bytes, associated_data: bytes | None) -> bytes: ...
+_PLAIN: Final = b"\0"
+_COMPRESSED: Final = b"\1"
 
 
 class Seal:
-    """Seals and opens with one data key. `place` is authenticated: content sealed for another place does not open.
+    """Seals and opens with one key of 32 bytes. `place` is authenticated, as are the namespace and the key's id."""
 
-    The namespace and the id of the key are authenticated, too.
-    """
-
-    def __init__(self, id: bytes, key: bytes, algorithm: Algorithm, namespace: bytes) -> None:
+    def __init__(self, id: bytes, key: bytes, namespace: bytes) -> None:
         self.id = id
-        self._namespace = b"%d:%b" % (len(namespace), namespace)
-        self._writes = _NUMBERS[algorithm]
-        self._aeads: dict[int, _Aead] = {
-            _NUMBERS["aes-256-gcm"]: AESGCM(_derived(key, b"holdfast aes")),
-            _NUMBERS["chacha20-poly1305"]: ChaCha20Poly1305(_derived(key, b"holdfast chacha")),
-        }
-        self._nonce_key = _derived(key, b"holdfast nonce")
+        self._header = _HEADER + id
+        self._context = b"%b%d:%b" % (self._header, len(namespace), namespace)
+        derived = hashlib.blake2b(key=key, person=b"holdfast seal", digest_size=_SIV_KEY_BYTES).digest()
+        try:
+            self._siv = AESSIV(derived)
+        except UnsupportedAlgorithm as cause:
+            raise NotInstalled(
+                "encryption needs a build of cryptography with OpenSSL 3.0 or newer; nothing was changed. "
+                "Install one of its wheels."
+            ) from cause
 
-    def seal(self, plain: bytes, place: bytes) -> bytes:
-        flags = self._writes
-        deflated = segment.deflate(plain)
-        if deflated is not None:
-            flags |= _COMPRESSED
-            plain = len(plain).to_bytes(_SIZE_BYTES) + deflated
-        prefix = bytes((MAGIC, flags)) + self.id
-        authenticated = prefix + self._namespace + place
-        # The length is included, so that moving bytes between place and content changes the nonce.
-        hasher = hashlib.blake2b(len(authenticated).to_bytes(8), digest_size=_NONCE_BYTES, key=self._nonce_key)
-        hasher.update(authenticated)
-        hasher.update(plain)
-        nonce = hasher.digest()
-        sealed = self._aeads[self._writes].encrypt(nonce, plain, authenticated)
-        return prefix + nonce + sealed
+    def seal(self, content: bytes, place: bytes) -> bytes:
+        deflated = segment.deflate(content)
+        if deflated is None:
+            plain = _PLAIN + content
+        else:
+            plain = b"%b%b%b" % (_COMPRESSED, len(content).to_bytes(_SIZE_BYTES), deflated)
+        return self._header + self._siv.encrypt(plain, [self._context + place])
 
     def open(self, sealed: bytes, place: bytes) -> bytes:
         """The content. `Damaged` if it was sealed by another key, for another place, or was changed.
 
         `NotEncrypted` if it is not sealed at all.
         """
-        require_sealed(sealed)
-        flags = sealed[1]
+        if key_id(sealed) != self.id:
+            raise Damaged("an encrypted record is sealed by another key")
         try:
-            aead = self._aeads[flags & _ALGORITHM_BITS]
-            plain = aead.decrypt(sealed[_NONCE], sealed[_NONCE.stop :], sealed[: _ID.stop] + self._namespace + place)
-        except (InvalidTag, KeyError, ValueError) as error:
+            plain = self._siv.decrypt(sealed[_ID.stop :], [self._context + place])
+        except InvalidTag as error:
             raise Damaged("an encrypted record was changed or moved to another place") from error
-        if flags & _COMPRESSED:
-            return segment.inflate(plain[_SIZE_BYTES:], int.from_bytes(plain[:_SIZE_BYTES]))
-        return plain
-
-
-def _derived(key: bytes, use: bytes) -> bytes:
-    """A key for one purpose only, so that a weakness of one algorithm does not expose the others."""
-    return hashlib.blake2b(key=key, person=use, digest_size=KEY_BYTES).digest()
+        if plain[:1] == _PLAIN:
+            return plain[1:]
+        start = 1 + _SIZE_BYTES
+        return segment.inflate(plain[start:], int.from_bytes(plain[1:start]))
 
 
 def key_id(sealed: bytes) -> bytes:
-    """The id of the data key that sealed the data. `NotEncrypted` if it is not sealed."""
-    require_sealed(sealed)
-    return sealed[_ID]
-
-
-def require_sealed(data: bytes) -> None:
-    """`NotEncrypted` if the data is not sealed; `Damaged` if it is cut short or its method is unknown."""
-    if not is_sealed(data):
-        if data[:1] in (b"", bytes((MAGIC,))):
+    """The id of the key that sealed the data. `NotEncrypted` if it is not sealed; `Damaged` if it is cut short."""
+    if not is_sealed(sealed):
+        if sealed[:1] in (b"", _HEADER[:1]):
             raise Damaged("an encrypted record was changed: it is cut short or was not written by Holdfast")
         raise NotEncrypted(
             "the store holds a record that is not encrypted, but a cipher was given; the record was not returned"
         )
+    return sealed[_ID]
+
+
+def require_format(sealed: bytes) -> None:
+    """`NewerFormat` if a newer Holdfast sealed the data."""
+    if sealed[:1] == _HEADER[:1] and sealed[1:2] > _HEADER[1:]:
+        raise NewerFormat(
+            f"the store is encrypted in format {sealed[1]}, this Holdfast reads up to {FORMAT}; nothing was changed. "
+            "Upgrade Holdfast."
+        )
 
 
 def is_sealed(data: bytes) -> bool:
-    return len(data) >= _SHORTEST and data[0] == MAGIC and data[1] in _KNOWN_FLAGS
+    return len(data) >= _SHORTEST and data.startswith(_HEADER)

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
-from typing import Literal
+from typing import Final, Generic, Literal, TypeVar
 
 from msgspec.structs import replace
 
-from holdfast.crypto import records, run_records
+from holdfast.crypto import records
 from holdfast.crypto.entry_numbers import Numbering
-from holdfast.crypto.keyring import Ring
-from holdfast.crypto.records import KeyedHashing, ThreadKey, open_blob, seal_blob
-from holdfast.crypto.run_records import Passed, SealedRuns
+from holdfast.crypto.keyring import Keyring
+from holdfast.crypto.records import KeyedHashing, ThreadKey
 from holdfast.crypto.seal import Seal, key_id
-from holdfast.crypto.thread_keys import KEYS_LEFT, Owners, key_in_clear, remove_unused
+from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
@@ -23,19 +22,47 @@ from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.walking import walk
 from holdfast.types import Problem
 
+K = TypeVar("K", str, int)
+
+_SKIPPED_MAX: Final = 1_000
+_KEYS_LEFT: Final = (
+    "unused data keys were not removed, because a damaged record does not show which key it needs; "
+    "run hf.verify() to see what is damaged"
+)
+
+# The owner of the records of a missing thread. The store rejects the write itself.
+_NO_THREAD: Final = ThreadKey(b"", "")
+
+
+class SkippedRecords(Generic[K]):
+    """The unreadable records that listings skipped, by name or number."""
+
+    def __init__(self) -> None:
+        self._keys: dict[K, None] = {}
+
+    def add(self, key: K) -> None:
+        if len(self._keys) < _SKIPPED_MAX:
+            self._keys[key] = None
+
+    def require_none(self, read: Callable[[K], object]) -> None:
+        """Raise the error of the first skipped record that still cannot be read."""
+        for key in list(self._keys):
+            read(key)
+            self._keys.pop(key, None)
+
 
 class SealedStore:
     """Implements `holdfast.stores.contract.Store` on another store. `NotEncrypted` for unencrypted records in it."""
 
-    def __init__(self, store: c.Store, ring: Ring) -> None:
+    def __init__(self, store: c.Store, keyring: Keyring) -> None:
         self._store = store
-        self._ring = ring
+        self._keyring = keyring
         self.encoding: Literal["packed", "text"] = store.encoding
-        self.hashing: Hashing = KeyedHashing(ring)
-        self._owners = Owners(store, ring)
+        self.hashing: Hashing = KeyedHashing(keyring)
+        self._thread_keys = ThreadKeys(store, keyring)
         self._numbering = Numbering(store)
-        self._unlisted: Passed[str] = Passed()
-        self._runs = SealedRuns(store, ring, self._owners)
+        self._skipped_threads: SkippedRecords[str] = SkippedRecords()
+        self._skipped_runs: SkippedRecords[int] = SkippedRecords()
 
     def __repr__(self) -> str:
         return f"{self._store!r}, encrypted"
@@ -47,7 +74,7 @@ class SealedStore:
 
     def over(self, store: c.Store) -> SealedStore:
         """See `Rewrapping`."""
-        return SealedStore(store, self._ring.beside(store))
+        return SealedStore(store, self._keyring.for_copy(store))
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -61,10 +88,10 @@ class SealedStore:
 
     def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
         while page := self._store.threads(prefix=prefix, after=after, limit=limit):
-            if told := self._unlisted.each(page, lambda row: row.name, self._open_thread, self._salvaged):
-                return told
+            if readable := [row for row in map(self._open_listed_thread, page) if row is not None]:
+                return readable
             after = page[-1].name
-        self._unlisted.require_none(self.thread)
+        self._skipped_threads.require_none(self.thread)
         return []
 
     def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
@@ -74,7 +101,7 @@ class SealedStore:
     def checkpoints(
         self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
     ) -> list[c.CheckpointRow]:
-        token = None if label is None else self._ring.token(b"label", label)
+        token = self._label_token(label)
         found = self._store.checkpoints(thread, before=before, limit=limit, label=token, step=step)
         return [self._open_checkpoint(thread, row) for row in found]
 
@@ -97,7 +124,7 @@ class SealedStore:
         return [self._open_cells(span, read) for span, read in zip(spans, self._store.cells(spans), strict=True)]
 
     def blob(self, digest: bytes) -> list[bytes]:
-        return open_blob(digest, self._store.blob(digest), self._ring.records)
+        return records.open_blob(self._store.blob(digest), self._keyring.records)
 
     def last(self, thread: int) -> int:
         return self._store.last(thread)
@@ -110,25 +137,25 @@ class SealedStore:
 
     def run(self, thread: int) -> RunRow | None:
         row = self._store.run(thread)
-        return None if row is None else self._runs.open(thread, row)
+        return None if row is None else self._open_run(thread, row)
 
     def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
         while page := self._store.runs(statuses=statuses, after=after, limit=limit):
-            if told := self._runs.open_page(page):
-                return told
+            if readable := self._open_runs(page):
+                return readable
             after = page[-1][1].updated_at, page[-1][1].thread
         if not statuses:
-            self._runs.require_told()
+            self._skipped_runs.require_none(self.run)
         return []
 
     def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
-        return self._runs.open_page(self._store.due(limit=limit))
+        return self._open_runs(self._store.due(limit=limit))
 
     def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
         return [self._open_entry(thread, row) for row in self._store.entries(thread, after=after, limit=limit)]
 
     def find_entries(self, thread: int, topic: str) -> list[Entry]:
-        token = self._ring.token(b"mark", topic)
+        token = self._topic_token(topic)
         return [self._open_entry(thread, row) for row in self._store.find_entries(thread, token)]
 
     def last_entry(self, thread: int) -> int:
@@ -143,48 +170,50 @@ class SealedStore:
             if commit.entries:
                 self._numbering.forget(thread)
             return self._store.commit(self._sealed(commit, self._seal_of(thread), due))
-        # The key is stored before the thread. If this is interrupted in between, `unused` removes the key later.
-        seal = self._ring.new()
+        # The key is stored before the thread. If this is interrupted in between, `remove_unused` removes the key later.
+        seal = self._keyring.new()
         try:
             position = self._store.commit(self._sealed(commit, seal, range(1, len(commit.entries) + 1)))
         except (Conflict, InvalidArgument):
-            self._ring.remove(seal.id)
+            self._keyring.remove(seal.id)
             raise
         try:
-            self._ring.keep(seal.id)
+            self._keyring.keep(seal.id)
         except StoreError as error:
             raise OutcomeUnknown("the thread was stored, but its data key may have been removed meanwhile") from error
-        self._owners.learn(position.thread, seal.id, commit.name)
+        self._thread_keys.learn(position.thread, seal.id, commit.name)
         return position
 
     def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
-        sealed = records.seal_summary(summary, self._runs.owner(expect.thread), self._ring.records)
+        sealed = records.seal_summary(summary, self._owner(expect.thread), self._keyring.records)
         return self._store.rewind(expect, to=to, summary=sealed)
 
     def claim(self, expect: RunRow | None, row: RunRow) -> None:
-        self._store.claim(self._runs.as_stored(expect), self._runs.seal(row))
+        self._store.claim(self._as_stored(expect), self._seal_run(row))
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
-        self._store.renew(thread, fence, until, self._runs.seal_progress(thread, progress))
+        if progress is not None:
+            progress = records.seal_progress(progress, self._owner(thread), self._keyring.records)
+        self._store.renew(thread, fence, until, progress)
 
     def update_run(self, row: RunRow) -> None:
-        self._store.update_run(self._runs.seal(row))
+        self._store.update_run(self._seal_run(row))
 
     def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         question = 0 if entry is None else entry.number or last + 1
-        sealed = None if entry is None else self._seal_entry(row.thread, entry, question)
-        number = self._store.suspend(self._runs.seal(replace(row, question=question)), sealed, last)
+        sealed = None if entry is None else self._seal_entry(self._seal_of(row.thread), entry, question)
+        number = self._store.suspend(self._seal_run(replace(row, question=question)), sealed, last)
         self._numbering.keep(row.thread, row.fence, max(last, number))
         return number
 
     def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
         seal = self._seal_of(thread)
-        return self._numbering.journal(thread, fence, rows, lambda row, due: self._entry_sealed_by(seal, row, due))
+        return self._numbering.journal(thread, fence, rows, lambda row, due: self._seal_entry(seal, row, due))
 
     def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
         def write(newest: int) -> int:
-            sealed = self._seal_entry(thread, row, newest + 1)
-            return self._store.post(thread, sealed, last=newest, run=self._runs.as_stored(run))
+            sealed = self._seal_entry(self._seal_of(thread), row, newest + 1)
+            return self._store.post(thread, sealed, last=newest, run=self._as_stored(run))
 
         return self._numbering.tell(thread, last, write)
 
@@ -197,9 +226,9 @@ class SealedStore:
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        sealed = self._seal_entry(thread, row, number)
-        follows = None if then is None else self._runs.seal(then)
-        self._store.settle(thread, number, expect, sealed, self._runs.as_stored(run), follows)
+        sealed = self._seal_entry(self._seal_of(thread), row, number)
+        follows = None if then is None else self._seal_run(then)
+        self._store.settle(thread, number, expect, sealed, self._as_stored(run), follows)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
         return self._store.delete(thread, seqs)
@@ -220,10 +249,10 @@ class SealedStore:
         except (Damaged, NotEncrypted):
             id = None  # `scrub` removes the key, because it is unused then
         self._store.drop(thread)
-        self._owners.forget(thread)
+        self._thread_keys.forget(thread)
         # Checked after the drop: before it, another process may have forked the thread; after it, none can.
         if id is not None and not self._store.forks(thread):
-            self._ring.remove(id)
+            self._keyring.remove(id)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
@@ -241,7 +270,7 @@ class SealedStore:
 
     def rewrap(self, progress: Callable[[int], None] | None = None) -> int:
         """Wrap every data key with the cipher's current key; return how many had another."""
-        return self._ring.rewrap(progress)
+        return self._keyring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
 
@@ -261,9 +290,9 @@ class SealedStore:
 
     def _remove_unused_keys(self) -> tuple[str, ...]:
         try:
-            remove_unused(self._store, self._ring)
+            remove_unused(self._store, self._keyring)
         except (Damaged, NotEncrypted):
-            return (KEYS_LEFT,)
+            return (_KEYS_LEFT,)
         return ()
 
     def check(self) -> Iterator[Problem]:
@@ -278,40 +307,42 @@ class SealedStore:
     def close(self) -> None:
         self._store.close()
 
-    # -- keys of threads ---------------------------------------------------------------------------------------------
-
-    def _key_of(self, thread: int) -> bytes | None:
-        """The id of a thread's data key."""
-        return self._owners.key(thread)
+    # -- keys and tokens --------------------------------------------------------------------------------------------
 
     def _seal_of(self, thread: int) -> Seal:
-        id = self._key_of(thread)
-        if id is None:
-            # The thread does not exist, and the store rejects the write itself.
-            return self._ring.records
-        return self._ring.seal(id)
+        id = self._thread_keys.key(thread)
+        # Without a key the thread does not exist, and the store rejects the write itself.
+        return self._keyring.records if id is None else self._keyring.seal(id)
+
+    def _owner(self, thread: int) -> ThreadKey:
+        return self._thread_keys.owner(thread) or _NO_THREAD
+
+    def _label_token(self, label: str | None) -> str | None:
+        return None if label is None else self._keyring.token(b"label", label)
+
+    def _topic_token(self, topic: str) -> str:
+        return self._keyring.token(b"topic", topic)
 
     # -- records -----------------------------------------------------------------------------------------------------
 
     def _sealed(self, commit: c.Commit, seal: Seal, due: Iterable[int]) -> c.Commit:
         owner = ThreadKey(seal.id, commit.name)
-        label = commit.row.label
-        token = None if label is None else self._ring.token(b"label", label)
+        token = self._label_token(commit.row.label)
         return replace(
             commit,
             row=records.seal_checkpoint(commit.row, token, owner, self._origins(commit), seal),
-            appends=tuple([records.seal_append(append, seal) for append in commit.appends]),
-            blobs=tuple([seal_blob(blob, self._ring.records) for blob in commit.blobs]),
-            summary=records.seal_summary(commit.summary, owner, self._ring.records),
-            run=None if commit.run is None else self._runs.seal(commit.run, owner),
-            entries=tuple([self._entry_sealed_by(seal, *each) for each in zip(commit.entries, due, strict=True)]),
+            appends=tuple([records.seal_cells(append, seal) for append in commit.appends]),
+            blobs=tuple([records.seal_blob(blob, self._keyring.records) for blob in commit.blobs]),
+            summary=records.seal_summary(commit.summary, owner, self._keyring.records),
+            run=None if commit.run is None else records.seal_run(commit.run, owner, self._keyring.records),
+            entries=tuple([self._seal_entry(seal, *each) for each in zip(commit.entries, due, strict=True)]),
         )
 
-    def _origins(self, commit: c.Commit) -> tuple[tuple[int, bytes], ...]:
+    def _origins(self, commit: c.Commit) -> records.Origins:
         """The keys of the other threads whose cells a commit uses."""
-        named = [commit.row.refs, *(refs for run in commit.appends for refs in run.refs)]
+        named = [commit.row.refs, *(refs for append in commit.appends for refs in append.refs)]
         others = {span.thread for refs in named for span in refs.spans if span.thread}
-        keys = [(thread, self._owners.key(thread)) for thread in sorted(others)]
+        keys = [(thread, self._thread_keys.key(thread)) for thread in sorted(others)]
         return tuple([(thread, key) for thread, key in keys if key is not None])
 
     def _open_whole(self, thread: int, row: c.CheckpointRow) -> c.CheckpointRow:
@@ -325,10 +356,10 @@ class SealedStore:
             return row
         if id is None or not row.meta:
             raise Damaged(f"checkpoint {row.seq} of the thread with number {thread} has no sealed content")
-        opened = records.open_checkpoint(row, self._owners.seal(thread, id))
-        self._owners.learn(thread, id, opened.thread)
+        opened = records.open_checkpoint(row, self._thread_keys.seal(thread, id))
+        self._thread_keys.learn(thread, id, opened.thread)
         for origin, key in opened.origins:
-            self._owners.learn(origin, key)
+            self._thread_keys.learn(origin, key)
         return opened.row
 
     def _open_cells(self, span: c.Span, read: c.Cells) -> c.Cells:
@@ -339,11 +370,11 @@ class SealedStore:
         for index, cell in enumerate(read.cells):
             id = key_id(cell)
             if seal is None or seal.id != id:
-                seal = self._owners.seal(span.thread, id)
+                seal = self._thread_keys.seal(span.thread, id)
             refs = read.refs[index] if read.refs else c.NO_REFS
             opened.append(seal.open(cell, records.cell_place(span.log, at, refs)))
             if id != learned:
-                self._owners.learn(span.thread, id)
+                self._thread_keys.learn(span.thread, id)
                 learned = id
             at += 1
         block = c.Block(b"".join(opened), 0, list(map(len, opened)))
@@ -352,37 +383,72 @@ class SealedStore:
     def _open_thread(self, row: c.ThreadRow) -> c.ThreadRow:
         number = row.position.thread
         try:
-            summary, owner = records.open_summary(row.summary, row.name, self._ring.records)
-            self._owners.learn(number, *owner)
+            summary, owner = records.open_summary(row.summary, row.name, self._keyring.records)
+            self._thread_keys.learn(number, *owner)
         except (Damaged, NotEncrypted) as error:
-            self._owners.owner(number)  # raises if the whole thread is unencrypted
+            self._thread_keys.owner(number)  # raises if the whole thread is unencrypted
             damage = Damaged(f"the record of the thread with number {number} does not belong to its name: {error}")
             damage.known = row
             raise damage from error
         return replace(row, summary=summary)
 
+    def _open_listed_thread(self, row: c.ThreadRow) -> c.ThreadRow | None:
+        try:
+            return self._open_thread(row)
+        except (Damaged, NotEncrypted):
+            self._skipped_threads.add(row.name)
+            return self._salvaged(row)
+
     def _salvaged(self, row: c.ThreadRow) -> c.ThreadRow | None:
         """A thread without its agent, unless its checkpoints have another thread's name."""
         try:
-            owner = self._owners.owner(row.position.thread)
+            owner = self._thread_keys.owner(row.position.thread)
         except (Damaged, NotEncrypted):
             owner = None  # nothing else of the thread can be read either
         if owner is not None and owner.name != row.name:
             return None
         return replace(row, summary=replace(row.summary, agent=None))
 
-    def _seal_entry(self, thread: int, row: Entry, due: int) -> Entry:
-        return self._entry_sealed_by(self._seal_of(thread), row, due)
+    def _seal_run(self, row: RunRow) -> RunRow:
+        return records.seal_run(row, self._owner(row.thread), self._keyring.records)
 
-    def _entry_sealed_by(self, seal: Seal, row: Entry, due: int) -> Entry:
-        token = None if row.topic is None else self._ring.token(b"mark", row.topic)
-        return run_records.seal_entry(row, due, token, seal)
+    def _as_stored(self, expect: RunRow | None) -> RunRow | None:
+        """The stored form of an expected run. Another handle may have sealed the same content to other bytes."""
+        if expect is None:
+            return None
+        stored = self._store.run(expect.thread)
+        if stored is not None and self._open_run(expect.thread, stored) == expect:
+            return stored
+        return self._seal_run(expect)
+
+    def _open_run(self, thread: int, row: RunRow) -> RunRow:
+        """The run of a thread. `Damaged` if it belongs to another thread."""
+        opened, owner = records.open_run(row, self._keyring.records)
+        self._thread_keys.check(thread, owner)
+        return opened
+
+    def _open_runs(self, page: list[tuple[str, RunRow]]) -> list[tuple[str, RunRow]]:
+        """The readable runs of a page, with the names of their threads."""
+        readable: list[tuple[str, RunRow]] = []
+        for name, row in page:
+            try:
+                opened, owner = records.open_run(row, self._keyring.records)
+                if owner.name != name:
+                    raise Damaged(f"the run of the thread with number {row.thread} belongs to another thread")
+                self._thread_keys.learn(row.thread, *owner)
+                readable.append((name, opened))
+            except (Damaged, NotEncrypted):
+                self._skipped_runs.add(row.thread)
+        return readable
+
+    def _seal_entry(self, seal: Seal, row: Entry, due: int) -> Entry:
+        token = None if row.topic is None else self._topic_token(row.topic)
+        return records.seal_entry(row, due, token, seal)
 
     def _open_entry(self, thread: int, row: Entry) -> Entry:
         opened, due = self._entry_of(thread, row)
         self._numbering.check(thread, row.number, due, lambda other: self._entry_of(thread, other).due)
         return opened
 
-    def _entry_of(self, thread: int, row: Entry) -> run_records.OpenedEntry:
-        id = key_id(row.sealed)
-        return run_records.open_entry(row, self._owners.seal(thread, id))
+    def _entry_of(self, thread: int, row: Entry) -> records.OpenedEntry:
+        return records.open_entry(row, self._thread_keys.seal(thread, key_id(row.sealed)))

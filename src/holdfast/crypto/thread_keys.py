@@ -1,4 +1,4 @@
-"""The key and name of each thread, and removal of unused data keys."""
+"""The data key of each thread, and the removal of data keys that seal nothing."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from holdfast.crypto import records
-from holdfast.crypto.keyring import Ring
+from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Span, Store
 from holdfast.stores.walking import walk
 
-_KEPT_OWNERS: Final = 10_000
+_KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
 
 
@@ -22,12 +22,12 @@ class _Known(NamedTuple):
     name: str | None  # None if only its cells, or a fork of it, were read so far
 
 
-class Owners:
+class ThreadKeys:
     """The keys and names of threads that a handle has learned from authenticated records. Any thread may use it."""
 
-    def __init__(self, store: Store, ring: Ring) -> None:
+    def __init__(self, store: Store, keyring: Keyring) -> None:
         self._store = store
-        self._ring = ring
+        self._keyring = keyring
         self._known: OrderedDict[int, _Known] = OrderedDict()
 
     def learn(self, thread: int, key: bytes, name: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Owners:
             if known.name is not None:
                 raise Damaged(f"a record of the thread with number {thread} belongs to a thread with another name")
         self._known[thread] = _Known(key, name)
-        if len(self._known) > _KEPT_OWNERS:
+        if len(self._known) > _KEPT:
             self._known.popitem(last=False)
 
     def forget(self, thread: int) -> None:
@@ -49,17 +49,13 @@ class Owners:
 
     def check(self, thread: int, owner: ThreadKey) -> None:
         """`Damaged` if a record of this owner was read as part of another thread."""
-        key = self.key(thread)
-        if key is not None:
-            self.learn(thread, owner.key, owner.name)
+        if self.key(thread) is not None:
+            self.learn(thread, *owner)
 
     def key(self, thread: int) -> bytes | None:
         """The id of a thread's data key; None if no record of the thread gives it."""
-        known = self._known.get(thread)
-        if known is not None:
-            return known.key
-        owner = self._look(thread)
-        return None if owner is None else owner.key
+        known = self._known.get(thread) or self._look(thread)
+        return None if known is None else known.key
 
     def owner(self, thread: int) -> ThreadKey | None:
         """A thread's key and name; None if the thread does not exist."""
@@ -76,7 +72,7 @@ class Owners:
         its = self.key(thread)
         if its is not None and its != key:
             raise _of_another(thread)
-        return self._ring.seal(key)
+        return self._keyring.seal(key)
 
     def _look(self, thread: int) -> ThreadKey | None:
         """The owner according to the newest readable checkpoint that is not deleted."""
@@ -87,10 +83,10 @@ class Owners:
             if not page:
                 break
             [row] = page
-            key = records.key_of_checkpoint(row)
+            key = key_of_checkpoint(row)
             try:
                 if key is not None:
-                    name = records.open_checkpoint(row, self._ring.seal(key)).thread
+                    name = records.open_checkpoint(row, self._keyring.seal(key)).thread
                     if name is not None:
                         self.learn(thread, key, name)
                         return ThreadKey(key, name)
@@ -106,32 +102,28 @@ def _of_another(thread: int) -> Damaged:
     return Damaged(f"a record of the thread with number {thread} is sealed by the key of another thread")
 
 
-KEYS_LEFT: Final = (
-    "unused data keys were not removed, because a damaged record does not show which key it needs; "
-    "run hf.verify() to see what is damaged"
-)
+# -- keys that seal nothing ------------------------------------------------------------------------------------------
 
-_WALK_PAGE: Final = 50
-_WAVES_MAX: Final = 1_000  # more than states can be nested
+_PAGE: Final = 50
+_DEPTH_MAX: Final = 1_000  # more than states can be nested
 
 
-def remove_unused(store: Store, ring: Ring) -> None:
+def remove_unused(store: Store, keyring: Keyring) -> None:
     """Remove the data keys that no record in the store is sealed by.
 
     `Damaged`, with no key removed, if a record does not show which key it needs: it is unreadable, or it belongs to a
     dropped thread, is not used by forks and was not swept yet. `NotEncrypted` if a record is not encrypted.
     """
-    unused = ring.of_threads()
+    unused = keyring.of_threads()
     if unused:
         used = _used(store)
         unused = [row for row in unused if row.id not in used]
-    if not unused:
-        return
-    suspected = [written for row in unused if (written := ring.suspect(row)) is not None]
-    used = _used(store)
-    for row in suspected:
-        if row.id not in used:
-            ring.remove_suspect(row)
+    suspected = [written for row in unused if (written := keyring.suspect(row)) is not None]
+    if suspected:
+        used = _used(store)
+        for row in suspected:
+            if row.id not in used:
+                keyring.remove_suspect(row)
 
 
 def key_in_clear(store: Store, thread: int) -> bytes | None:
@@ -144,7 +136,7 @@ def key_in_clear(store: Store, thread: int) -> bytes | None:
         return key_of_checkpoint(newest[0]) if newest else None
     # Any other checkpoint has the same key. Not done in the except block, where the error would keep a read open.
     after = 0
-    while page := walk(store, thread, after=after, limit=_WALK_PAGE):
+    while page := walk(store, thread, after=after, limit=_PAGE):
         for row in page:
             if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
                 return id
@@ -169,30 +161,30 @@ def _key_of_cells(store: Store, thread: int) -> bytes | None:
     # Repeated until there are no new forks: a fork may be forked and dropped meanwhile.
     while forks := [fork for fork in store.forks(thread) if fork not in read]:
         for fork in forks:
-            named = _named(store, fork, thread)
-            if named is not None:
-                (cells,) = store.cells([Span(thread, named.log, named.start, 1, named.first, named.last)])
+            span = _span_used(store, fork, thread)
+            if span is not None:
+                (cells,) = store.cells([Span(thread, span.log, span.start, 1, span.first, span.last)])
                 return key_id(cells.cells[0])
         read.update(forks)
     return None
 
 
-def _named(store: Store, fork: int, thread: int) -> Span | None:
+def _span_used(store: Store, fork: int, thread: int) -> Span | None:
     """A span of a thread's cells that a fork uses, directly or through other cells."""
     seen: set[Span] = set()
     after = 0
-    while page := store.refs(fork, after=after, limit=_WALK_PAGE):
-        wave = {_seen_from(span, fork) for row in page for span in row.refs.spans} - seen
-        for _ in range(_WAVES_MAX):
-            if not wave:
+    while page := store.refs(fork, after=after, limit=_PAGE):
+        new = {_absolute(span, fork) for row in page for span in row.refs.spans} - seen
+        for _ in range(_DEPTH_MAX):
+            if not new:
                 break
-            for span in wave:
+            for span in new:
                 if span.thread == thread:
                     return span
-            seen |= wave
-            spans = list(wave)
-            wave = {
-                _seen_from(inner, span.thread)
+            seen |= new
+            spans = list(new)
+            new = {
+                _absolute(inner, span.thread)
                 for span, cells in zip(spans, store.cells(spans), strict=True)
                 for refs in cells.refs
                 for inner in refs.spans
@@ -203,5 +195,5 @@ def _named(store: Store, fork: int, thread: int) -> Span | None:
     return None
 
 
-def _seen_from(span: Span, owner: int) -> Span:
+def _absolute(span: Span, owner: int) -> Span:
     return span if span.thread else Span(owner, span.log, span.start, span.count, span.first, span.last)
