@@ -14,7 +14,7 @@ from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.records import seal_value
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import AlreadyExists, WrongKey
-from holdfast.stores import segment
+from holdfast.stores import segments
 from holdfast.stores.contract import Blob
 from tests.stores.postgres.server import address_at
 from tests.threads.wholes import fill, seen

@@ -8,7 +8,7 @@ from holdfast import StoreError
 from holdfast.crypto import seal as seal_module
 from holdfast.crypto.records import hidden, value_place
 from holdfast.crypto.seal import Seal
-from holdfast.stores import segment
+from holdfast.stores import segments
 
 SEAL = Seal(b"12345678", bytes(32), "aes-256-gcm", b"ns")
 NONCE = slice(10, 22)
@@ -22,7 +22,7 @@ def test_where_a_place_ends_makes_another_nonce() -> None:
 
 def test_whether_it_was_compressed_makes_another_nonce() -> None:
     text = b"the same words again " * 40
-    deflated = segment.deflate(text)
+    deflated = segments.deflate(text)
     assert deflated is not None
     one, other = SEAL.seal(text, b"p"), SEAL.seal(len(text).to_bytes(4) + deflated, b"p")
     assert one[NONCE] != other[NONCE]

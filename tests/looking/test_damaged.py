@@ -14,7 +14,7 @@ from holdfast.looking.recovery import recovery
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import step_of, timeline
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.threads.tables import KINDS, Tables

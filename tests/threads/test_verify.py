@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores import rows, segment
 from holdfast.stores.contract import CheckpointRow, Span
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from holdfast.types import VerifyProgress

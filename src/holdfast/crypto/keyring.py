@@ -16,8 +16,8 @@ from holdfast.crypto.cipher import KEY_BYTES, Cipher
 from holdfast.crypto.seal import ID_BYTES, Seal
 from holdfast.errors import Conflict, Damaged, WrongKey
 from holdfast.stores.contract import Store
-from holdfast.stores.hashing import Hasher
-from holdfast.stores.keys import KeyRow
+from holdfast.stores.contract import Hasher
+from holdfast.stores.contract import KeyRow
 
 # Two keys that every encrypted namespace has, in the order of their creation. Each thread has a key with a random id,
 # created later.

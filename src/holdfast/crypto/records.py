@@ -15,7 +15,7 @@ from holdfast.crypto.keyring import Ring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
 from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
-from holdfast.stores.hashing import Hasher
+from holdfast.stores.contract import Hasher
 from holdfast.text import escaped, from_utf8, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 

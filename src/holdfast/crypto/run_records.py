@@ -14,7 +14,7 @@ from holdfast.crypto.seal import Seal, key_id
 from holdfast.crypto.thread_keys import Owners
 from holdfast.errors import Damaged, NotEncrypted
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry, Progress, RunRow
+from holdfast.stores.contract_runs import Entry, Progress, RunRow
 from holdfast.types import Usage
 
 R = TypeVar("R")

@@ -18,7 +18,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM, ChaCha20Poly1305
 
 from holdfast.crypto.cipher import KEY_BYTES, Algorithm
 from holdfast.errors import Damaged, NotEncrypted
-from holdfast.stores import segment
+from holdfast.stores import segments
 
 MAGIC: Final = 0xC1
 ID_BYTES: Final = 8
@@ -60,7 +60,7 @@ class Seal:
 
     def seal(self, plain: bytes, place: bytes) -> bytes:
         flags = self._writes
-        deflated = segment.deflate(plain)
+        deflated = segments.deflate(plain)
         if deflated is not None:
             flags |= _COMPRESSED
             plain = len(plain).to_bytes(_SIZE_BYTES) + deflated
@@ -87,7 +87,7 @@ class Seal:
         except (InvalidTag, KeyError, ValueError) as error:
             raise Damaged("an encrypted record was changed or moved to another place") from error
         if flags & _COMPRESSED:
-            return segment.inflate(plain[_SIZE_BYTES:], int.from_bytes(plain[:_SIZE_BYTES]))
+            return segments.inflate(plain[_SIZE_BYTES:], int.from_bytes(plain[:_SIZE_BYTES]))
         return plain
 
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, NewerFormat
 from holdfast.stores import contract as c
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
-from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 

@@ -25,8 +25,8 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.hashing import PLAIN, Hashing
-from holdfast.stores.running import Entry, EntryStatus, Owner, RunRow
+from holdfast.stores.contract import PLAIN, Hashing
+from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
 
 _ids = itertools.count(1)
 
