@@ -419,7 +419,7 @@ def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> No
     path = tmp_path / "agent.db"
     with holdfast.open(path, durability="off") as hf:
         family(hf)
-    change_blob(path, "effect", "record", "row_key & 4294967295 = 1", flip)  # that of the first child
+    change_blob(path, "entry", "record", "row_key & 4294967295 = 1", flip)  # that of the first child
     with holdfast.open(path, durability="off") as hf:
         erased = hf.erase("parent")
         assert erased.threads == ("parent", "parent/second")

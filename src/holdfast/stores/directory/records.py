@@ -363,7 +363,7 @@ def show_effect(row: Entry, form: Form) -> EffectLine:
 
 def read_effect(body: bytes, form: Form) -> Entry:
     line = _checked(_decode_effect, body)
-    told = {"number": line.number, "status": line.status, "mark": line.mark}
+    told = {"number": line.number, "status": line.status, "topic": line.mark}
     row = _converted(line.entry | told, Entry, line.is_escaped)
     return replace(row, call=_read(line.call, form), result=_read(line.result, form))
 

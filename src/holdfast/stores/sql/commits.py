@@ -56,6 +56,8 @@ class CommitWork(Plain[Position]):
         last = newest.get(number) if wanted.entries else 0
         if wanted.fence is None or wanted.run is None or last is None or rules.is_due(wanted.run):
             return None
+        if any(entry.number > last for entry in wanted.entries):
+            return None
         entries = rows.store_entries(number, last, wanted.entries)
         *run, until, lease, _, record, checksum = rows.store_run(
             self._namespace, replace(wanted.run, thread=number), entries.last
