@@ -81,7 +81,7 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
     text = os.fspath(url)
     # Each store is imported when it is opened: importing all of them is slow.
     if text == "memory:":
-        from holdfast.stores.memory import MemoryStore  # noqa: PLC0415
+        from holdfast.stores.sqlite.memory import MemoryStore  # noqa: PLC0415
 
         return MemoryStore(namespace=namespace)
     if text.startswith(_POSTGRES):

@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Conflict, Holdfast, Retention
 from holdfast.stores.contract import Commit, Position
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from tests.covers import covers
 from tests.selection import every_store
 from tests.waiting import DEADLINE

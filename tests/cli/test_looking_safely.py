@@ -164,7 +164,7 @@ def test_a_damaged_journal_hides_nothing_else(say: Say, store: Path) -> None:
     """One entry of the open step is hurt: the state is whole, and so are the other entries, and other threads."""
     with closing(sqlite3.connect(store)) as connection:
         [(number,)] = connection.execute("SELECT thread_no FROM thread WHERE name = ?", (b"shop",)).fetchall()
-    wholes.change_blob(store, "effect", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 4", wholes.flip)
+    wholes.change_blob(store, "entry", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 4", wholes.flip)
     said = "cannot be read: "
     whole = say("show", "shop", "--raw")
     assert (whole[0], whole[2]) == (0, "")  # the state alone needs no journal
@@ -181,7 +181,7 @@ def test_a_damaged_journal_hides_nothing_else(say: Say, store: Path) -> None:
         assert err.count("\n") == 1
     assert [line.split()[0] for line in say("effects", "shop")[1].splitlines()] == ["NO", "1", "2", "3", "5"]
     assert say("waiting")[0] == 5  # the question is whole, and the call is in doubt
-    wholes.change_blob(store, "effect", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 5", wholes.flip)
+    wholes.change_blob(store, "entry", "record", f"row_key >> 32 = {number} AND row_key & 4294967295 = 5", wholes.flip)
     code, out, err = say("waiting")
     assert (code, "invoice  asks approve" in out) == (1, True)
     assert err.startswith(said)

@@ -114,7 +114,7 @@ class Tables:
         verb, table, number, column = point.split(",")
         keys = list(self.rows[table])
         reach: set[tuple[str, int]] = set()
-        if table in ("run", "effect", "move", "fork", "setting", "epoch", "data_key"):
+        if table in ("run", "entry", "move", "fork", "setting", "epoch", "data_key"):
             return reach
         for key in keys[int(number) : int(number) + (2 if verb == "swap" else 1)]:
             row = self.rows[table][key]
@@ -131,8 +131,8 @@ class Tables:
         return reach
 
 
-NAMED = ("thread", "effect")
-UNTOLD = {("move", "made_at"), ("move", "head"), ("value", "stamp"), ("thread", "version"), ("run", "version")}
+NAMED = ("thread", "entry")
+UNTOLD = {("move", "made_at"), ("move", "head"), ("blob", "stamp")}
 """Columns that no load needs, and that nothing contradicts."""
 KEYS = {
     "thread": ("thread_no",),
@@ -141,9 +141,9 @@ KEYS = {
     "move": ("row_key",),
     "fork": ("origin", "thread"),
     "run": ("thread_no",),
-    "effect": ("row_key",),
-    "value": ("value_no",),
-    "value_piece": ("piece_key",),
+    "entry": ("row_key",),
+    "blob": ("blob_no",),
+    "piece": ("piece_key",),
 }
 
 

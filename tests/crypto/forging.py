@@ -11,9 +11,8 @@ from msgspec.structs import replace
 
 from holdfast import Cipher
 from holdfast.crypto.store import SealedStore
-from holdfast.stores import segment
 from holdfast.stores.contract import Cells, CheckpointRow, Span, Store, ThreadRow
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.urls import open_store
 
 KEY = bytes(range(32))
@@ -86,7 +85,7 @@ def opened(address: str, cipher: Cipher = CIPHER) -> SealedStore:
 
 def other_compressor(monkeypatch: pytest.MonkeyPatch) -> None:
     """As another release of zstd may be: it makes other bytes of the same content."""
-    monkeypatch.setattr(segment, "deflate", lambda *_, **__: None)
+    monkeypatch.setattr(segments, "deflate", lambda *_, **__: None)
 
 
 def number_of(store: Store, name: str) -> int:

@@ -14,7 +14,7 @@ import holdfast
 from holdfast import Closed, Damaged, LeaseLost, Run
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import Busy
-from holdfast.stores.running import Deadline, Entry, EntryStatus
+from holdfast.stores.contract_runs import Deadline, Entry, EntryStatus
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
 from tests.crypto.forging import CIPHER, changed, forged, number_of, opened
 

@@ -16,8 +16,7 @@ from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.store import SealedStore
 from holdfast.errors import NewerFormat, WrongKey
-from holdfast.stores.contract import CheckpointRow, Store
-from holdfast.stores.keys import KeyRow
+from holdfast.stores.contract import CheckpointRow, KeyRow, Store
 from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
 from tests.threads.wholes import shown

@@ -16,7 +16,7 @@ from holdfast.crypto.records import ThreadKey
 from holdfast.crypto.seal import Seal, is_sealed
 from holdfast.errors import NotEncrypted
 from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Span, Summary
-from holdfast.stores.running import Entry, Progress, RunRow
+from holdfast.stores.contract_runs import Entry, Progress, RunRow
 from tests.crypto.forging import changed
 
 KEY = bytes(range(32))

@@ -11,7 +11,7 @@ from holdfast.crypto import seal as seal_module
 from holdfast.crypto.records import from_text
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import NotEncrypted, NotInstalled
-from holdfast.stores import segment
+from holdfast.stores import segments
 
 ID, KEY = b"12345678", bytes(range(32))
 SEAL = Seal(ID, KEY, b"ns")
@@ -71,7 +71,7 @@ def test_no_two_places_keys_or_namespaces_share_bytes() -> None:
 
 
 def test_compressed_bytes_that_were_the_content_are_not_inflated() -> None:
-    deflated = segment.deflate(TEXT)
+    deflated = segments.deflate(TEXT)
     assert deflated is not None
     content = len(TEXT).to_bytes(4) + deflated
     assert SEAL.open(SEAL.seal(content, b"p"), b"p") == content

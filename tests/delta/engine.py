@@ -6,7 +6,7 @@ from typing import Any
 
 from holdfast.handle import Holdfast
 from holdfast.stores.contract import Commit, Position
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 
 
 class WatchedStore(MemoryStore):

@@ -127,7 +127,7 @@ def test_marks_stand_where_the_items_stood(tmp_path: Path) -> None:
 def test_a_shared_value_is_marked(open_file: OpenHandle, tmp_path: Path) -> None:
     open_file().thread("t").save({"prompt": "x" * 20_000, "n": 1})
     with closing(sqlite3.connect(tmp_path / "agent.db")) as connection, connection:
-        connection.execute("DELETE FROM value_piece")
+        connection.execute("DELETE FROM piece")
     found = open_file().thread("t").load("@-1", partial=True)
     assert found.state["n"] == 1
     assert found.state["prompt"] == MissingValue("$.prompt", found.lost[0].why)

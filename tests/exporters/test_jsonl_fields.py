@@ -18,7 +18,7 @@ from holdfast import Holdfast, Usage
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.stores.contract import Summary
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.branches import named
 from holdfast.threads.metadata import Meta
 from tests.covers import covers

@@ -16,17 +16,17 @@ from holdfast.crypto import records as sealed
 from holdfast.crypto.seal import Seal
 from holdfast.delta import load
 from holdfast.errors import HoldfastError
-from holdfast.stores import records, rows, segment
+from holdfast.stores import rows, segments
 from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
+from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
 from holdfast.stores.directory import records as directory
-from holdfast.stores.running import Deadline, Entry, Owner, Progress, RunRow
 from holdfast.threads import metadata
 from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.texts import CORPUS
 
-KEY = rows.key(1, 1)
-CONTEXT = rows.context(KEY)
+KEY = segments.key(1, 1)
+CONTEXT = segments.context_of(KEY)
 SEAL = Seal(b"12345678", b"k" * 32, b"default")
 FORM = jsontext.TextForm()
 
@@ -63,7 +63,7 @@ _META = metadata.encode(
     metadata.Meta(created_at=1, size=2, tags=("a",), metadata=msgpack.encode({"a": 1}), usage=Usage(input=1))
 )
 _REFS = Refs((Span(0, 16, 0, 2, 1, 1),), (b"v" * 32,))
-_SEGMENT = segment.draft([Append(16, 0, (b"cell", b"other"), (_REFS, Refs())), Append(18, 0, (b"x" * 300,))])
+_SEGMENT = segments.draft([Append(16, 0, (b"cell", b"other"), (_REFS, Refs())), Append(18, 0, (b"x" * 300,))])
 _VALUE = msgpack.encode({"a": (1, {2}, 2.5), "b": [b"bytes", None, {1: "one"}], "c": "text" * 20})
 
 
@@ -72,21 +72,22 @@ def _crc(data: bytes, bound: bytes = b"") -> bytes:
 
 
 def read_run(data: bytes) -> object:
-    columns = (1, b"default", b"waiting", 0, b"boot", 5, 0, 0, data)
-    return records.read_run((*columns, records._run_checksum(*columns)))
+    columns = (1, b"default", b"waiting", 3, 0, b"boot", 5, 0)
+    lease = (0, rows.lease_checksum(1, 3, 0))
+    return rows.read_run((*columns, *lease, 0, data, rows._run_checksum(*columns, data)))
 
 
 def read_effect(data: bytes) -> object:
-    return records.read_effect(KEY, data + _crc(data, struct.pack("<q", KEY)))
+    return rows.read_entry(KEY, data + _crc(data, struct.pack("<q", KEY)))
 
 
 def read_checkpoint(data: bytes) -> object:
     checksum = rows._checksum(KEY, 1, None, data, b"")
-    return rows.decode(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
+    return rows.read_checkpoint(KEY, 1, None, data + struct.pack("<I", checksum), b"", b"", b"")
 
 
 def read_segment(data: bytes) -> object:
-    return segment.unpack(segment.seal(data, CONTEXT), CONTEXT)
+    return segments.unpack(segments.seal(data, CONTEXT), CONTEXT)
 
 
 def read_meta(data: bytes) -> object:
@@ -139,7 +140,7 @@ def read_run_line(data: bytes) -> object:
 
 
 def _head() -> bytes:
-    return rows.encode(_ROW).head
+    return rows.store_checkpoint(_ROW).head
 
 
 def _line() -> bytes:
@@ -160,8 +161,8 @@ def _json(record: msgspec.Struct) -> bytes:
 
 
 DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
-    "run": (read_run, records._packed(_RUN)),
-    "effect": (read_effect, records._packed(_EFFECT)),
+    "run": (read_run, rows._packed(_RUN)),
+    "effect": (read_effect, rows._packed(_EFFECT)),
     "checkpoint": (read_checkpoint, _head()),
     "segment": (read_segment, _SEGMENT),
     "meta": (read_meta, _META),

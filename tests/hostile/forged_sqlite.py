@@ -17,7 +17,7 @@ from zlib import crc32
 import msgspec
 
 import holdfast
-from holdfast.stores import records, rows, segment
+from holdfast.stores import rows, segments
 from tests.hostile.forging import forged_bytes, forged_value
 from tests.hostile.scene import build, tour
 
@@ -29,15 +29,15 @@ _TABLES = (
     "checkpoint",
     "segment",
     "run",
-    "effect",
-    "effect",
+    "entry",
+    "entry",
     "fork",
     "move",
-    "value",
-    "value_piece",
-    "setting",
+    "blob",
+    "piece",
+    "epoch",
 )
-_KEYS = {"thread": "thread_no", "run": "thread_no", "fork": "origin", "value": "value_no", "value_piece": "piece_key"}
+_KEYS = {"thread": "thread_no", "run": "thread_no", "fork": "origin", "blob": "blob_no", "piece": "piece_key"}
 
 
 @cache
@@ -111,7 +111,7 @@ def _checkpoint(row: Row, rng: random.Random) -> Row:
     elif name == "cells":
         row["cells"] = _segment_blob(row["cells"], row["row_key"], rng)
     elif name == "skeleton" and head[7]:
-        plain = forged_bytes(segment.inflate(row["skeleton"], head[7]), rng)
+        plain = forged_bytes(segments.inflate(row["skeleton"], head[7]), rng)
         row["skeleton"], head[7] = plain, 0
     else:
         row = _one(row, name, rng)
@@ -145,11 +145,11 @@ def _segment_blob(blob: bytes | None, row_key: int, rng: random.Random) -> bytes
         header = forged_bytes(header, rng)
     else:
         size = msgspec.msgpack.decode(header)[1]
-        plain = segment.inflate(body, size) if encoding == segment.ZSTD else body
+        plain = segments.inflate(body, size) if encoding == segments.ZSTD else body
         body = forged_bytes(plain, rng)
-        encoding = segment.RAW
+        encoding = segments.RAW
     drafted = struct.pack("<BBI", version, encoding, len(header)) + header + body
-    return segment.seal(drafted, rows.context(row_key))
+    return segments.seal(drafted, segments.context_of(row_key))
 
 
 def _run(row: Row, rng: random.Random) -> Row:
@@ -158,9 +158,9 @@ def _run(row: Row, rng: random.Random) -> Row:
     else:
         row = _any_column(row, rng)
     with contextlib.suppress(TypeError, struct.error, AttributeError):
-        columns = list(row.values())[:-1]
-        columns[2] = columns[2].encode()
-        row["checksum"] = records._run_checksum(*columns)
+        row["lease_checksum"] = rows.lease_checksum(row["thread_no"], row["fence"], row["lease_until"])
+        columns = list(row.values())
+        row["checksum"] = rows._run_checksum(*columns[:8], columns[11])
     return row
 
 
@@ -173,4 +173,4 @@ def _effect(row: Row, rng: random.Random) -> Row:
     return row
 
 
-_FORGERS = {"thread": _thread, "checkpoint": _checkpoint, "segment": _segment, "run": _run, "effect": _effect}
+_FORGERS = {"thread": _thread, "checkpoint": _checkpoint, "segment": _segment, "run": _run, "entry": _effect}

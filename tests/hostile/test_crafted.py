@@ -17,7 +17,7 @@ import zstandard
 
 import holdfast
 from holdfast.errors import Damaged, HoldfastError
-from holdfast.stores import rows, segment
+from holdfast.stores import rows, segments
 from holdfast.stores.contract import Refs, Span
 from holdfast.threads import repair, replica
 from tests.crash.bounds import held_to, soon
@@ -30,7 +30,7 @@ WITHIN = 2 << 30  # of addresses: what is asked for and never touched is among t
 
 def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) -> None:
     """Change fields of a checkpoint's record, its refs or its skeleton, and compute its checksums anew."""
-    key = rows.key(1, seq)
+    key = segments.key(1, seq)
     found = connection.execute(
         "SELECT step, label, head, meta, refs, skeleton FROM checkpoint WHERE row_key = ?", (key,)
     )
@@ -43,7 +43,7 @@ def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) 
         skeleton = changes.pop("skeleton")
         assert isinstance(skeleton, bytes)
         fields[6], fields[7] = crc32(skeleton), 0
-    names = rows._Head.__struct_fields__
+    names = rows._CheckpointHead.__struct_fields__
     for name, value in changes.items():
         fields[names.index(name)] = value
     packed = msgspec.msgpack.encode(fields)
@@ -65,8 +65,10 @@ def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
 
 def set_segment(connection: sqlite3.Connection, seq: int, header: object, body: bytes, encoding: int) -> None:
     packed = msgspec.msgpack.encode(header)
-    blob = segment.seal(struct.pack("<BBI", 1, encoding, len(packed)) + packed + body, rows.context(rows.key(1, seq)))
-    connection.execute("UPDATE checkpoint SET cells = ? WHERE row_key = ?", (blob, rows.key(1, seq)))
+    blob = segments.seal(
+        struct.pack("<BBI", 1, encoding, len(packed)) + packed + body, segments.context_of(segments.key(1, seq))
+    )
+    connection.execute("UPDATE checkpoint SET cells = ? WHERE row_key = ?", (blob, segments.key(1, seq)))
 
 
 def parents_in_a_circle(connection: sqlite3.Connection) -> None:
@@ -88,13 +90,13 @@ def a_head_far_away(connection: sqlite3.Connection) -> None:
 
 def a_checkpoint_far_away(connection: sqlite3.Connection) -> None:
     connection.execute(
-        "UPDATE checkpoint SET row_key = ? WHERE row_key = ?", (rows.key(1, rows.MAX_SEQ), rows.key(1, 6))
+        "UPDATE checkpoint SET row_key = ? WHERE row_key = ?", (segments.key(1, segments.MAX_SEQ), segments.key(1, 6))
     )
 
 
 def a_checkpoint_far_away_that_is_the_last(connection: sqlite3.Connection) -> None:
     a_checkpoint_far_away(connection)
-    set_thread(connection, last=rows.MAX_SEQ, head=rows.MAX_SEQ, move=1 << 33)
+    set_thread(connection, last=segments.MAX_SEQ, head=segments.MAX_SEQ, move=1 << 33)
 
 
 def numbers_of_no_thread(connection: sqlite3.Connection) -> None:
@@ -109,7 +111,7 @@ def a_node_of_itself(connection: sqlite3.Connection) -> None:
         6,
         [[[16, 0, 1]], 4 + len(body), [[itself]]],
         struct.pack("<I", len(body)) + body,
-        segment.RAW,
+        segments.RAW,
     )
     set_checkpoint(connection, 6, refs=itself)
 
@@ -123,25 +125,25 @@ def spans(*made: tuple[int, int, int, int, int, int]) -> Callable[[sqlite3.Conne
 
 def a_bomb(connection: sqlite3.Connection) -> None:
     body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 30))
-    set_segment(connection, 6, [[[16, 0, 1]], 1 << 30, []], body, segment.ZSTD)
+    set_segment(connection, 6, [[[16, 0, 1]], 1 << 30, []], body, segments.ZSTD)
 
 
 def a_bomb_that_says_it_is_small(connection: sqlite3.Connection) -> None:
     body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
-    set_segment(connection, 6, [[[16, 0, 1]], 100, []], body, segment.ZSTD)
+    set_segment(connection, 6, [[[16, 0, 1]], 100, []], body, segments.ZSTD)
 
 
 def more_cells_than_bytes(connection: sqlite3.Connection) -> None:
-    set_segment(connection, 6, [[[16, 0, (1 << 63) - 1]], 4, []], bytes(4), segment.RAW)
+    set_segment(connection, 6, [[[16, 0, (1 << 63) - 1]], 4, []], bytes(4), segments.RAW)
 
 
 def a_large_value_that_is_a_bomb(connection: sqlite3.Connection) -> None:
     body = zstandard.ZstdCompressor(write_content_size=False).compress(bytes(1 << 28))
-    connection.execute("UPDATE value_piece SET data = ?, size = ?", (body, 1 << 28))
+    connection.execute("UPDATE piece SET data = ?, size = ?", (body, 1 << 28))
 
 
 def values_of_many_pieces(connection: sqlite3.Connection) -> None:
-    connection.execute("UPDATE value SET pieces = ?", ((1 << 62),))
+    connection.execute("UPDATE blob SET pieces = ?", ((1 << 62),))
 
 
 CRAFTED = {

@@ -16,7 +16,7 @@ from holdfast.codec import msgpack
 from holdfast.delta import salvage
 from holdfast.delta.parts import Ext, Kind, SeriesShape
 from holdfast.errors import Damaged
-from holdfast.stores import rows, segment
+from holdfast.stores import segments
 from holdfast.stores.contract import Refs, Span
 from tests.crash.bounds import held_to, soon
 from tests.hostile.test_crafted import set_checkpoint, set_segment
@@ -51,7 +51,7 @@ def a_table_that_names_itself_often(connection: sqlite3.Connection) -> None:
 
 
 def set_table(connection: sqlite3.Connection, *spans: Span) -> None:
-    set_segment(connection, 2, [[[NODES, 0, 1]], 4, [[Refs(spans)]]], struct.pack("<I", 0), segment.RAW)
+    set_segment(connection, 2, [[[NODES, 0, 1]], 4, [[Refs(spans)]]], struct.pack("<I", 0), segments.RAW)
 
 
 def items_that_nobody_stored(connection: sqlite3.Connection) -> None:
@@ -104,8 +104,8 @@ def test_it_is_damage_soon_and_in_little_memory(
 
 def test_the_store_that_is_forged_is_what_the_forger_thinks(store: Path) -> None:
     with contextlib.closing(sqlite3.connect(store)) as connection:
-        (blob,) = connection.execute("SELECT cells FROM checkpoint WHERE row_key = ?", (rows.key(1, 1),)).fetchone()
-        assert segment.open_(blob, b"")[0].ranges == ((ITEMS, 0, 50),)
+        (blob,) = connection.execute("SELECT cells FROM checkpoint WHERE row_key = ?", (segments.key(1, 1),)).fetchone()
+        assert segments.open_(blob, b"")[0].ranges == ((ITEMS, 0, 50),)
         set_state(connection, SeriesShape(Kind.LIST, 0, 1, 1), Span(0, ITEMS, 0, 1, 1, 1), size=86)
         connection.commit()
     with holdfast.open(store, durability="off") as hf:

@@ -198,7 +198,7 @@ def test_no_error_of_a_damaged_store_tells_it(tmp_path: Path, logs: list[str]) -
     told: list[str] = []
     for table, column in (
         *(("checkpoint", "head"), ("checkpoint", "meta"), ("checkpoint", "refs"), ("checkpoint", "skeleton")),
-        *(("checkpoint", "cells"), ("run", "record"), ("effect", "record"), ("value_piece", "data")),
+        *(("checkpoint", "cells"), ("run", "record"), ("entry", "record"), ("piece", "data")),
     ):
         path.write_bytes(whole)
         with contextlib.closing(sqlite3.connect(path)) as connection:

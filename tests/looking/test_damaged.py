@@ -14,7 +14,7 @@ from holdfast.looking.recovery import recovery
 from holdfast.looking.threads import threads
 from holdfast.looking.timeline import step_of, timeline
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
 from tests.selection import every_store
 from tests.threads.tables import KINDS, Tables
@@ -76,7 +76,7 @@ def test_an_entry_of_a_journal(tables: Tables) -> None:
     with tables.opened() as hf:
         whole = [call.number for step in timeline(hf, "b").steps for call in step.calls]
     assert len(whole) == 4
-    tables.change_blob("effect", "record", f"{tables.in_thread('b')} AND row_key & 4294967295 = 2", _flip)
+    tables.change_blob("entry", "record", f"{tables.in_thread('b')} AND row_key & 4294967295 = 2", _flip)
     with tables.opened() as hf:
         found = timeline(hf, "b")
         assert [call.number for step in found.steps for call in step.calls] == [each for each in whole if each != 2]
@@ -104,7 +104,7 @@ def asked(tables: Tables) -> Tables:
 
 
 def test_an_entry_of_the_open_step(asked: Tables) -> None:
-    asked.change_blob("effect", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 1", _flip)
+    asked.change_blob("entry", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 1", _flip)
     with asked.opened() as hf:
         plan = recovery(hf, "e")
         assert plan is not None
@@ -125,7 +125,7 @@ def test_an_entry_of_the_open_step(asked: Tables) -> None:
 
 
 def test_the_entry_that_asks(asked: Tables) -> None:
-    asked.change_blob("effect", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 3", _flip)
+    asked.change_blob("entry", "record", f"{asked.in_thread('e')} AND row_key & 4294967295 = 3", _flip)
     with asked.opened() as hf:
         found, lost = waiting(hf)
         assert [question.thread for question in found] == ["f"]

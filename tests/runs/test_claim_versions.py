@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Incompatible, InvalidArgument, LeaseHeld
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from tests.runs.conftest import World
 
 

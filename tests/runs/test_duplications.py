@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, LeaseHeld, NotDone, Run
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from tests.crash.nursery import Child, Nursery
 from tests.runs.children import STEPS, note
 from tests.runs.test_processes import Family, stopped

@@ -11,7 +11,7 @@ import pytest
 import holdfast
 from holdfast.runs import journal
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from tests.runs.conftest import World
 from tests.selection import every_store
 

@@ -22,12 +22,12 @@ from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseH
 from holdfast.codec.jsontext import TextForm
 from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.directory import DirectoryStore
-from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.running import Clock
 from holdfast.stores.sqlite import SQLiteStore
 from tests.selection import on_store
+from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0
@@ -370,7 +370,7 @@ class RunMachine(RuleBasedStateMachine):
 
 
 def _open_memory(path: Path, clock: Callable[[], Clock]) -> Store:
-    return MemoryStore(namespace="default", clock=clock)
+    return ModelStore(namespace="default", clock=clock)
 
 
 def _open_sqlite(path: Path, clock: Callable[[], Clock]) -> Store:

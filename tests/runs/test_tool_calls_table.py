@@ -7,7 +7,7 @@ from typing import get_args
 
 from holdfast.runs.tool_calls import decision_for
 from holdfast.runs.tools import Effect, InDoubt
-from holdfast.stores.running import EntryStatus
+from holdfast.stores.contract_runs import EntryStatus
 
 STATUSES: tuple[EntryStatus | None, ...] = (None, *get_args(EntryStatus))
 EFFECTS: tuple[Effect, ...] = get_args(Effect)

@@ -10,10 +10,20 @@ from holdfast.codec.jsontext import TextForm
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.stores.directory import DirectoryStore
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing import StoreContract
 from holdfast.testing.contract.build import commit, names_of, run
 from tests.covers import covers
+from tests.stores.model import ModelStore
+
+
+class TestModelStore(StoreContract):
+    """The model that state machines compare stores with."""
+
+    durable = False
+
+    def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
+        return ModelStore(namespace=namespace)
 
 
 @covers("G1", "cortex/MemoryCheckpointStore")
@@ -42,7 +52,7 @@ class TestDirectoryStore(StoreContract):
         return DirectoryStore(tmp_path / "store", namespace=namespace, durability="full", form=TextForm())
 
 
-@pytest.mark.parametrize("stores", [TestMemoryStore, TestSQLiteStore, TestDirectoryStore])
+@pytest.mark.parametrize("stores", [TestModelStore, TestMemoryStore, TestSQLiteStore, TestDirectoryStore])
 def test_a_commit_that_writes_a_position_twice_is_refused(tmp_path: Path, stores: type[StoreContract]) -> None:
     store = stores().open_store(tmp_path)
     with pytest.raises(InvalidArgument, match="already has cells at 1"):

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from holdfast.codec.jsontext import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
+from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
 from holdfast.stores.directory import DirectoryStore
-from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.running import Clock, Entry, Owner, RunRow
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
 from tests.selection import tries
+from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
 # A server is farther away than a file.
@@ -63,12 +63,18 @@ class StoreMachine(RuleBasedStateMachine):
         self._boot = 1
         self._now = 10
         self._wall = 10_000_000
-        self._model: Store = MemoryStore(namespace="default", clock=self._clock, wall=lambda: self._wall)
+        self._model: Store = ModelStore(
+            namespace="default", clock=self._clock, wall=lambda: self._wall, number=self.number
+        )
         self._tested = self._open()
         self._numbers: dict[str, int] = {}
 
     def _open(self) -> Store:
         return self.open_store(Path(self._folder.name) / "store", self._clock, lambda: self._wall)
+
+    @staticmethod
+    def number(count: int) -> int:
+        return count
 
     @staticmethod
     def open_store(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
@@ -278,6 +284,11 @@ class DirectoryMachine(StoreMachine):
 
 class PostgresMachine(StoreMachine):
     open_store = staticmethod(_open_postgres)
+
+    @staticmethod
+    def number(count: int) -> int:
+        """Numbers of 31 bits, reversed."""
+        return int(f"{count:031b}"[::-1], 2)
 
 
 _SETTINGS = settings(max_examples=tries(120, 50), stateful_step_count=40, deadline=None)

@@ -15,7 +15,7 @@ from tests.stores.postgres.server import database, schema_of
 from tests.threads.wholes import opened
 
 KINDS = ("sqlite", "postgres")
-_KEYS = {"checkpoint": "row_key", "effect": "row_key", "value_piece": "piece_key"}
+_KEYS = {"checkpoint": "row_key", "entry": "row_key", "piece": "piece_key"}
 
 
 class Tables:

@@ -12,8 +12,7 @@ from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import AlreadyExists, InvalidArgument, NotFound
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import CheckpointRow, Commit, Position
-from holdfast.stores.hashing import PLAIN
+from holdfast.stores.contract import PLAIN, CheckpointRow, Commit, Position
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import Placer
 from holdfast.threads.save import Parent, checked_details, save_of

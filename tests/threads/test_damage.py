@@ -194,7 +194,7 @@ def test_no_readable_checkpoint_is_an_error_not_none(damaged: Path) -> None:
         "UPDATE thread SET last = 3, head = 3",
         "DELETE FROM checkpoint WHERE row_key & 4294967295 = 8",
         "DELETE FROM checkpoint WHERE row_key & 4294967295 = 4",
-        "DELETE FROM value_piece",
+        "DELETE FROM piece",
         "UPDATE checkpoint SET row_key = row_key + 100 WHERE row_key & 4294967295 = 8",
         SWAP_SKELETONS,
     ],

@@ -17,7 +17,7 @@ from psycopg import sql
 import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument, LeaseHeld, Retention
 from holdfast.errors import ErasePending, StoreError
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads import process
 from holdfast.types import EraseResult
 from tests.covers import covers
@@ -117,7 +117,7 @@ def test_what_was_left_by_a_store_that_did_not_overwrite_is_gone_too(tmp_path: P
     with closing(sqlite3.connect(path)) as connection:
         # As a store of before has it: rows that were deleted lie in pages that are free now.
         connection.execute("PRAGMA secure_delete = OFF")
-        connection.execute("DELETE FROM effect")
+        connection.execute("DELETE FROM entry")
         connection.execute("UPDATE run SET entries = 0")
         connection.commit()
         connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
@@ -419,7 +419,7 @@ def test_a_damaged_journal_keeps_nothing_from_being_erased(tmp_path: Path) -> No
     path = tmp_path / "agent.db"
     with holdfast.open(path, durability="off") as hf:
         family(hf)
-    change_blob(path, "effect", "record", "row_key & 4294967295 = 1", flip)  # that of the first child
+    change_blob(path, "entry", "record", "row_key & 4294967295 = 1", flip)  # that of the first child
     with holdfast.open(path, durability="off") as hf:
         erased = hf.erase("parent")
         assert erased.threads == ("parent", "parent/second")

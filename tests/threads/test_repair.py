@@ -216,7 +216,7 @@ def test_a_lost_journal_entry_is_in_doubt_and_its_run_is_nobodys(tables: Tables)
                 for _ in range(3):
                     run.model(lambda: 1)
                 break
-    tables.change_blob("effect", "record", f"{tables.in_thread('open')} AND {SEQ} = 2", flip)
+    tables.change_blob("entry", "record", f"{tables.in_thread('open')} AND {SEQ} = 2", flip)
     done, new = repaired(tables)
     with new:
         assert [(lost.thread, "journal entries 2" in lost.what) for lost in done.lost] == [("open", True)]

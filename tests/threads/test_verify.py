@@ -11,9 +11,9 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
-from holdfast.stores import rows, segment
+from holdfast.stores import rows, segments
 from holdfast.stores.contract import CheckpointRow, Span
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.verify import verify
 from holdfast.types import VerifyProgress
@@ -65,7 +65,7 @@ def test_progress_is_told(tmp_path: Path) -> None:
 def test_a_quick_look_does_not_read_contents_and_a_deep_one_does(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
-    tables.change_blob("value_piece", "data", "1 = 1", flip)
+    tables.change_blob("piece", "data", "1 = 1", flip)
     with tables.opened() as hf:
         assert hf.verify(deep=False).ok
         found = hf.verify().problems
@@ -105,12 +105,13 @@ def renumbered(tables: Tables, moves: dict[int, int]) -> None:
     for seq, to in moves.items():
         key, step, label, head, meta, refs, skeleton, cells = stored[seq]
         new = key - seq + to
-        decoded = rows.decode(key, step, label, head, meta, refs, skeleton)
-        encoded = rows.encode(msgspec.structs.replace(decoded, seq=to))
-        bound = None if cells is None else segment.seal(cells[:-4], rows.context(new))
+        decoded = rows.read_checkpoint(key, step, label, head, meta, refs, skeleton)
+        encoded = rows.store_checkpoint(msgspec.structs.replace(decoded, seq=to))
+        bound = None if cells is None else segments.seal(cells[:-4], segments.context_of(new))
         tables.execute(
             "INSERT INTO checkpoint VALUES (?, ?, ?, ?, ?, ?, ?, ?)",
-            *(new, step, label, encoded.sealed(new), encoded.meta, encoded.refs, encoded.skeleton, bound),
+            *encoded.columns(new),
+            bound,
         )
 
 
@@ -132,9 +133,9 @@ def test_a_checkpoint_forged_without_the_key_shows(tables: Tables) -> None:
 def forged(tables: Tables, seq: int, forge: Callable[[CheckpointRow], CheckpointRow]) -> None:
     """Change what is in clear of a row, with a checksum that fits, as somebody does who has the store but no key."""
     [(key, step, label, head, meta, refs, skeleton, _)] = tables.rows(_SELECT, seq)
-    row = forge(rows.decode(key, step, label, head, meta, refs, skeleton))
-    encoded = rows.encode(row)
-    tables.execute("UPDATE checkpoint SET step = ?, head = ? WHERE row_key = ?", row.step, encoded.sealed(key), key)
+    row = forge(rows.read_checkpoint(key, step, label, head, meta, refs, skeleton))
+    encoded = rows.store_checkpoint(row)
+    tables.execute("UPDATE checkpoint SET step = ?, head = ? WHERE row_key = ?", row.step, encoded.columns(key)[3], key)
 
 
 def test_a_plain_digest_shows_what_does_not_fit_it(tables: Tables) -> None:
@@ -195,7 +196,7 @@ def test_a_run_that_does_not_fit_its_journal_shows() -> None:
 def test_a_journal_with_a_hole_shows(tables: Tables) -> None:
     with tables.opened() as hf:
         fill(hf)
-    tables.execute("DELETE FROM effect WHERE row_key & 4294967295 = 2")
+    tables.execute("DELETE FROM entry WHERE row_key & 4294967295 = 2")
     with tables.opened() as hf:
         found = [problem for problem in hf.verify(deep=False).problems if problem.thread == "run"]
     assert any("journal entr" in problem.what and "2" in problem.what for problem in found)

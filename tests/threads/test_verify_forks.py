@@ -13,7 +13,7 @@ from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
 from holdfast.stores.directory import lines, records
 from holdfast.stores.directory.space import group, sealed
-from holdfast.stores.memory.store import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.verify import verify
 from holdfast.types import Problem
 from tests.threads.tables import Tables

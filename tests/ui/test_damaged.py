@@ -15,7 +15,7 @@ from tests.ui.conftest import Page
 VIEWS = ("messages", "state", "diff", "effects", "raw", "about")
 DAMAGES = {
     "a run": "UPDATE run SET updated_at = updated_at + 1",
-    "an entry of a journal": "UPDATE effect SET record = zeroblob(length(record)) WHERE row_key & 4294967295 = 2",
+    "an entry of a journal": "UPDATE entry SET record = zeroblob(length(record)) WHERE row_key & 4294967295 = 2",
 }
 
 

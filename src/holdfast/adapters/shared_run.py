@@ -21,7 +21,7 @@ from holdfast.runs.core import RunCore
 from holdfast.runs.drivers import Call
 from holdfast.runs.tool_calls import suspended_by
 from holdfast.runs.tools import Tool, Tools
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.threads.context import Context
 
 _OPEN_MAX: Final = 64  # entries that a claim reads; others are found by their topics

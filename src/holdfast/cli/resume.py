@@ -24,7 +24,7 @@ from holdfast.looking.data import data_of
 from holdfast.looking.nearest import existing as existing_thread
 from holdfast.runs.drivers import is_async
 from holdfast.runs.worker import guards_of
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.text import quoted
 from holdfast.types import PendingQuestion
 

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Closed, Conflict, Damaged, LeaseLost, StoreError
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 
 _KEPT: Final = 1_000
 _FURTHEST: Final = 10_000  # how many entries may be posted between two writes of a run

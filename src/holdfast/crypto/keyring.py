@@ -12,9 +12,7 @@ from typing import Final
 from holdfast.crypto.cipher import KEY_BYTES, Cipher
 from holdfast.crypto.seal import ID_BYTES, Seal, require_format
 from holdfast.errors import Conflict, Damaged, NotEncrypted, WrongKey
-from holdfast.stores.contract import Store
-from holdfast.stores.hashing import Hasher
-from holdfast.stores.keys import KeyRow
+from holdfast.stores.contract import Hasher, KeyRow, Store
 
 # Two keys that every encrypted namespace has, in the order of their creation. Each thread has a key with a random id,
 # created later.

@@ -17,9 +17,8 @@ from msgspec.structs import astuple, replace
 from holdfast.crypto.keyring import Keyring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
-from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
-from holdfast.stores.hashing import Hasher
-from holdfast.stores.running import Entry, Progress, RunRow
+from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Hasher, Refs, Summary
+from holdfast.stores.contract_runs import Entry, Progress, RunRow
 from holdfast.text import escaped, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 

@@ -17,7 +17,7 @@ from cryptography.exceptions import InvalidTag, UnsupportedAlgorithm
 from cryptography.hazmat.primitives.ciphers.aead import AESSIV
 
 from holdfast.errors import Damaged, NewerFormat, NotEncrypted, NotInstalled
-from holdfast.stores import segment
+from holdfast.stores import segments
 
 FORMAT: Final = 1
 ID_BYTES: Final = 8
@@ -50,7 +50,7 @@ class Seal:
             ) from cause
 
     def seal(self, content: bytes, place: bytes) -> bytes:
-        deflated = segment.deflate(content)
+        deflated = segments.deflate(content)
         if deflated is None:
             plain = _PLAIN + content
         else:
@@ -71,7 +71,7 @@ class Seal:
         if plain[:1] == _PLAIN:
             return plain[1:]
         start = 1 + _SIZE_BYTES
-        return segment.inflate(plain[start:], int.from_bytes(plain[1:start]))
+        return segments.inflate(plain[start:], int.from_bytes(plain[1:start]))
 
 
 def key_id(sealed: bytes) -> bytes:

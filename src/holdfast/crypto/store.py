@@ -16,9 +16,8 @@ from holdfast.crypto.thread_keys import ThreadKeys, key_in_clear, remove_unused
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.hashing import Hashing
-from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.contract import Hashing, KeyRow
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.walking import walk
 from holdfast.types import Problem
 

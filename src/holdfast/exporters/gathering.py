@@ -20,7 +20,7 @@ from holdfast.redaction import Redaction
 from holdfast.runs.journal import open_entries
 from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.metadata import decode, moment
 from holdfast.types import Checkpoint, Effect, Usage

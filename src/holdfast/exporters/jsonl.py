@@ -19,9 +19,8 @@ from holdfast.exporters.target import Exported, Progress, Target, Write, check_s
 from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.runs.record import is_free, now
-from holdfast.stores.contract import CheckpointRow, Refs, Span, Store, ThreadRow
-from holdfast.stores.hashing import PLAIN
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, ThreadRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.walking import walk
 from holdfast.text import quoted
 from holdfast.threads.soundness import Examiner

@@ -24,7 +24,7 @@ from holdfast.looking.data import data_of
 from holdfast.looking.references import find
 from holdfast.redaction import Redaction
 from holdfast.runs.guards import cache_written
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.threads.metadata import moment
 from holdfast.types import Problem, Usage
 

@@ -18,7 +18,7 @@ from holdfast.errors import Damaged
 from holdfast.ids import from_text as id_from_text
 from holdfast.ids import to_text as id_to_text
 from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1

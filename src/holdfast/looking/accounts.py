@@ -15,7 +15,7 @@ from holdfast.looking.nearest import existing
 from holdfast.looking.threads import thread_line
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 
 _PAGE: Final = 500
 _TOOLS: Final = ("read", "idempotent", "irreversible")

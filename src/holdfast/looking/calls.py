@@ -13,7 +13,7 @@ from holdfast.errors import Damaged, HoldfastError
 from holdfast.runs.guards import counted
 from holdfast.runs.record import effect_of
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.threads.metadata import moment
 from holdfast.types import Effect, Usage
 

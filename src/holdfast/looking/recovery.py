@@ -18,7 +18,7 @@ from holdfast.runs.status import progress_of
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment
 from holdfast.types import Progress

@@ -20,7 +20,7 @@ from holdfast.runs.journal import open_entries
 from holdfast.runs.record import each_run, is_free, now
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Clock, Entry, RunRow
+from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import STATUSES, decode, moment

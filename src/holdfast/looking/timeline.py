@@ -17,7 +17,7 @@ from holdfast.looking.lanes import Branch, Lanes
 from holdfast.looking.nearest import existing
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Entry, PastClaim, RunRow
+from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
 from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.history import listed

@@ -12,7 +12,7 @@ from typing import Any, cast
 from holdfast.errors import Damaged
 from holdfast.looking.calls import readable
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.walking import name_of
 
 Lost = dict[str, None]

@@ -22,7 +22,7 @@ from holdfast.runs.journal import RESULT_REDACTED, Journal
 from holdfast.runs.tool_calls import ToolCall, suspended_by
 from holdfast.runs.tools import Tool, checked_arguments
 from holdfast.runs.waits import SLEEP, WAIT, checked_name, checked_seconds, sleep, wait
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 
 _POLL_SECONDS: Final = 0.05
 

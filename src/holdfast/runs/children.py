@@ -20,7 +20,7 @@ from holdfast.runs.context import Suspended
 from holdfast.runs.core import Keeper, RunCore
 from holdfast.runs.record import CHILD, child_thread
 from holdfast.runs.waits import cancel
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 
 _PARENT: Final = re.compile(r"/(\d+)\.\d+$")  # in the turn of a child: when the run of its parent was created

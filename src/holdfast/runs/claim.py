@@ -39,7 +39,7 @@ from holdfast.runs.record import (
 )
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Clock, PastClaim, RunRow
+from holdfast.stores.contract_runs import Clock, PastClaim, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.context import Context

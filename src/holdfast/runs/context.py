@@ -15,7 +15,7 @@ from holdfast.runs.lease import Lease
 from holdfast.runs.past import Effects, Past
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.threads.context import Context
 from holdfast.types import Status
 

@@ -25,7 +25,7 @@ from holdfast.runs.guards import Watch
 from holdfast.runs.lease import Lease
 from holdfast.runs.record import CANCEL, causes, error_of, now, text_of
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry, EntryKind, EntryStatus, RunRow
+from holdfast.stores.contract_runs import Entry, EntryKind, EntryStatus, RunRow
 
 CALL_REDACTED: Final = 1  # in `Entry.redacted`
 RESULT_REDACTED: Final = 2

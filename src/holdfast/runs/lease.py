@@ -13,7 +13,7 @@ from msgspec.structs import replace
 from holdfast.errors import Closed, LeaseLost, StoreError
 from holdfast.runs.record import is_over
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Progress, RunRow
+from holdfast.stores.contract_runs import Progress, RunRow
 
 _RENEWALS: Final = 3  # per lease, so two may fail before it expires
 _MARGIN: Final = 0.1  # share of a lease: the holder stops so much earlier, as a call starts some time after its check

@@ -17,7 +17,7 @@ from holdfast.runs.journal import CALL_REDACTED, RESULT_REDACTED
 from holdfast.runs.record import DOUBTFUL, child_name, effect_of, is_free, now, text_of
 from holdfast.runs.tools import Tool, Tools, takes, takes_key
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Entry, EntryStatus, RunRow
+from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry, branch_of
 from holdfast.threads.effects import Action, ChildEntries, Ended, Record, Root, actions_ahead, origin_of, outcome_of

@@ -17,7 +17,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import CallFailed, InvalidArgument
 from holdfast.redaction import AS_IS, Redaction
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Clock, Entry, Progress, RunRow
+from holdfast.stores.contract_runs import Clock, Entry, Progress, RunRow
 from holdfast.threads.metadata import moment
 from holdfast.threads.process import is_dead
 from holdfast.types import Effect, Status

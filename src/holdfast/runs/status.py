@@ -16,7 +16,7 @@ from holdfast.runs.record import DOUBTFUL, each_entry, each_run, effect_of, is_f
 from holdfast.runs.tools import GiveUp, Happened, NotDone, Outcome, Tools, is_outcome, unknown_outcome
 from holdfast.runs.waits import SLEEP, checked_seconds
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import checkpoint_of, moment

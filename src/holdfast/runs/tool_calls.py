@@ -17,7 +17,7 @@ from holdfast.runs.drivers import Call, Invocation, Uncalled
 from holdfast.runs.journal import CALL_REDACTED
 from holdfast.runs.record import now, text_of
 from holdfast.runs.tools import Effect, GiveUp, Happened, InDoubt, NotDone, Tool, is_outcome, takes_key, unknown_outcome
-from holdfast.stores.running import Entry, EntryStatus
+from holdfast.stores.contract_runs import Entry, EntryStatus
 
 _POLL_SECONDS: Final = 0.05
 

@@ -27,7 +27,7 @@ from holdfast.runs.record import (
     queued,
 )
 from holdfast.stores.contract import Store, ThreadRow
-from holdfast.stores.running import Deadline, Entry, RunRow
+from holdfast.stores.contract_runs import Deadline, Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import moment

@@ -23,7 +23,7 @@ from holdfast.runs.run import Run, RunBlock
 from holdfast.runs.tools import Tools
 from holdfast.runs.waits import wake_parents
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.running import Clock, RunRow
+from holdfast.stores.contract_runs import Clock, RunRow
 from holdfast.threads.context import Context
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from holdfast.errors import StoreError
-from holdfast.stores.running import Clock
+from holdfast.stores.contract_runs import Clock
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
 _LONGEST_ID: Final = 64

@@ -7,14 +7,14 @@ store.
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterator, Sequence
-from typing import Literal, Protocol
+from typing import Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.stores.hashing import Hashing
-from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.errors import Conflict
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 
 
@@ -186,6 +186,53 @@ class Compacted(msgspec.Struct, frozen=True):
     merged: int = 0
     damaged: int = 0
     dropped: int = 0
+
+
+class Hasher(Protocol):
+    """A hash in progress, with the interface of hashlib and hmac."""
+
+    def update(self, data: bytes | memoryview, /) -> None: ...
+
+    def digest(self) -> bytes: ...
+
+
+class Hashing(Protocol):
+    """The hash functions for blob addresses and checkpoint digests: plain, or keyed in an encrypted store."""
+
+    def address(self, data: bytes) -> bytes:
+        """The digest under which the store keeps a blob with these bytes."""
+        ...
+
+    def signature(self) -> Hasher:
+        """A new hash for the digest of a checkpoint."""
+        ...
+
+
+class _Plain:
+    def address(self, data: bytes) -> bytes:
+        return hashlib.sha256(data).digest()
+
+    def signature(self) -> Hasher:
+        return hashlib.sha256()
+
+
+PLAIN: Final[Hashing] = _Plain()
+
+
+class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A data key of an encrypted store, encrypted by the user's key called `name`, which the store does not have.
+
+    A row without a name and a wrapped key stands in a listing for a record that cannot be read.
+    """
+
+    id: bytes
+    name: str
+    wrapped: bytes
+
+
+def key_changed() -> Conflict:
+    """The error for a stored key that is not the expected one."""
+    return Conflict("the wrapped key was replaced or removed by another process; nothing was changed. Read it again.")
 
 
 class Store(Protocol):

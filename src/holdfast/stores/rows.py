@@ -1,44 +1,32 @@
-"""Encode threads and checkpoints as database rows, with checksums that detect damage."""
+"""Encode threads, checkpoints, runs and journal entries as database rows, with checksums that detect damage."""
 
 from __future__ import annotations
 
 import hashlib
 import struct
-from typing import Final
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NamedTuple, TypeVar
 from zlib import crc32
 
 import msgspec
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, InvalidArgument
-from holdfast.stores import segment
-from holdfast.stores.contract import NO_REFS, CheckpointRow, Position, Refs, Summary, ThreadRow
-from holdfast.text import quoted
+from holdfast.errors import Damaged, InvalidArgument, TooLarge
+from holdfast.stores import rules, segments
+from holdfast.stores.contract import NO_REFS, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
+from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, context_of, key
+from holdfast.text import escaped, quoted, unescaped
 from holdfast.types import UNREADABLE
 
-SEQ_BITS: Final = 32
-MAX_SEQ: Final = (1 << SEQ_BITS) - 1
-MAX_THREAD: Final = (1 << 31) - 1
+S = TypeVar("S", bound=msgspec.Struct)
 
 _KEY: Final = struct.Struct("<q")
-_BOUND: Final = struct.Struct("<qqiI")
 _CHECKSUM: Final = struct.Struct("<I")
+_PLAIN: Final = b"\0"
+_ESCAPED: Final = b"\1"
 
 _encode = msgspec.msgpack.Encoder().encode
-_decode_refs = msgspec.msgpack.Decoder(Refs).decode
-
-# Smaller skeletons are not compressed: a save writes one page either way.
-_COMPRESS_SKELETON: Final = 1024
-
-
-def key(thread: int, seq: int) -> int:
-    """The row key of a checkpoint, segment or move."""
-    return thread << SEQ_BITS | seq
-
-
-def context(row_key: int) -> bytes:
-    """The bytes that bind a segment's checksum to its row."""
-    return _KEY.pack(row_key)
 
 
 def to_bytes(text: str) -> bytes:
@@ -54,10 +42,14 @@ def to_text(stored: bytes) -> str:
         raise Damaged("a stored text is not UTF-8") from error
 
 
-def name_hash(namespace: bytes, name: bytes) -> int:
-    """A 64-bit hash to find a thread without the index on names. Signed, like the integers of databases."""
-    digest = hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()
-    return int.from_bytes(digest[:8], "big", signed=True)
+def name_digest(namespace: bytes, name: bytes) -> bytes:
+    """A digest that finds a thread without the index on names."""
+    return hashlib.sha256(b"%d:%b%d:%b" % (len(namespace), namespace, len(name), name)).digest()[:16]
+
+
+# -- threads --------------------------------------------------------------------------------------------------------
+
+THREAD_COLUMNS: Final = 16
 
 
 class StoredThread(msgspec.Struct, array_like=True, gc=False):
@@ -66,13 +58,13 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     thread_no: int
     namespace: bytes
     name: bytes | None
-    name_hash: int | None
-    created_at: int
+    name_digest: bytes | None
     head: int
     move: int
     last: int
     count: int
     head_id: bytes
+    fence: int | None
     step: int
     status: bytes
     agent: bytes | None
@@ -80,7 +72,29 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     updated_at: int
 
     def checksum(self) -> int:
-        return crc32(_encode(self))
+        return _thread_checksum(
+            self.thread_no,
+            self.namespace,
+            self.name,
+            self.head,
+            self.move,
+            self.last,
+            self.head_id,
+            self.fence,
+            self.step,
+            self.status,
+            self.agent,
+            self.size,
+            self.updated_at,
+        )
+
+    def columns(self) -> tuple[Any, ...]:
+        """The whole row."""
+        return *msgspec.structs.astuple(self), self.checksum()
+
+    def changes(self) -> tuple[Any, ...]:
+        """The number, and the columns that a write may change."""
+        return self.thread_no, *msgspec.structs.astuple(self)[4:], self.checksum()
 
     def show(self, summary: Summary) -> None:
         """Copy the fields that listings show."""
@@ -89,6 +103,20 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         self.agent = None if summary.agent is None else to_bytes(summary.agent)
         self.size = summary.size
         self.updated_at = summary.updated_at
+
+    def show_run(self, run: RunRow) -> None:
+        """Copy the status and fence of the thread's run."""
+        self.status, self.updated_at, self.fence = to_bytes(run.status), run.updated_at, rules.fence_of(run)
+
+    def advance(self, commit: Commit) -> None:
+        """Make a commit the head."""
+        row = commit.row
+        self.head, self.move, self.last = row.seq, row.move, row.seq
+        self.count += 1
+        self.head_id = row.id
+        self.show(commit.summary)
+        if commit.run is not None:
+            self.fence = rules.fence_of(commit.run)
 
     def position(self) -> Position:
         return Position(self.thread_no, self.head, self.move, self.last)
@@ -132,20 +160,90 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         return damage
 
 
-def stored_thread(row: tuple[object, ...]) -> StoredThread:
-    """A selected row, verified. `Damaged` if the row is not what was written."""
+def _thread_checksum(*fields: Any) -> int:
+    return crc32(_encode(fields))
+
+
+def read_thread(row: Sequence[Any]) -> StoredThread:
+    """A selected thread, verified. `Damaged` if the row is not what was written."""
     try:
-        thread = msgspec.convert(row[:-1], StoredThread)
+        thread = msgspec.convert(row[: THREAD_COLUMNS - 1], StoredThread)
     except msgspec.ValidationError as error:
         raise Damaged("the record of a thread has a field of the wrong type") from error
-    if thread.checksum() != row[-1]:
+    if thread.checksum() != row[THREAD_COLUMNS - 1]:
         raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
-    if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.count <= thread.last:
+    if not 0 <= thread.head <= thread.last <= MAX_SEQ:
         raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
     return thread
 
 
-class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
+def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
+    """The row of the thread that a commit creates."""
+    name = to_bytes(commit.name)
+    thread = StoredThread(
+        number, namespace, name, name_digest(namespace, name), 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0
+    )
+    thread.advance(commit)
+    return thread
+
+
+def advanced(namespace: bytes, commit: Commit, expect: Position) -> tuple[Any, ...]:
+    """The parameters of `advance_thread`: a thread's row after a commit, made without reading it, and what it was."""
+    row, summary = commit.row, commit.summary
+    name = to_bytes(commit.name)
+    status = to_bytes(summary.status)
+    agent = None if summary.agent is None else to_bytes(summary.agent)
+    before = commit.fence
+    after = before if commit.run is None else rules.fence_of(commit.run)
+    checksum = crc32(
+        _encode(
+            (
+                expect.thread,
+                namespace,
+                name,
+                row.seq,
+                row.move,
+                row.seq,
+                row.id,
+                after,
+                summary.step,
+                status,
+                agent,
+                summary.size,
+                summary.updated_at,
+            )
+        )
+    )
+    return (
+        expect.thread,
+        row.seq,
+        row.move,
+        row.id,
+        after,
+        summary.step,
+        status,
+        agent,
+        summary.size,
+        summary.updated_at,
+        checksum,
+        namespace,
+        name,
+        expect.head,
+        expect.move,
+        expect.last,
+        before,
+    )
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------
+
+_CHECKPOINT_BOUND: Final = struct.Struct("<qqiI")
+# Smaller skeletons are not compressed: a save writes one page either way.
+_COMPRESS_SKELETON: Final = 1024
+_decode_refs = msgspec.msgpack.Decoder(Refs).decode
+
+
+class _CheckpointHead(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """The small fields of a checkpoint, packed. Seqs start at 1, so a parent seq of 0 means no parent.
 
     `plain` is the size of the skeleton before compression, 0 if it is stored raw.
@@ -162,7 +260,7 @@ class _Head(msgspec.Struct, frozen=True, array_like=True, gc=False):
     deleted: bool
 
 
-_decode_head = msgspec.msgpack.Decoder(_Head).decode
+_decode_head = msgspec.msgpack.Decoder(_CheckpointHead).decode
 
 
 class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
@@ -175,24 +273,25 @@ class StoredCheckpoint(msgspec.Struct, frozen=True, gc=False):
     refs: bytes
     skeleton: bytes
 
-    def sealed(self, row_key: int) -> bytes:
-        """The `head` column for this row, with the checksum."""
-        return self.head + _CHECKSUM.pack(_checksum(row_key, self.step, self.label, self.head, self.meta))
+    def columns(self, row_key: int) -> tuple[Any, ...]:
+        """The row without its cells; the column `head` gets the checksum."""
+        head = self.head + _CHECKSUM.pack(_checksum(row_key, self.step, self.label, self.head, self.meta))
+        return row_key, self.step, self.label, head, self.meta, self.refs, self.skeleton
 
 
-def encode(row: CheckpointRow) -> StoredCheckpoint:
+def store_checkpoint(row: CheckpointRow) -> StoredCheckpoint:
     """A checkpoint's columns. `InvalidArgument` if a number does not fit its column."""
     refs = b"" if row.refs == NO_REFS else _encode(row.refs)
     skeleton = row.skeleton
     plain = 0
     if len(skeleton) >= _COMPRESS_SKELETON:
-        packed = segment.deflate(skeleton)
+        packed = segments.deflate(skeleton)
         if packed is not None:
             plain, skeleton = len(skeleton), packed
     parent_thread, parent_seq = row.parent or (0, 0)
     if not -(1 << 63) <= row.step < 1 << 63:
         raise InvalidArgument("a step must fit a 64-bit integer; nothing was stored")
-    head = _Head(
+    head = _CheckpointHead(
         row.id,
         row.digest,
         parent_thread,
@@ -207,7 +306,7 @@ def encode(row: CheckpointRow) -> StoredCheckpoint:
     return StoredCheckpoint(row.step, label, _encode(head), row.meta, refs, skeleton)
 
 
-def decode(
+def read_checkpoint(
     row_key: int,
     step: int,
     label: bytes | None,
@@ -237,7 +336,7 @@ def decode(
     if skeleton is None:
         skeleton = b""
     elif fields.plain:
-        skeleton = segment.inflate(skeleton, fields.plain)
+        skeleton = segments.inflate(skeleton, fields.plain)
     return CheckpointRow(
         seq=seq,
         id=fields.id,
@@ -255,7 +354,7 @@ def decode(
 
 def tombstone(row: CheckpointRow) -> StoredCheckpoint:
     """The columns that remain of a deleted checkpoint."""
-    return encode(
+    return store_checkpoint(
         CheckpointRow(
             seq=row.seq, id=row.id, parent=row.parent, step=row.step, move=row.move, digest=row.digest, deleted=True
         )
@@ -263,5 +362,212 @@ def tombstone(row: CheckpointRow) -> StoredCheckpoint:
 
 
 def _checksum(row_key: int, step: int, label: bytes | None, head: bytes, meta: bytes) -> int:
-    bound = _BOUND.pack(row_key, step, -1 if label is None else len(label), len(meta))
+    bound = _CHECKPOINT_BOUND.pack(row_key, step, -1 if label is None else len(label), len(meta))
     return crc32(meta, crc32(head, crc32(bound + label if label else bound)))
+
+
+# -- runs -----------------------------------------------------------------------------------------------------------
+
+RunColumns = tuple[int, bytes, bytes, int, int, bytes, int, int, int, int, int, bytes, int]
+# thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until, lease_checksum, entries,
+# record, checksum
+RUN_COLUMNS: Final = 13
+ENTRIES: Final = 10
+_LEASE_UNTIL: Final = 8
+
+_RUN_BOUND: Final = struct.Struct("<qqqqqIII")
+_LEASE: Final = struct.Struct("<qqq")
+_decode_run = msgspec.msgpack.Decoder(RunRow).decode
+
+
+def store_run(namespace: bytes, row: RunRow, entries: int) -> RunColumns:
+    """The columns of a run. `InvalidArgument` if a number does not fit its column."""
+    record = _packed(replace(row, lease_until=0) if row.lease_until else row)
+    status, clock, wake = row.status.encode(), to_bytes(row.clock), _wake(row)
+    try:
+        lease = lease_checksum(row.thread, row.fence, row.lease_until)
+        checksum = _run_checksum(row.thread, namespace, status, row.fence, row.updated_at, clock, *wake, record)
+    except struct.error as error:
+        raise _too_large() from error
+    fixed = row.thread, namespace, status, row.fence, row.updated_at, clock, *wake
+    return *fixed, row.lease_until, lease, entries, record, checksum
+
+
+def lease_checksum(thread: int, fence: int, until: int) -> int:
+    """The checksum of a lease, which a renewal changes without the rest of the row."""
+    return crc32(_LEASE.pack(thread, fence, until))
+
+
+def read_run(columns: Sequence[Any]) -> RunRow:
+    """The run of a selected row, verified. `Damaged` if the row is not what was written."""
+    thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, until, lease, _, record, checksum = (
+        columns
+    )
+    try:
+        if lease != lease_checksum(thread_no, fence, until) or checksum != _run_checksum(
+            thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, record
+        ):
+            raise Damaged(f"the run of the thread with number {thread_no} does not match its checksum")
+        run = _unpacked(record, _decode_run)
+    except (TypeError, struct.error, *UNREADABLE) as error:
+        # Column types match the schema unless the type codes in the row itself are damaged.
+        raise Damaged(f"the run of the thread with number {thread_no} cannot be read") from error
+    if not repeats(columns, run):
+        # Listings page by the record's fields but are ordered by the columns, so the two must agree.
+        raise Damaged(f"the run of the thread with number {thread_no} does not match its index columns")
+    return replace(run, lease_until=until) if until else run
+
+
+def repeats(columns: Sequence[Any], run: RunRow) -> bool:
+    """Whether the columns of a run match its record."""
+    fields = run.thread, run.status.encode(), run.fence, run.updated_at, to_bytes(run.clock), *_wake(run)
+    return (columns[0], *columns[2:_LEASE_UNTIL]) == fields
+
+
+def _wake(row: RunRow) -> tuple[int, int]:
+    return (row.wake_at, row.wake_wall) if rules.is_timed(row) else (0, 0)
+
+
+def _run_checksum(
+    thread_no: int,
+    namespace: bytes,
+    status: bytes,
+    fence: int,
+    updated_at: int,
+    clock: bytes,
+    wake_at: int,
+    wake_wall: int,
+    record: bytes,
+) -> int:
+    bound = _RUN_BOUND.pack(thread_no, fence, updated_at, wake_at, wake_wall, len(namespace), len(status), len(clock))
+    return crc32(record, crc32(bound + namespace + status + clock))
+
+
+# -- journal entries ------------------------------------------------------------------------------------------------
+
+EntryColumns = tuple[int, bytes, bytes | None]
+# row_key, record, topic
+
+_decode_entry = msgspec.msgpack.Decoder(Entry).decode
+
+
+class Entries(NamedTuple):
+    """Encoded journal entries: new rows, changed rows, the number of each entry, and the newest number afterwards."""
+
+    new: list[EntryColumns]
+    changed: list[EntryColumns]
+    numbers: list[int]
+    last: int
+
+
+def store_entries(thread: int, newest: int, entries: Sequence[Entry]) -> Entries:
+    """Number and encode journal entries. All are checked before any is written, so an error leaves nothing behind.
+
+    If several replace the same entry, the last one counts.
+    """
+    last = newest
+    new: list[EntryColumns] = []
+    changed: dict[int, EntryColumns] = {}
+    numbers: list[int] = []
+    for entry in entries:
+        if entry.number:
+            if not 1 <= entry.number <= newest:
+                raise rules.no_entry(thread, entry.number)
+            row_key = key(thread, entry.number)
+            changed[row_key] = row_key, store_entry(row_key, entry), stored_topic(entry)
+            numbers.append(entry.number)
+        else:
+            last += 1
+            if last > MAX_SEQ:
+                raise TooLarge("a journal has at most 2**32 - 1 entries; nothing was stored")
+            row_key = key(thread, last)
+            new.append((row_key, store_entry(row_key, replace(entry, number=last)), stored_topic(entry)))
+            numbers.append(last)
+    return Entries(new, list(changed.values()), numbers, last)
+
+
+def store_entry(row_key: int, row: Entry) -> bytes:
+    """The record of a journal entry. `InvalidArgument` if a number does not fit."""
+    packed = _packed(row)
+    return packed + _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key))))
+
+
+def stored_topic(row: Entry) -> bytes | None:
+    """The topic of a journal entry as stored in its column."""
+    return None if row.topic is None else to_bytes(row.topic)
+
+
+def read_entry(row_key: int, record: bytes) -> Entry:
+    """The journal entry of a selected row, verified. `Damaged` if the row is not what was written."""
+    what = f"journal entry {row_key & MAX_SEQ} of the thread with number {row_key >> SEQ_BITS}"
+    try:
+        packed = record[: -_CHECKSUM.size]
+        if _CHECKSUM.pack(crc32(packed, crc32(_KEY.pack(row_key)))) != record[-_CHECKSUM.size :]:
+            raise Damaged(f"{what} does not match its checksum")
+        entry = _unpacked(packed, _decode_entry)
+    except (TypeError, *UNREADABLE) as error:
+        raise Damaged(f"{what} cannot be read") from error
+    if entry.number != row_key & MAX_SEQ:
+        raise Damaged(f"{what} has another number in its record")  # paging by this number might never end
+    return entry
+
+
+def missing_entry(thread: int, number: int) -> Damaged:
+    return Damaged(f"journal entry {number} of the thread with number {thread} is missing")
+
+
+def _too_large() -> InvalidArgument:
+    return InvalidArgument("a number in a run or journal entry does not fit 64 bits; nothing was stored")
+
+
+def _packed(row: msgspec.Struct) -> bytes:
+    try:
+        return _PLAIN + _encode(row)
+    except UnicodeEncodeError:
+        # Lone surrogates, for example from a file name in an error message. They are rare; other records skip this.
+        return _ESCAPED + _encode(escaped(row))
+    except OverflowError as error:
+        raise _too_large() from error
+
+
+def _unpacked(packed: bytes, decode: Callable[[bytes], S]) -> S:
+    row = decode(packed[1:])
+    return unescaped(row) if packed[:1] == _ESCAPED else row
+
+
+# -- commits --------------------------------------------------------------------------------------------------------
+
+
+class Prepared(NamedTuple):
+    """A commit with everything encoded that can be encoded before the store's lock is taken."""
+
+    commit: Commit
+    row: StoredCheckpoint
+    cells: bytes | None
+    weight: int
+
+    def columns(self, thread: int) -> tuple[Any, ...]:
+        """The row of the checkpoint."""
+        row_key = key(thread, self.commit.row.seq)
+        cells = None if self.cells is None else segments.seal(self.cells, context_of(row_key))
+        return *self.row.columns(row_key), cells
+
+
+def prepare(commit: Commit) -> Prepared:
+    """Check, encode and compress a commit. `InvalidArgument` if it contradicts itself."""
+    rules.check_form(commit)
+    row = commit.row
+    if row.seq > MAX_SEQ or row.move > MAX_SEQ:
+        raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves; nothing was stored")
+    stored = store_checkpoint(row)
+    appends = [append for append in commit.appends if append.cells]
+    cells = segments.draft(appends) if appends else None
+    weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
+    if commit.entries:
+        weight += weigh(commit.entries)
+    return Prepared(commit, stored, cells, weight)
+
+
+def weigh(entries: Sequence[Entry]) -> int:
+    """Roughly how many bytes the entries take."""
+    return sum([len(entry.result or b"") + len(entry.call or b"") for entry in entries])

@@ -8,7 +8,7 @@ import msgspec
 
 from holdfast.errors import EffectsAhead
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.threads.ancestry import Ancestry
 from holdfast.threads.scan import entries

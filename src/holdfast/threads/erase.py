@@ -15,7 +15,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, ErasePending, InvalidArgument, LeaseHeld, NotFound
 from holdfast.pages import PAGE
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads import process

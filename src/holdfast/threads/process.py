@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Conflict, LeaseHeld
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Owner
+from holdfast.stores.contract_runs import Owner
 
 _START_TIME_FIELD = 19  # of /proc/PID/stat, counted from the closing parenthesis of the command
 

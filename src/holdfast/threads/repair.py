@@ -13,7 +13,7 @@ from holdfast.delta.load import read_skeleton
 from holdfast.errors import AlreadyExists, Damaged
 from holdfast.pages import PAGE
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.walking import walk
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import all_threads

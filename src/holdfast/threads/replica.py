@@ -13,7 +13,7 @@ from holdfast.delta.draft import Skeleton
 from holdfast.errors import Damaged
 from holdfast.ids import new_id
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Span, Store, Summary
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.metadata import Meta
 from holdfast.threads.save import summary_of

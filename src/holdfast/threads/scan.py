@@ -8,7 +8,7 @@ from typing import NamedTuple
 from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import Refs, Store, ThreadRow
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.stores.walking import told
 
 

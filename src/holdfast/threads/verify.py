@@ -8,7 +8,7 @@ from typing import Final
 from holdfast.delta.load import load_base, state_of
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.scan import AllThreads, all_threads, entries
 from holdfast.threads.soundness import Examiner, Ties

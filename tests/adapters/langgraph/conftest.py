@@ -13,7 +13,7 @@ import pytest
 import holdfast
 from holdfast import Holdfast
 from holdfast.adapters.langgraph import HoldfastSaver
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from tests.adapters.langgraph.faces import Face
 from tests.stores.postgres.server import address, schema_of
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from holdfast import Holdfast
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.stores.contract import Cells, Span
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.sqlite.memory import MemoryStore
 
 
 class Counting:

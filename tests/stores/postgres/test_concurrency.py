@@ -17,9 +17,9 @@ from msgspec.structs import replace
 from psycopg import sql
 
 from holdfast.errors import Busy, Conflict, LeaseLost, NotFound
+from holdfast.stores import rows
+from holdfast.stores.contract_runs import Owner
 from holdfast.stores.postgres import PostgresStore
-from holdfast.stores.postgres import values as values_of
-from holdfast.stores.running import Owner
 from holdfast.testing.contract.build import (
     Line,
     commit,
@@ -90,18 +90,6 @@ def test_a_run_that_ended_elsewhere_lets_nobody_commit_by_its_fence(open_store: 
         first.commit(inside(commit("a", at), fence=1))
 
 
-def test_an_older_answer_does_not_overwrite_what_is_known(store: PostgresStore) -> None:
-    line, row = running(store)
-    store.journal(line.number, 1, [effect("begun")])
-    known = store._writer.known
-    found = known.get(line.number)
-    assert found is not None
-    store.update_run(replace(row, status="completed", owner=None, lease_until=0))
-    known.learn(line.number, None, found[1])  # a thread that comes late with what it saw before
-    with pytest.raises(LeaseLost):
-        store.commit(inside(commit("a", line.at), fence=1))
-
-
 @contextmanager
 def holding(server: Server, schema: str, table: str, number: int) -> Iterator[None]:
     """Somebody holds the row of a thread or a run."""
@@ -125,7 +113,7 @@ def test_nobody_waits_for_a_row_that_only_another_needs(store: PostgresStore, se
 def test_a_row_that_is_held_for_too_long_is_busy(
     store: PostgresStore, server: Server, schema: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("holdfast.stores.postgres.session._LIMITS", ("50ms", "60s"))
+    monkeypatch.setattr("holdfast.stores.postgres.transaction._LIMITS", ("50ms", "60s"))
     line = saved(store, "a", "x")
     with holding(server, schema, "thread", line.number), pytest.raises(Busy):
         line.save("y")
@@ -158,18 +146,18 @@ def halfway(
 ) -> Iterator[Future[Any]]:
     """A commit that has its locks and has yet to write."""
     reached, go_on = threading.Event(), threading.Event()
-    keep = values_of.keep
+    columns = rows.Prepared.columns
 
-    def slow(*args: Any) -> None:
-        keep(*args)
+    def slow(prepared: rows.Prepared, thread: int) -> tuple[Any, ...]:
         reached.set()
         assert go_on.wait(DEADLINE)
+        return columns(prepared, thread)
 
-    monkeypatch.setattr(values_of, "keep", slow)
+    monkeypatch.setattr(rows.Prepared, "columns", slow)
     try:
         saving = pool.submit(save)
         assert reached.wait(DEADLINE)
-        monkeypatch.setattr(values_of, "keep", keep)
+        monkeypatch.setattr(rows.Prepared, "columns", columns)
         yield saving
     finally:
         go_on.set()
@@ -319,9 +307,8 @@ def test_ten_thousand_runs_that_wait_are_not_in_the_way(store: PostgresStore, se
 def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql.Composed:
     """Ten thousand more rows like that of a thread; dropped threads, so that no name is given twice."""
     rest = {
-        "thread": "created_at, head, move, last, count, head_id, step, status, agent, size, updated_at, checksum, "
-        "version, NULL",
-        "run": "n, wake_clock, wake_at, wake_wall, entries, record, checksum, version",
+        "thread": "head, move, last, count, head_id, fence, step, status, agent, size, updated_at, checksum",
+        "run": "fence, n, clock, wake_at, wake_wall, lease_until, lease_checksum, entries, record, checksum",
     }[table]
     return sql.SQL(
         "INSERT INTO {table} SELECT 1000 + n, {columns}, {rest} FROM {table}, generate_series(1, 10000) AS n "

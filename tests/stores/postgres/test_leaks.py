@@ -23,7 +23,7 @@ ACTS: dict[str, tuple[str, Act]] = {
     "a save": ("checkpoint", lambda _, line: line.save("y")),
     "a new thread": ("thread", lambda store, _: store.commit(commit("TOP-SECRET"))),
     "a rewind": ("move", lambda store, line: store.rewind(line.at, to=1, summary=summary(1))),
-    "an entry": ("effect", lambda store, line: store.journal(line.number, 1, [effect(key="TOP-SECRET")])),
+    "an entry": ("entry", lambda store, line: store.journal(line.number, 1, [effect(key="TOP-SECRET")])),
 }
 
 
@@ -32,7 +32,7 @@ def test_a_row_that_is_refused_is_not_quoted(
     store: PostgresStore, server: Server, schema: str, act: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     table, do = ACTS[act]
-    line = running(store)[0] if table == "effect" else saved(store, "a", "x")
+    line = running(store)[0] if table == "entry" else saved(store, "a", "x")
     server.execute(sql.SQL("ALTER TABLE {} ADD CHECK (false) NOT VALID").format(sql.Identifier(schema, table)))
     with caplog.at_level(logging.DEBUG), pytest.raises(StoreError, match="23514") as refused:
         do(store, line)

@@ -16,7 +16,7 @@ from holdfast import Holdfast, Run
 from holdfast.errors import Closed
 from holdfast.runs import worker as working
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.postgres import PostgresStore, address, listening
+from holdfast.stores.postgres import PostgresStore, address, notify
 from holdfast.testing.contract.build import commit, effect, run_row, saved
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import Relay
@@ -210,7 +210,7 @@ def test_what_is_queued_while_the_connection_is_lost_is_found_when_it_is_back(
     open_store: Open, relay: Relay, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     hf = Holdfast(open_store())
-    monkeypatch.setattr(listening, "_FIRST_PAUSE", 0.01)
+    monkeypatch.setattr(notify, "_FIRST_PAUSE", 0.01)
     with at_work(open_store(relay.url), monkeypatch) as ran:
         hf.submit("h", "before", start="before")
         ran("before")
@@ -229,7 +229,7 @@ def test_who_cannot_listen_any_more_finds_work_by_looking(
     hf = Holdfast(open_store())
     store = open_store()
     monkeypatch.setattr(store, "_conninfo", address.parse(relay.url).conninfo)
-    monkeypatch.setattr(listening, "_FIRST_PAUSE", NEVER)
+    monkeypatch.setattr(notify, "_FIRST_PAUSE", NEVER)
     with at_work(store, monkeypatch, looks=0.05) as ran:
         hf.submit("h", "before", start="before")
         ran("before")

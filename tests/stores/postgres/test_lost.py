@@ -15,10 +15,9 @@ from msgspec.structs import replace
 
 import holdfast
 from holdfast.errors import Conflict, OutcomeUnknown, StoreError
-from holdfast.stores.contract import Store
-from holdfast.stores.memory import MemoryStore
+from holdfast.stores.contract import Position, Store
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.postgres import PostgresStore, pool
-from holdfast.stores.running import Clock
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -33,6 +32,7 @@ from holdfast.testing.contract.build import (
     value,
 )
 from tests.covers import covers
+from tests.stores.model import ModelStore
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
 from tests.waiting import DEADLINE
@@ -150,7 +150,7 @@ SCENES: list[tuple[Scene, bytes]] = [
     (a_journal_entry, QUICK),
     (an_answer, COMMIT),
     (a_claim, COMMIT),
-    (a_renewal, COMMIT),
+    (a_renewal, QUICK),
     (an_update, COMMIT),
     (a_parking, COMMIT),
     (a_settling, COMMIT),
@@ -192,8 +192,12 @@ def seen(store: Store) -> list[object]:
 
 def expected(scene: Scene) -> tuple[Any, list[object]]:
     """What a store says and holds where nothing is lost."""
-    model = MemoryStore(namespace="default", clock=clock)
-    return scene(model)(), seen(model)
+    model = ModelStore(namespace="default", clock=clock)
+    return without_number(scene(model)()), seen(model)
+
+
+def without_number(answer: Any) -> Any:
+    return replace(answer, thread=0) if isinstance(answer, Position) else answer
 
 
 @each_scene
@@ -205,7 +209,7 @@ def test_a_lost_connection_changes_nothing(
     store = open_store(relay.url, clock=clock)
     act = scene(store)
     relay.arm(marker, how, passing=PASSING.get(scene, 0))
-    assert act() == answer
+    assert without_number(act()) == answer
     assert relay.struck.is_set()
     assert seen(store) == held_
     assert list(store.check()) == []
@@ -226,7 +230,7 @@ def test_a_write_that_arrives_late_is_not_done_twice(
             # Nothing holds the row: the write is looked for, not found, and done again before the first one arrives.
             acting.result(DEADLINE)
         relay.release()
-        assert acting.result(DEADLINE) == answer
+        assert without_number(acting.result(DEADLINE)) == answer
     assert seen(store) == held_
     assert list(store.check()) == []
 
@@ -284,7 +288,7 @@ def test_no_two_claims_of_a_run_are_alike(store: PostgresStore, url: str) -> Non
     with holdfast.open(url) as hf:
         for _ in range(3):
             with suppress(ZeroDivisionError), hf.run("a", start={}):
-                found = store.run(1)
+                found = store.run(1 << 30)  # the first number
                 assert found is not None
                 nonces.add(found.nonce)
                 raise ZeroDivisionError

@@ -114,8 +114,8 @@ def test_tables_are_in_the_schema_that_was_named_and_nowhere_else(
         "SELECT table_name::text FROM information_schema.tables WHERE table_schema = %s ORDER BY 1", (odd,)
     ).fetchall()
     assert [name for (name,) in found] == [
-        *("checkpoint", "data_key", "effect", "epoch", "fork", "move", "run", "segment", "setting", "thread", "value"),
-        "value_piece",
+        *("blob", "checkpoint", "data_key", "entry", "epoch", "fork", "move", "piece", "run", "segment", "setting"),
+        "thread",
     ]
     server.execute(sql.SQL("DROP SCHEMA {} CASCADE").format(sql.Identifier(odd)))
 
@@ -207,11 +207,18 @@ def tables(server: Server, schema: str) -> list[str]:
 
 
 def test_a_name_that_is_taken_costs_no_thread_number(store: PostgresStore) -> None:
-    saved(store, "a", "x")
+    first = saved(store, "a", "x").number
     for _ in range(3):
         with pytest.raises(AlreadyExists):
             saved(store, "a", "x")
-    assert saved(store, "b", "x").number == 2
+    assert (first, saved(store, "b", "x").number) == (1 << 30, 1 << 29)
+
+
+def test_thread_numbers_spread(store: PostgresStore) -> None:
+    """15 threads created one after the other have numbers in 15 different sixteenths of all numbers."""
+    numbers = [saved(store, f"t{n}", "x").number for n in range(15)]
+    assert len({number >> 27 for number in numbers}) == 15
+    assert all(0 < number < 1 << 31 for number in numbers)
 
 
 @pytest.mark.parametrize(("part", "other"), [("postgres@", "nobody-of-that-name@"), ("/postgres?", "/no-such-one?")])
@@ -227,7 +234,7 @@ def test_who_is_not_let_in_is_told_so_at_once(url: str, part: str, other: str) -
 def test_a_set_up_that_was_cut_off_is_finished(
     store: PostgresStore, open_store: Open, server: Server, schema: str
 ) -> None:
-    server.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, "value_piece")))
+    server.execute(sql.SQL("DROP TABLE {}").format(sql.Identifier(schema, "piece")))
     server.execute(sql.SQL("UPDATE {} SET value = 0 WHERE name = 'format'").format(sql.Identifier(schema, "setting")))
     saved(open_store(), "a", "x")
 
@@ -239,7 +246,7 @@ def test_compressed_bytes_are_not_compressed_again(store: PostgresStore, server:
         "WHERE nspname = %s AND attstorage = 'e' AND relkind = 'r' ORDER BY 1, 2",
         (schema,),
     ).fetchall()
-    assert found == [("checkpoint", "cells"), ("checkpoint", "skeleton"), ("segment", "cells"), ("value_piece", "data")]
+    assert found == [("checkpoint", "cells"), ("checkpoint", "skeleton"), ("piece", "data"), ("segment", "cells")]
 
 
 def test_a_namespace_that_no_index_can_hold_is_refused(url: str) -> None:

@@ -15,8 +15,8 @@ from psycopg import sql
 from holdfast.errors import ReadOnly, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import connect
-from holdfast.stores.postgres.reading import name_digest
 from holdfast.stores.postgres.schema import statements
+from holdfast.stores.rows import name_digest
 from holdfast.testing.contract.build import effect, held, names_of, saved, value
 from tests.stores.postgres.conftest import Open
 
@@ -118,7 +118,7 @@ def test_row_level_security_keeps_tenants_apart(open_store: Open, url: str, sche
     with pytest.raises(StoreError):
         saved(thief, "c", "x")
     with psycopg.connect(as_role(url.partition("?")[0], tenants[1])) as connection:
-        for table in ("thread", "checkpoint", "run", "effect", "value", "value_piece", "fork"):
+        for table in ("thread", "checkpoint", "run", "entry", "blob", "piece", "fork"):
             found = connection.execute(
                 sql.SQL("SELECT count(*) FROM {}").format(sql.Identifier(schema, table))
             ).fetchone()
@@ -150,9 +150,9 @@ def test_a_tenant_learns_of_no_name_elsewhere_and_takes_none(
         for number, digest in enumerate(theirs, 1000):
             connection.execute(
                 sql.SQL(
-                    "INSERT INTO {} (thread_no, namespace, name, name_hash, created_at, head, move, last, count, "
-                    "head_id, step, status, size, updated_at, checksum, version, name_digest) "
-                    "VALUES (%s, %s, 'x', 0, 0, 0, 0, 0, 0, '', 0, '', 0, 0, 0, 1, %s)"
+                    "INSERT INTO {} (thread_no, namespace, name, head, move, last, count, head_id, step, status, size, "
+                    "updated_at, checksum, name_digest) "
+                    "VALUES (%s, %s, 'x', 0, 0, 0, 0, '', 0, '', 0, 0, 0, %s)"
                 ).format(sql.Identifier(schema, "thread")),
                 (number, tenants[0].encode(), digest),
             )
@@ -178,7 +178,7 @@ def test_a_tenant_changes_nothing_that_all_go_by(open_store: Open, url: str, sch
         ("threads_from", (b"n", b"name", 9), "name_start"),
         ("threads_after", (b"n", b"name", 9), "name_start"),
         ("checkpoints_by_label", (1, 9, 9, b"label"), "label_start"),
-        ("marked", (1, b"mark"), "mark_start"),
+        ("entries_by_topic", (1, b"topic"), "topic_start"),
     ],
 )
 def test_a_tenant_is_led_by_the_indexes(

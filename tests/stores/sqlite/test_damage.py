@@ -193,7 +193,7 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "UPDATE thread SET last = 2",
         "UPDATE thread SET head = 2",
         "UPDATE thread SET name = x'7a' WHERE thread_no = 1",
-        "UPDATE thread SET name_hash = 5",
+        "UPDATE thread SET name_digest = x'05' WHERE thread_no = 1",
         "UPDATE thread SET namespace = x'7a'",
         "UPDATE thread SET step = step + 1",
         "UPDATE thread SET count = 2",
@@ -204,26 +204,31 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "INSERT INTO segment VALUES (9 << 32 | 1, 1, x'00')",
         "INSERT INTO segment VALUES (1 << 32 | 2, 1, x'00'), (1 << 32 | 3, 2, x'00')",
         "INSERT INTO fork VALUES (1, 9)",
-        "DELETE FROM value_piece WHERE piece_key = 1 << 24",
-        "DELETE FROM value",
-        "UPDATE run SET status = 'completed'",
+        "DELETE FROM piece WHERE piece_key = 1 << 24",
+        "DELETE FROM blob",
+        "UPDATE run SET status = CAST('completed' AS BLOB)",
         "UPDATE run SET updated_at = 9",
         "UPDATE run SET entries = 2",
-        "UPDATE run SET wake_clock = x'7a'",
+        "UPDATE run SET clock = x'7a'",
         "UPDATE run SET wake_at = 1",
         "UPDATE run SET wake_at = 0 WHERE thread_no = 2",
         "UPDATE run SET wake_wall = 1",
+        "UPDATE run SET fence = 2",
+        "UPDATE run SET lease_until = 2",
+        "UPDATE run SET lease_checksum = 2",
+        "UPDATE thread SET fence = NULL",
+        "UPDATE thread SET fence = 2",
         "UPDATE run SET namespace = x'7a'",
         "UPDATE run SET record = x'00'",
         "DELETE FROM run",
-        """INSERT INTO run SELECT 9, namespace, status, updated_at, wake_clock, wake_at, wake_wall, entries, record,
-        checksum FROM run LIMIT 1""",
-        "UPDATE effect SET record = zeroblob(length(record)) WHERE row_key = 1 << 32 | 2",
-        "UPDATE effect SET record = (SELECT record FROM effect WHERE row_key = 1 << 32 | 1)",
-        "DELETE FROM effect WHERE row_key = 1 << 32 | 2",
-        "DELETE FROM effect WHERE row_key = 1 << 32 | 3",
-        "INSERT INTO effect SELECT 1 << 32 | 4, record, mark FROM effect LIMIT 1",
-        "INSERT INTO effect SELECT 9 << 32 | 1, record, mark FROM effect LIMIT 1",
+        """INSERT INTO run SELECT 9, namespace, status, fence, updated_at, clock, wake_at, wake_wall, lease_until,
+        lease_checksum, entries, record, checksum FROM run LIMIT 1""",
+        "UPDATE entry SET record = zeroblob(length(record)) WHERE row_key = 1 << 32 | 2",
+        "UPDATE entry SET record = (SELECT record FROM entry WHERE row_key = 1 << 32 | 1)",
+        "DELETE FROM entry WHERE row_key = 1 << 32 | 2",
+        "DELETE FROM entry WHERE row_key = 1 << 32 | 3",
+        "INSERT INTO entry SELECT 1 << 32 | 4, record, topic FROM entry LIMIT 1",
+        "INSERT INTO entry SELECT 9 << 32 | 1, record, topic FROM entry LIMIT 1",
     ],
 )
 def test_a_check_finds_what_contradicts_itself(path: Path, store: SQLiteStore, sql: str) -> None:
@@ -334,7 +339,7 @@ def test_a_page_that_sqlite_cannot_read_hurts_only_those_who_name_it(path: Path,
 def test_a_damaged_value_is_noticed(path: Path, store: SQLiteStore) -> None:
     saved(store, "t", "a")
     store.commit(commit("u", blobs=[IMAGE]))
-    alter(path, "UPDATE value_piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
+    alter(path, "UPDATE piece SET data = zeroblob(length(data)) WHERE piece_key = 1 << 24 | 1")
     with pytest.raises(Damaged):
         store.blob(IMAGE.digest)
 

@@ -9,7 +9,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import Damaged
-from holdfast.stores import records
+from holdfast.stores import rows
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, run_row, saved, summary
 from tests.covers import covers
@@ -21,10 +21,12 @@ from tests.stores.sqlite.conftest import Open, alter, damage
     "lost",
     [
         "UPDATE run SET record = zeroblob(length(record))",
-        "UPDATE run SET status = 'idle'",
-        "UPDATE run SET wake_clock = x'7a'",
+        "UPDATE run SET status = CAST('idle' AS BLOB)",
+        "UPDATE run SET clock = x'7a'",
         "UPDATE run SET wake_at = 1",
         "UPDATE run SET wake_wall = 1",
+        "UPDATE run SET fence = fence + 1",
+        "UPDATE run SET lease_until = lease_until + 1",
     ],
 )
 def test_a_damaged_run_lets_nobody_in(path: Path, store: SQLiteStore, lost: str) -> None:
@@ -67,7 +69,7 @@ def test_the_newest_entry_of_a_journal_cannot_be_lost_unnoticed(path: Path, stor
     saved(store, "t", "a")
     store.claim(None, run_row(1))
     store.journal(1, 1, [effect(), effect(), effect("begun")])
-    alter(path, "DELETE FROM effect WHERE row_key = 1 << 32 | 3")
+    alter(path, "DELETE FROM entry WHERE row_key = 1 << 32 | 3")
     calls: list[Callable[[], object]] = [
         lambda: store.entries(1, after=0, limit=10),
         lambda: store.entries(1, after=2, limit=10),
@@ -88,7 +90,7 @@ def test_a_damaged_entry_hurts_only_itself(path: Path, store: SQLiteStore) -> No
     saved(store, "t", "a")
     store.claim(None, run_row(1))
     store.journal(1, 1, [effect("begun", key=key) for key in "abc"])
-    alter(path, "UPDATE effect SET record = (SELECT record FROM effect LIMIT 1) WHERE row_key = 1 << 32 | 2")
+    alter(path, "UPDATE entry SET record = (SELECT record FROM entry LIMIT 1) WHERE row_key = 1 << 32 | 2")
     with pytest.raises(Damaged, match="journal entry 2"):
         store.entries(1, after=0, limit=10)
     with pytest.raises(Damaged, match="journal entry 2"):
@@ -114,8 +116,8 @@ def test_a_check_finds_columns_that_do_not_repeat_their_record(
     """Even if their checksum is right: somebody wrote them so."""
     row = run_row(1, status="waiting", clock="boot", wake_at=7, wake_wall=7)
     store.commit(replace(commit("t"), run=replace(row, thread=0)))
-    record = records.store_run(b"default", replace(row, **changes), 0)[-2]
-    checksum = records._run_checksum(1, b"default", b"waiting", row.updated_at, b"boot", 7, 7, 0, record)
+    record = rows.store_run(b"default", replace(row, **changes), 0)[-2]
+    checksum = rows._run_checksum(1, b"default", b"waiting", row.fence, row.updated_at, b"boot", 7, 7, record)
     assert list(store.check()) == []
     alter(path, "UPDATE run SET record = ?, checksum = ?", record, checksum)
     assert "does not match its index columns" in next(problem.what for problem in store.check())
@@ -124,7 +126,7 @@ def test_a_check_finds_columns_that_do_not_repeat_their_record(
 @pytest.mark.parametrize(
     "sql",
     [
-        "UPDATE run SET wake_clock = x'746f6f62'",
+        "UPDATE run SET clock = x'746f6f62'",
         "UPDATE run SET wake_at = 8",
         "UPDATE run SET wake_wall = 8",
     ],

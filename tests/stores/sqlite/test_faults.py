@@ -14,8 +14,9 @@ import pytest
 from holdfast.errors import AlreadyExists, Busy, Conflict, OutcomeUnknown, StoreError, StoreFull
 from holdfast.stores.contract import Append, Live, Position
 from holdfast.stores.group import Entry
-from holdfast.stores.sqlite import SQLiteStore, maintenance
-from holdfast.stores.sqlite.writer import Work
+from holdfast.stores.sql import upkeep
+from holdfast.stores.sql.transaction import Plain, Transaction
+from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import Line, commit, everything, names_of, noise, run, saved, texts_of
 from tests.covers import covers
 from tests.stores.sqlite.conftest import Open, output, script
@@ -54,7 +55,7 @@ def test_a_drop_that_finds_no_room_to_clear_up_has_dropped(store: SQLiteStore, m
         raise StoreFull("no space left for the write; nothing was changed")
 
     with monkeypatch.context() as patched:
-        patched.setattr(maintenance, "clear", clear)
+        patched.setattr(upkeep, "clear", clear)
         store.drop(line.number)
     assert names_of(store) == []
     assert line.number in store.thread_numbers()
@@ -196,7 +197,7 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
     answered: list[int] = []
     settle = Entry.settle
 
-    def struck(entry: Entry[Work, Any], answer: Any) -> None:
+    def struck(entry: Entry[Any, Any], answer: Any) -> None:
         if isinstance(answer, int):
             answered.append(answer)
         if answered == list(range(at + 1)):
@@ -206,12 +207,12 @@ def test_an_interrupt_while_answers_are_given_runs_nothing_again(
             raise KeyboardInterrupt
         settle(entry, answer)
 
-    def work(n: int) -> Work:
-        def run(_: sqlite3.Connection) -> int:
+    def work(n: int) -> Plain[int]:
+        def run(_: Transaction) -> int:
             runs.append(n)
             return n
 
-        return Work(run, 0)
+        return Plain(run)
 
     with ThreadPoolExecutor(4) as pool:
         held = hold(store)

@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.stores import merging, segment
+from holdfast.stores import segments
 from holdfast.stores.contract import Append, Compacted, Live, Span
-from holdfast.stores.sqlite import SQLiteStore, maintenance
+from holdfast.stores.sql import upkeep
+from holdfast.stores.sql.transaction import Transaction
+from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.connection import PAGE_SIZE
 from holdfast.testing.contract.build import Line, commit, names_of, noise, saved, texts_of, value
 from tests.covers import covers
@@ -30,7 +32,7 @@ def merged(path: Path) -> list[tuple[int, int, int]]:
     found = reader.execute("SELECT first_seq, row_key, cells FROM segment ORDER BY row_key").fetchall()
     reader.close()
     return [
-        (first, row_key & 0xFFFFFFFF, segment.open_(cells, row_key.to_bytes(8, "little"))[0].size)
+        (first, row_key & 0xFFFFFFFF, segments.open_(cells, row_key.to_bytes(8, "little"))[0].size)
         for first, row_key, cells in found
     ]
 
@@ -41,10 +43,10 @@ def test_merged_segments_have_a_good_size(path: Path, store: SQLiteStore) -> Non
     live = line.live(line.span())
     done = store.compact(line.number, live)
     assert done == Compacted(merged=700)
-    segments = merged(path)
-    assert [first for first, _, _ in segments] == [1, *(last + 1 for _, last, _ in segments[:-1])]
-    assert len(segments) == 3
-    assert all(merging.TARGET <= size < 2 * merging.TARGET for _, _, size in segments[:-1])
+    made = merged(path)
+    assert [first for first, _, _ in made] == [1, *(last + 1 for _, last, _ in made[:-1])]
+    assert len(made) == 3
+    assert all(segments.TARGET <= size < 2 * segments.TARGET for _, _, size in made[:-1])
     assert store.cells([line.span()])[0].cells == before
     some = store.cells([line.span(n, 3) for n in (0, 1, 250, 690)])
     assert [read.cells for read in some] == [before[n : n + 3] for n in (0, 1, 250, 690)]
@@ -197,16 +199,16 @@ def test_a_dropped_thread_frees_its_space(path: Path, store: SQLiteStore) -> Non
 def test_a_drop_that_was_cut_off_is_finished_by_a_sweep(store: SQLiteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     line = long(store, "t", 600)
     steps = 0
-    clear = maintenance.clear
+    clear = upkeep.clear
 
-    def cut_off(connection: sqlite3.Connection, namespace: bytes, thread: int) -> bool:
+    def cut_off(tx: Transaction, thread: int) -> bool:
         nonlocal steps
         steps += 1
         if steps == 2:
             raise KeyboardInterrupt
-        return clear(connection, namespace, thread)
+        return clear(tx, thread)
 
-    monkeypatch.setattr(maintenance, "clear", cut_off)
+    monkeypatch.setattr(upkeep, "clear", cut_off)
     with pytest.raises(KeyboardInterrupt):
         store.drop(line.number)
     assert store.thread("t") is None
@@ -231,13 +233,13 @@ def test_spans_over_the_same_rows_unpack_each_segment_once(store: SQLiteStore, m
     line = saved(store, "t", *"abcdef")
     store.compact(1, Live((line.span(),), 3))
     unpacked: list[bytes] = []
-    body = segment.body
+    body = segments.body
 
-    def counted(opened: segment.Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
+    def counted(opened: segments.Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
         unpacked.append(context)
         return body(opened, context)
 
-    monkeypatch.setattr(segment, "body", counted)
+    monkeypatch.setattr(segments, "body", counted)
     spans = [line.span(n, 2) for n in range(5)] + [line.span()]
     assert texts_of(store, *spans)[-1] == list("abcdef")
     assert len(unpacked) == 4, "one merged segment and three commits"
@@ -264,17 +266,17 @@ def test_a_plan_is_not_applied_to_a_segment_that_has_grown_since(
     line = Line(store, "t")
     for size in (400, 400, 300, 100, 100, 100, 100):
         line.save("x" * size)
-    monkeypatch.setattr(merging, "TARGET", 150)
+    monkeypatch.setattr(segments, "TARGET", 150)
     store.compact(line.number, line.live(line.span(0, 5), horizon=5))
-    monkeypatch.setattr(merging, "TARGET", 1000)
-    first, stale = store._read(maintenance.plan, line.number, line.live(line.span())).groups
-    store._write(0, maintenance.merge, line.number, line.live(line.span()), first)
+    monkeypatch.setattr(segments, "TARGET", 1000)
+    first, stale = store._read(upkeep.plan, line.number, line.live(line.span())).groups
+    store._repeatable(0, upkeep.merge, line.number, line.live(line.span()), first)
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 3), (4, 5)]
     # Somebody prunes, and merges what is left.
     for _ in range(2):
         store.compact(line.number, line.live(line.span(0, 1), line.span(3, 2), horizon=5))
     assert [(first, last) for first, last, _ in merged(path)] == [(1, 5)]
     live = line.live(line.span(0, 1), line.span(3))
-    assert store._write(0, maintenance.merge, line.number, live, stale) == Compacted()
-    assert store._write(0, maintenance.drop_dead, line.number, line.live(), stale[:1]) == 0
+    assert store._repeatable(0, upkeep.merge, line.number, live, stale) == Compacted()
+    assert store._repeatable(0, upkeep.drop_dead, line.number, line.live(), stale[:1]) == 0
     assert texts_of(store, line.span(0, 1), line.span(3, 1)) == [["x" * 400], ["x" * 100]]

@@ -11,7 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from holdfast.errors import InvalidArgument
-from holdfast.stores.running import Clock
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sqlite import SQLiteStore, schema
 from holdfast.testing.contract.build import commit, effect, inside, run_row, saved
 from tests.stores.sqlite.conftest import Open
@@ -48,10 +48,10 @@ def test_parking_and_answering_take_few_statements(store: SQLiteStore) -> None:
     asking = replace(row, status="waiting", question=1)
     with statements(store) as words:
         store.suspend(asking, effect("asked"), 0)
-    assert words == ["BEGIN", "SELECT", "INSERT", "INSERT", "SELECT", "UPDATE", "COMMIT"]
+    assert words == ["BEGIN", "SELECT", "SELECT", "INSERT", "INSERT", "UPDATE", "COMMIT"]
     with statements(store) as words:
         store.settle(1, 1, "asked", effect("done"), asking, replace(asking, status="queued", fence=2))
-    assert words == ["BEGIN", "SELECT", "SELECT", "UPDATE", "INSERT", "SELECT", "UPDATE", "COMMIT"]
+    assert words == ["BEGIN", "SELECT", "SELECT", "SELECT", "UPDATE", "INSERT", "UPDATE", "COMMIT"]
 
 
 def test_a_commit_inside_a_run_takes_few_statements(store: SQLiteStore) -> None:
@@ -60,11 +60,11 @@ def test_a_commit_inside_a_run_takes_few_statements(store: SQLiteStore) -> None:
     store.claim(None, row)
     with statements(store) as words:
         store.commit(inside(commit("a", line.at), fence=1, run=row, entries=(effect(),)))
-    assert words == ["BEGIN", "SELECT", "INSERT", "UPDATE", "SELECT", "INSERT", "INSERT", "COMMIT"]
+    assert words == ["BEGIN", "UPDATE", "SELECT", "INSERT", "INSERT", "INSERT", "COMMIT"]
 
 
 def plan(path: Path, name: str, *parameters: object) -> list[str]:
-    statement = schema.statements("runs.sql")[name]
+    statement = schema.statements()[name]
     reader = sqlite3.connect(path)
     steps = reader.execute(f"EXPLAIN QUERY PLAN {statement}", parameters).fetchall()
     reader.close()
@@ -72,16 +72,16 @@ def plan(path: Path, name: str, *parameters: object) -> list[str]:
 
 
 def test_open_runs_are_found_by_their_index(path: Path, store: SQLiteStore) -> None:
-    steps = plan(path, "open_runs", b"", 0, 0, 10, "[]")
-    assert [step for step in steps if "USING INDEX run_open (namespace=? AND" in step], steps
+    steps = plan(path, "runs", b"", b"queued", 0, 0, 10)
+    assert [step for step in steps if "USING INDEX run_by_status (namespace=? AND status=? AND" in step], steps
     assert not [step for step in steps if "TEMP B-TREE" in step], steps
 
 
 @pytest.mark.parametrize(
     ("name", "search"),
     [
-        ("woken", "USING INDEX run_waking (namespace=? AND wake_clock=? AND wake_at>? AND wake_at<?)"),
-        ("woken_by_wall", "USING INDEX run_waking_by_wall (namespace=? AND wake_clock=? AND wake_wall<?)"),
+        ("due", "USING INDEX run_waking (namespace=? AND clock=? AND wake_at>? AND wake_at<?)"),
+        ("due_by_wall", "USING INDEX run_waking_by_wall (namespace=? AND clock=? AND wake_wall<?)"),
     ],
 )
 def test_woken_runs_are_found_by_their_indexes(path: Path, store: SQLiteStore, name: str, search: str) -> None:

@@ -62,7 +62,7 @@ def test_a_turn_that_was_done_is_not_done_again_because_an_index_lost_it(path: P
     with holdfast.open(path, durability="off") as hf:
         for turn in ("one", "two"):
             answer(hf, turn, lambda turn=turn: f"answer {turn}")  # type: ignore[misc]  # mypy does not infer it
-    lose_entry(path, "effect_marked", "mark = CAST('turn/one' AS BLOB)")
+    lose_entry(path, "entry_by_topic", "topic = CAST('turn/one' AS BLOB)")
     with holdfast.open(path, durability="off") as hf:
         assert answer(hf, "two", lambda: "again") == "answer two"
         with pytest.raises(Damaged):
@@ -86,7 +86,7 @@ def test_a_thread_that_one_index_lost_can_be_read_by_ids(path: Path) -> None:
     with holdfast.open(path, durability="off") as hf:
         first = hf.thread("t").save({"n": 1})
         hf.thread("t").save({"n": 2})
-    lose_entry(path, "thread_by_hash", "thread_no = 1")
+    lose_entry(path, "thread_by_digest", "thread_no = 1")
     with holdfast.open(path, durability="off") as hf:
         thread = hf.thread("t")
         with pytest.raises(Damaged):

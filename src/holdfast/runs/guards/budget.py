@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from holdfast.errors import InvalidArgument
 from holdfast.runs.guards.usage import cache_written, counted, model_named
 from holdfast.runs.lease import local_seconds
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.types import Usage
 
 Prices: TypeAlias = Mapping[str, float] | Mapping[str, Mapping[str, float]]

@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.codec import msgpack
 from holdfast.errors import InvalidArgument
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 
 _ANSWER: Final = ""  # no tool has this name
 

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.types import Usage
 
 

@@ -15,7 +15,7 @@ from holdfast.runs.guards.loops import LoopGuard, Recent
 from holdfast.runs.guards.usage import Spending
 from holdfast.runs.record import each_entry
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 
 _CALLS: Final = ("model", "read", "idempotent", "irreversible")
 

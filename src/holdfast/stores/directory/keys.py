@@ -9,8 +9,8 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Damaged
+from holdfast.stores.contract import KeyRow, key_changed
 from holdfast.stores.directory import files
-from holdfast.stores.keys import KeyRow, moved_on, unreadable
 from holdfast.types import UNREADABLE
 
 _SUFFIX: Final = ".json"
@@ -57,14 +57,14 @@ class Keys:
         try:
             return self.key(id)
         except Damaged:
-            return unreadable(id)
+            return KeyRow(id, "", b"")
 
     def put(self, row: KeyRow, expect: KeyRow | None, *, sync: bool) -> KeyRow:
         there = self.key(row.id)
         if expect is None and there is not None:
             return there
         if there != expect:
-            raise moved_on()
+            raise key_changed()
         files.enter(self._folder, self._entered, sync=sync)
         made = msgspec.json.encode(_KeyFile(row.id.hex(), row.name, row.wrapped.hex())) + b"\n"
         files.replace_file(self._path(row.id), [made], sync=sync)

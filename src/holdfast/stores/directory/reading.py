@@ -11,12 +11,12 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.stores import contract as c
-from holdfast.stores import leases
+from holdfast.stores import rules
+from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.lines import Damage, cell_text, is_whole
 from holdfast.stores.directory.replay import NO_SUMMARY, Cell, Row, Thread
 from holdfast.stores.directory.space import Followed, Space
-from holdfast.stores.running import Clock, Entry, RunRow
 
 # Cells this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -242,7 +242,7 @@ def woken(space: Space, clock: Clock, wall: int, limit: int) -> list[tuple[str, 
     due = sorted(
         (-late, number, name)
         for number, name, row in _all_runs(space)
-        if leases.is_timed(row) and (late := leases.overdue(row, clock, wall)) >= 0
+        if rules.is_timed(row) and (late := rules.overdue(row, clock, wall)) >= 0
     )
     return _with_names(space, [(number, name) for _, number, name in due[:limit]])
 

@@ -14,9 +14,9 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged, NewerFormat
 from holdfast.stores import contract as c
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.stores.directory import lines
 from holdfast.stores.directory.form import Form
-from holdfast.stores.running import Entry, RunRow
 from holdfast.text import escaped, unescaped
 from holdfast.types import UNREADABLE
 
@@ -363,7 +363,7 @@ def show_effect(row: Entry, form: Form) -> EffectLine:
 
 def read_effect(body: bytes, form: Form) -> Entry:
     line = _checked(_decode_effect, body)
-    told = {"number": line.number, "status": line.status, "mark": line.mark}
+    told = {"number": line.number, "status": line.status, "topic": line.mark}
     row = _converted(line.entry | told, Entry, line.is_escaped)
     return replace(row, call=_read(line.call, form), result=_read(line.result, form))
 

@@ -15,11 +15,11 @@ from msgspec.structs import replace
 
 from holdfast.errors import Damaged
 from holdfast.stores import contract as c
+from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.directory import lines as framing
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.lines import Damage, Line
-from holdfast.stores.running import RunRow
 from holdfast.text import quoted
 
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)

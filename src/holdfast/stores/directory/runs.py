@@ -8,49 +8,49 @@ from typing import TypeVar
 from msgspec.structs import replace
 
 from holdfast.errors import NotFound
-from holdfast.stores import leases
+from holdfast.stores import rules
+from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
 from holdfast.stores.directory.writing import Plan, check_numbers, journaled, run_of
-from holdfast.stores.running import Entry, EntryStatus, Progress, RunRow
 
 T = TypeVar("T")
 
 
 def claim(space: Space, expect: RunRow | None, row: RunRow) -> Plan[None]:
     found = space.numbered(row.thread)
-    leases.require_expected(run_of(space, row.thread), expect)
+    rules.require_expected(run_of(space, row.thread), expect)
     if found is None or found.thread.is_gone:
         raise NotFound(f"the thread with number {row.thread} does not exist; nothing was changed")
     return _put(space, found, row, [], None)
 
 
 def renew(space: Space, thread: int, fence: int, until: int, progress: Progress | None) -> Plan[None]:
-    run = leases.require_fence(run_of(space, thread), fence)
-    kept = leases.renewed(run, until, progress)
+    run = rules.require_fence(run_of(space, thread), fence)
+    kept = rules.renewed(run, until, progress)
     return Plan(None, [sealed(r.show_run(kept, space.form))], followed=_there(space, thread))
 
 
 def update(space: Space, row: RunRow) -> Plan[None]:
-    before = leases.require_fence(run_of(space, row.thread), row.fence)
-    return _put(space, _there(space, row.thread), leases.keep_lease(before, row), [], None)
+    before = rules.require_fence(run_of(space, row.thread), row.fence)
+    return _put(space, _there(space, row.thread), rules.keep_lease(before, row), [], None)
 
 
 def park(space: Space, row: RunRow, entry: Entry | None, last: int) -> Plan[int]:
-    before = leases.require_fence(run_of(space, row.thread), row.fence)
+    before = rules.require_fence(run_of(space, row.thread), row.fence)
     found = _there(space, row.thread)
-    leases.require_last(found.thread.last_entry, last)
+    rules.require_last(found.thread.last_entry, last)
     entries = [] if entry is None else [entry]
     check_numbers(found.thread, entries)
     written, numbers = journaled(found.thread, entries)
     [question] = numbers or [0]
-    kept = leases.keep_lease(before, replace(row, question=question))
+    kept = rules.keep_lease(before, replace(row, question=question))
     return _put(space, found, kept, written, question)
 
 
 def journal(space: Space, thread: int, fence: int, rows: Sequence[Entry]) -> Plan[list[int]]:
-    leases.require_fence(run_of(space, thread), fence)
+    rules.require_fence(run_of(space, thread), fence)
     found = _there(space, thread)
     check_numbers(found.thread, rows)
     written, numbers = journaled(found.thread, rows)
@@ -60,12 +60,12 @@ def journal(space: Space, thread: int, fence: int, rows: Sequence[Entry]) -> Pla
 def tell(space: Space, thread: int, row: Entry, last: int | None, run: RunRow | None) -> Plan[int]:
     current = run_of(space, thread)
     if current is None:
-        raise leases.no_run(thread)
+        raise rules.no_run(thread)
     found = _there(space, thread)
     if last is not None:
-        leases.require_last(found.thread.last_entry, last)
+        rules.require_last(found.thread.last_entry, last)
     if run is not None:
-        leases.require_expected(current, run)
+        rules.require_expected(current, run)
     written, [number] = journaled(found.thread, [replace(row, number=0)])
     return Plan(number, _shown(space, written), followed=found, entry=number)
 
@@ -82,12 +82,12 @@ def settle(
     found = space.numbered(thread)
     known = found.thread if found is not None else Thread(number=thread)
     if found is None or not 1 <= number <= known.last_entry:
-        raise leases.no_effect(thread, number)
+        raise rules.no_entry(thread, number)
     entry = known.entries.get(number)
     if entry is None:
         raise known.missing(f"journal entry {number}")
     if entry.status != expect or (run is not None and known.run != run):
-        raise leases.settled_otherwise()
+        raise rules.settled_otherwise()
     settled = [replace(row, number=number)]
     if then is not None:
         return _put(space, found, then, settled, None)

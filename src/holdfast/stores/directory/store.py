@@ -10,8 +10,21 @@ from typing import Concatenate, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import HoldfastError, InvalidArgument
 from holdfast.stores import clock as clocks
-from holdfast.stores import leases
-from holdfast.stores.contract import Cells, CheckpointRow, Commit, Compacted, Live, Position, Span, Summary, ThreadRow
+from holdfast.stores import rules
+from holdfast.stores.contract import (
+    PLAIN,
+    Cells,
+    CheckpointRow,
+    Commit,
+    Compacted,
+    KeyRow,
+    Live,
+    Position,
+    Span,
+    Summary,
+    ThreadRow,
+)
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.directory import backup, check, files, maintenance, reading, root, runs, scrubbing, writing
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
@@ -25,9 +38,6 @@ from holdfast.stores.directory.turns import Turns
 from holdfast.stores.directory.values import Values
 from holdfast.stores.directory.writing import Plan
 from holdfast.stores.gate import Gate
-from holdfast.stores.hashing import PLAIN
-from holdfast.stores.keys import KeyRow
-from holdfast.stores.running import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 
 P = ParamSpec("P")
@@ -148,7 +158,7 @@ class DirectoryStore:
         return self._write(writing.rewind, expect, to, summary, self._clock)
 
     def claim(self, expect: RunRow | None, row: RunRow) -> None:
-        leases.check_claim(expect, row)
+        rules.check_claim(expect, row)
         self._write(runs.claim, expect, row)
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
@@ -175,7 +185,7 @@ class DirectoryStore:
         run: RunRow | None = None,
         then: RunRow | None = None,
     ) -> None:
-        leases.check_then(run, then)
+        rules.check_then(run, then)
         self._write(runs.settle, thread, number, expect, row, run, then)
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:

@@ -10,12 +10,12 @@ from msgspec.structs import replace
 
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound, Protected
 from holdfast.stores import contract as c
-from holdfast.stores import leases
+from holdfast.stores import rules
+from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.directory import records as r
 from holdfast.stores.directory.form import Form
 from holdfast.stores.directory.replay import Thread
 from holdfast.stores.directory.space import Followed, Sealed, Space, sealed
-from holdfast.stores.running import Clock, Entry, RunRow
 
 T = TypeVar("T")
 
@@ -89,7 +89,7 @@ def commit(space: Space, prepared: Prepared, clock: Callable[[], Clock]) -> Plan
     lines += [sealed(r.show_effect(entry, space.form)) for entry in entries]
     if made.run is not None:
         row = replace(made.run, thread=number)
-        lines.append(sealed(r.show_run(leases.keep_lease(before.run, row) if before.run else row, space.form)))
+        lines.append(sealed(r.show_run(rules.keep_lease(before.run, row) if before.run else row, space.form)))
     new = tuple(sorted(origin for origin in origins if origin not in before.origins and origin != number))
     lines.append(sealed(replace(prepared.line, origins=new)))
     at = r.Stand(
@@ -112,7 +112,7 @@ def rewind(
     if found is None:
         raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     thread = found.thread
-    leases.require_free(thread.run, clock())
+    rules.require_free(thread.run, clock())
     if thread.is_gone or thread.position != expect:
         raise Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
     if not thread.has(to):
@@ -138,7 +138,7 @@ def delete(space: Space, number: int, seqs: Collection[int]) -> Plan[int]:
 def drop(space: Space, number: int, clock: Callable[[], Clock]) -> Plan[list[int]]:
     """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
     found = require(space, number)
-    leases.require_free(found.thread.run, clock())
+    rules.require_free(found.thread.run, clock())
     affected = [number, *sorted(found.thread.origins)]
     return Plan(affected, [sealed(r.DropLine())], found.thread.at, found)
 
@@ -157,7 +157,7 @@ def require(space: Space, number: int) -> Followed:
 def check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= thread.last_entry:
-            raise leases.no_effect(thread.number, row.number)
+            raise rules.no_entry(thread.number, row.number)
 
 
 def journaled(thread: Thread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
@@ -202,11 +202,11 @@ def _check_run(space: Space, made: c.Commit, found: Followed | None, clock: Call
     else:
         run = run_of(space, made.expect.thread)
     if made.fence is not None:
-        leases.require_fence(run, made.fence)
+        rules.require_fence(run, made.fence)
     elif made.run is not None:
-        leases.require_none(run)
+        rules.require_none(run)
     else:
-        leases.require_free(run, clock())
+        rules.require_free(run, clock())
 
 
 def _check_form(made: c.Commit) -> None:
@@ -219,7 +219,7 @@ def _check_form(made: c.Commit) -> None:
         raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
     if any(len(piece) > _LARGEST_PIECE for value in made.blobs for piece in value.pieces):
         raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
-    leases.check_form(made)
+    rules.check_form(made)
 
 
 def _check_appends(runs: Sequence[c.Append], thread: Thread) -> None:

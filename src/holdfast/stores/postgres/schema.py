@@ -13,14 +13,16 @@ import psycopg
 
 from holdfast.errors import NewerFormat, NotAStore
 from holdfast.stores.postgres.pool import Connection
-from holdfast.stores.statements import named
+from holdfast.stores.sql.transaction import named
 
-VERSION: Final = 2
+VERSION: Final = 1
+# The statements that lead to each version, from the one before, and optional settings.
+STEPS: Final = {1: ("schema.sql", "tuning.sql")}
 
 # Bytes, so that statements are never assembled from text by accident.
 Statements = Mapping[str, bytes]
 
-_FILES: Final = ("opening", "reading", "runs", "writing", "maintenance", "check", "quick", "keys")
+_FILES: Final = ("opening", "reads", "commits", "guarded", "journals", "wrapped_keys", "upkeep", "checks")
 _SCHEMA: Final = re.compile(r"(E')?\bhf\b(?=\.|$)", re.MULTILINE)
 _COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
 # When two processes create the same thing at once, one of them fails with one of these, in spite of IF NOT EXISTS.
@@ -96,9 +98,10 @@ def _create(connection: Connection, sql: Statements, schema: str, shown: str) ->
         if version == VERSION:
             return
         for number in range(version + 1, VERSION + 1):
-            for statement in _split(f"schema_{number:04}.sql", schema):
+            tables, tuning = STEPS[number]
+            for statement in _split(tables, schema):
                 connection.execute(statement)
-            for statement in _split(f"tuning_{number:04}.sql", schema):
+            for statement in _split(tuning, schema):
                 _try(connection, statement)
         connection.execute(sql["set_format"], (VERSION,))
 

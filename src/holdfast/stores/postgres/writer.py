@@ -1,22 +1,22 @@
-"""Writes: batched in one statement when possible, retried on conflicts, and looked up after a lost connection."""
+"""Writes: one guarded statement when possible, retried on conflicts, and looked up after a lost connection."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import Final, Generic, NamedTuple, Protocol, TypeVar
+from typing import Final, TypeVar
 
 import psycopg
 
 from holdfast.errors import AlreadyExists, Conflict, HoldfastError
+from holdfast.stores.contract_runs import Clock
 from holdfast.stores.group import Entry, GroupCommit
+from holdfast.stores.postgres.backoff import Backoff
 from holdfast.stores.postgres.errors import is_absent, is_away, is_conflict, translate, unknown
-from holdfast.stores.postgres.known import Known, KnownRun, KnownThread
-from holdfast.stores.postgres.patience import Backoff
 from holdfast.stores.postgres.pool import Connection, Pool
 from holdfast.stores.postgres.schema import Statements
-from holdfast.stores.postgres.session import BEGIN_WRITING, COMMIT, Sent, Transaction, send
-from holdfast.stores.running import Clock
+from holdfast.stores.postgres.transaction import BEGIN_WRITING, COMMIT, PostgresTransaction, Sent, send
+from holdfast.stores.sql.transaction import Work
 
 T = TypeVar("T")
 
@@ -26,50 +26,8 @@ _UNIQUE: Final = "23505"
 _UNIQUE_TRIES: Final = 3
 
 
-class Fact(NamedTuple):
-    """The rows of a thread and its run after a write, for the cache."""
-
-    number: int
-    thread: KnownThread | None
-    run: KnownRun | None
-
-
-# A write as one statement, which returns a row if it was done.
-Quick = Sent
-
-
-class Done(NamedTuple, Generic[T]):
-    """The result of a write that was found to be done."""
-
-    answer: T
-
-
-class Work(Protocol[T]):
-    """A write to do."""
-
-    def quick(self, known: Known) -> Quick | None:
-        """The write as one statement, made from cached rows; None if it needs a transaction."""
-        ...
-
-    def quick_answer(self) -> T:
-        """The result, after the quick write was done."""
-        ...
-
-    def run(self, session: Transaction) -> T:
-        """Do the write in a transaction. Keep what was read under its locks, for `find`."""
-        ...
-
-    def find(self, session: Transaction) -> Done[T] | None:
-        """After the result of `run` or of a quick write was lost: the result if the write was done, else None.
-
-        The thread is locked first, which waits for a transaction that may still commit. `OutcomeUnknown` if the stored
-        rows do not tell.
-        """
-        ...
-
-    def facts(self) -> Sequence[Fact]:
-        """The rows after the write, for the cache."""
-        ...
+# Threads of which the writer remembers the newest journal entry.
+_THREADS: Final = 4096
 
 
 class Writer:
@@ -84,31 +42,36 @@ class Writer:
         *,
         patience: float,
         clock: Callable[[], Clock] | None,
+        wall: Callable[[], int] | None,
         channel: str | None = None,
     ) -> None:
-        self.known = Known()
+        # The newest journal entry of threads, by number. A hint: a statement that uses it compares it.
+        self._newest: dict[int, int] = {}
         self._pool = pool
         self._sql = sql
         self._namespace = namespace
         self._shown = shown
         self._patience = patience
         self._clock = clock
+        self._wall = wall
         self._channel = channel
-        self.group: GroupCommit[Quick, bool | None] = GroupCommit(self._run_batch)
+        self.group: GroupCommit[Sent, bool | None] = GroupCommit(self._run_batch)
 
     def restart(self) -> None:
-        """In a forked child: start with an empty queue and an empty cache."""
+        """In a forked child: start with an empty queue."""
         self.group = GroupCommit(self._run_batch)
-        self.known = Known()
 
     def write(self, work: Work[T]) -> T:
         """Do the work; return when it is durable."""
         self._pool.ready()
-        quick = work.quick(self.known)
-        done = self.group.submit(quick) if quick is not None else False
-        answer = work.quick_answer() if done else self._write(work, lost=done is None)
-        for fact in work.facts():
-            self.known.learn(*fact)
+        guarded = work.guarded(self._newest)
+        done = False if guarded is None else self.group.submit((self._sql[guarded.name], guarded.args))
+        answer = work.guarded_answer() if done else self._write(work, lost=done is None)
+        numbered = work.numbered()
+        if numbered is not None:
+            if len(self._newest) >= _THREADS:
+                self._newest.clear()
+            self._newest[numbered[0]] = numbered[1]
         return answer
 
     # -- in a transaction of its own --------------------------------------------------------------------------------
@@ -117,11 +80,13 @@ class Writer:
         patience = Backoff(self._patience)
         unique = 0
         while True:
-            session: Transaction | None = None
+            session: PostgresTransaction | None = None
             try:
                 connection = self._pool.take()
                 try:
-                    session = Transaction(connection, self._sql, self._namespace, "write", self._clock)
+                    session = PostgresTransaction(
+                        connection, self._sql, self._namespace, "write", self._clock, self._wall
+                    )
                     answer = self._attempt(work, session, lost=lost)
                     if session.queues:
                         self._announce(connection)
@@ -143,7 +108,7 @@ class Writer:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: Work[T], session: Transaction, *, lost: bool) -> T:
+    def _attempt(self, work: Work[T], session: PostgresTransaction, *, lost: bool) -> T:
         try:
             if lost:
                 found = work.find(session)
@@ -181,8 +146,8 @@ class Writer:
 
     # -- in a group --------------------------------------------------------------------------------------------------
 
-    def _run_batch(self, entries: Sequence[Entry[Quick, bool | None]]) -> None:
-        """Do quick writes in one transaction. Each is settled as done (True), not done (False), or lost (None)."""
+    def _run_batch(self, entries: Sequence[Entry[Sent, bool | None]]) -> None:
+        """Do guarded writes in one transaction. Each is settled as done (True), not done (False), or lost (None)."""
         try:
             connection = self._pool.take()
         except psycopg.Error:
@@ -208,7 +173,7 @@ class Writer:
                     connection.execute("ROLLBACK")
             self._pool.give(connection)
 
-    def _send(self, connection: Connection, entries: Sequence[Entry[Quick, bool | None]]) -> list[bool | None]:
+    def _send(self, connection: Connection, entries: Sequence[Entry[Sent, bool | None]]) -> list[bool | None]:
         connection.is_writing = True
         if len(entries) == 1 and not connection.is_lax:
             text, values = entries[0].item
@@ -219,33 +184,7 @@ class Writer:
         return [cursor.rowcount == 1 for cursor in cursors[len(begin) : -1]]
 
     @staticmethod
-    def _settle(entries: Sequence[Entry[Quick, bool | None]], outcomes: Sequence[bool | None]) -> None:
+    def _settle(entries: Sequence[Entry[Sent, bool | None]], outcomes: Sequence[bool | None]) -> None:
         for entry, outcome in zip(entries, outcomes, strict=True):
             if not entry.settled:
                 entry.settle(outcome)
-
-
-class Slow(Generic[T]):
-    """Work that always runs in its own transaction. It may be repeated, unless it implements `find`."""
-
-    def quick(self, known: Known) -> Quick | None:
-        return None
-
-    def quick_answer(self) -> T:
-        raise HoldfastError("this write has no quick statement")
-
-    def find(self, session: Transaction) -> Done[T] | None:
-        return None
-
-    def facts(self) -> Sequence[Fact]:
-        return ()
-
-
-class Plain(Slow[T]):
-    """A verb as work. Repeating it changes nothing."""
-
-    def __init__(self, run: Callable[[Transaction], T]) -> None:
-        self._run = run
-
-    def run(self, session: Transaction) -> T:
-        return self._run(session)

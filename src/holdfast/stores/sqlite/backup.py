@@ -16,9 +16,7 @@ from holdfast.stores.sqlite.errors import FAILURES, translate
 _PAGES: Final = 2048  # copied between two calls of `progress`
 
 
-def copy(
-    connection: sqlite3.Connection, _namespace: bytes, path: str, progress: Callable[[int, int], None] | None
-) -> int:
+def copy(connection: sqlite3.Connection, path: str, progress: Callable[[int, int], None] | None) -> int:
     """Copy the snapshot of a read transaction; return the size. The copy is renamed into place when it is synced."""
     path = os.path.realpath(path)
     # Files of another store under these names would be taken for parts of the copy.
@@ -44,7 +42,7 @@ def copy(
 
 def _fill(connection: sqlite3.Connection, part: str, progress: Callable[[int, int], None] | None) -> None:
     # The first read takes the snapshot; later writes of other processes are not in it.
-    connection.execute("SELECT count(*) FROM setting").fetchone()
+    connection.execute("SELECT count(*) FROM epoch").fetchone()
 
     def tell(_status: int, remaining: int, total: int) -> None:
         if progress is not None:

@@ -7,26 +7,32 @@ from collections.abc import Mapping
 from importlib import resources
 from typing import Final
 
-from holdfast.stores.statements import named
+from holdfast.stores.sql.transaction import named
 
 # "hldf": lets `file` and other programs recognise a Holdfast store among SQLite databases.
 APPLICATION_ID: Final = 0x686C6466
-VERSION: Final = 2
+VERSION: Final = 1
+# The statements that lead to each version, from the one before.
+STEPS: Final = {1: "schema.sql"}
 
 # auto_vacuum mode: free pages can be returned a few at a time.
 INCREMENTAL: Final = 2
 
+_FILES: Final = ("reads", "commits", "journals", "wrapped_keys", "upkeep", "checks")
 
-def statements(file: str) -> Mapping[str, str]:
-    """The statements of a file in `sql/`. Each starts with a line `-- name: …`."""
-    return named(_text(file))
+
+def statements(*files: str) -> Mapping[str, str]:
+    """The statements of files in `sql/`, by name; without `files`, all that verbs use."""
+    found: dict[str, str] = {}
+    for file in files or _FILES:
+        found.update(named(_text(f"{file}.sql")))
+    return found
 
 
 def creating(table: str) -> list[str]:
     """The statements that create a table and its indexes, without AUTOINCREMENT."""
     places = (f"TABLE {table} (", f" ON {table} (")
-    scripts = (_text(f"schema_{number:04}.sql") for number in range(1, VERSION + 1))
-    statements = [each for script in scripts for each in _split(script) if any(place in each for place in places)]
+    statements = [each for each in _split(_text("schema.sql")) if any(place in each for place in places)]
     return [each.replace(" AUTOINCREMENT", "") for each in statements]
 
 
@@ -38,9 +44,7 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
             # This is written to the first page, so it must come first, in the same transaction: an interrupted creation
             # must leave nothing.
             connection.execute(f"PRAGMA auto_vacuum = {INCREMENTAL}")
-        for number in range(version + 1, VERSION + 1):
-            for statement in _split(_text(f"schema_{number:04}.sql")):
-                connection.execute(statement)
+        create(connection, version)
         # PRAGMA takes no bound parameters; both are constants of this module.
         connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         connection.execute(f"PRAGMA user_version = {VERSION}")
@@ -49,6 +53,13 @@ def upgrade(connection: sqlite3.Connection, version: int) -> None:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
         raise
+
+
+def create(connection: sqlite3.Connection, version: int = 0) -> None:
+    """Run the statements that lead from `version` to `VERSION`."""
+    for number in range(version + 1, VERSION + 1):
+        for statement in _split(_text(STEPS[number])):
+            connection.execute(statement)
 
 
 def _split(script: str) -> list[str]:

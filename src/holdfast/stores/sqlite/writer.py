@@ -6,13 +6,15 @@ import os
 import sqlite3
 import threading
 from collections.abc import Callable, Sequence
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 from holdfast.errors import Closed, ErasePending, HoldfastError, Replaced, StoreError
 from holdfast.stores.gate import Gate
 from holdfast.stores.group import Entry, GroupCommit, again
+from holdfast.stores.sql.transaction import Work
 from holdfast.stores.sqlite.connection import PAGE_SIZE, Durability, open_writer
 from holdfast.stores.sqlite.errors import FAILURES, is_input_output, translate, unknown
+from holdfast.stores.sqlite.transaction import SQLiteTransaction
 
 T = TypeVar("T")
 
@@ -29,13 +31,6 @@ _SCRUB_WAITS: Final = 1000
 _VACUUMED_IN_MEMORY: Final = 64 << 20
 
 
-class Work(NamedTuple):
-    """A function to run inside a write transaction, and roughly how many bytes it will write."""
-
-    run: Callable[[sqlite3.Connection], Any]
-    weight: int
-
-
 class _Struck(BaseException):
     """Carries an exception that a signal handler raised after the commit: the write itself did not fail."""
 
@@ -47,10 +42,17 @@ class _Struck(BaseException):
 class Writer:
     """Runs work in durable transactions, under the gate, in groups."""
 
-    def __init__(self, path: str, durability: Durability, timeout: float) -> None:
+    def __init__(
+        self,
+        path: str,
+        durability: Durability,
+        timeout: float,
+        transaction: Callable[[sqlite3.Connection], SQLiteTransaction],
+    ) -> None:
         self.lock = threading.Lock()
         self.connection: sqlite3.Connection | None = None
-        self.group: GroupCommit[Work, Any] = GroupCommit(self._run_batch)
+        self.group: GroupCommit[Work[Any], Any] = GroupCommit(self._run_batch)
+        self._transaction = transaction
         self._path = path
         self._durability: Durability = durability
         self._timeout = timeout
@@ -70,12 +72,13 @@ class Writer:
                 self._gate.close()
                 raise
 
-    def write(self, work: Work) -> Any:
+    def write(self, work: Work[T]) -> T:
         """Run the work in a transaction, alone or in a group; return when it is durable."""
         try:
-            return self.group.submit(work)
+            answer: T = self.group.submit(work)
         except _Struck as struck:
             raise struck.error from struck.error.__cause__
+        return answer
 
     def truncate_wal(self) -> None:
         """Empty the WAL and release its disk space, unless a reader uses it."""
@@ -159,7 +162,7 @@ class Writer:
             finally:
                 self._gate.leave()
 
-    def _run_batch(self, entries: Sequence[Entry[Work, Any]]) -> None:
+    def _run_batch(self, entries: Sequence[Entry[Work[Any], Any]]) -> None:
         try:
             self._exclusively(lambda connection: self._run(connection, entries))
         except HoldfastError as error:
@@ -167,7 +170,7 @@ class Writer:
                 if not entry.settled:
                     entry.fail(again(error))
 
-    def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> None:
+    def _run(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> None:
         if not self._transact(connection, entries):
             # Some failures end the transaction for the whole group. Run separately, each entry gets its own result.
             for entry in entries:
@@ -176,13 +179,14 @@ class Writer:
         if self._written >= _CHECKPOINT_AFTER:
             self._empty_wal(connection)
 
-    def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work, Any]]) -> bool:
+    def _transact(self, connection: sqlite3.Connection, entries: Sequence[Entry[Work[Any], Any]]) -> bool:
         """Run the entries in one transaction and settle them. False, with nothing done, if they must run separately."""
         outcomes: list[tuple[Any, Exception | None]] = []
         committing = False
         try:
             connection.execute("BEGIN IMMEDIATE")
-            outcomes += [self._member(connection, entry.item) for entry in entries]
+            tx = self._transaction(connection)
+            outcomes += [self._member(connection, tx, entry.item) for entry in entries]
             committing = True
             connection.execute("COMMIT")
             self._answer(entries, outcomes)
@@ -205,7 +209,9 @@ class Writer:
                 entry.fail(self._failure(error))
         return True
 
-    def _member(self, connection: sqlite3.Connection, work: Work) -> tuple[Any, Exception | None]:
+    def _member(
+        self, connection: sqlite3.Connection, tx: SQLiteTransaction, work: Work[Any]
+    ) -> tuple[Any, Exception | None]:
         """The result of one entry, or its error if it changed nothing in the transaction; raise otherwise.
 
         Work that fails nearly always fails before it writes. Savepoints would isolate the other cases too, but cost two
@@ -213,13 +219,15 @@ class Writer:
         """
         before = connection.total_changes
         try:
-            return work.run(connection), None
+            return work.run(tx), None
         except HoldfastError as error:
             if connection.total_changes != before:
                 raise
             return None, error
 
-    def _answer(self, entries: Sequence[Entry[Work, Any]], outcomes: Sequence[tuple[Any, Exception | None]]) -> None:
+    def _answer(
+        self, entries: Sequence[Entry[Work[Any], Any]], outcomes: Sequence[tuple[Any, Exception | None]]
+    ) -> None:
         # Errors wait for the commit, too: their cause may have been written in the same transaction.
         for entry, (answer, error) in zip(entries, outcomes, strict=True):
             if entry.settled:

@@ -13,10 +13,12 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.stores.contract import (
     NO_REFS,
+    PLAIN,
     Append,
     Blob,
     CheckpointRow,
     Commit,
+    Hashing,
     Live,
     Position,
     Refs,
@@ -25,8 +27,7 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.hashing import PLAIN, Hashing
-from holdfast.stores.running import Entry, EntryStatus, Owner, RunRow
+from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
 
 _ids = itertools.count(1)
 

@@ -10,7 +10,7 @@ import pytest
 
 from holdfast.errors import Closed, Conflict, Damaged
 from holdfast.stores.contract import Live, Position, Refs, Span, Store
-from holdfast.stores.running import Entry, RunRow
+from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.errors import Conflict, LeaseLost, NotFound
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, numbered, saved
 from holdfast.types import Status, Usage

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound
 from holdfast.stores.contract import Store
-from holdfast.stores.running import Owner, Progress, RunRow
+from holdfast.stores.contract_runs import Owner, Progress, RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import (
     FAR,
@@ -206,7 +206,8 @@ class RunContract(ContractBase):
         ages = {"a": 30, "b": 10, "c": 20, "d": 10, "e": 20}
         rows = {name: running(store, name, updated_at=age)[1] for name, age in ages.items()}
         listed = store.runs(statuses=["running"], after=(0, 0), limit=10)
-        assert listed == [(name, rows[name]) for name in "bdcea"]
+        order = sorted(ages, key=lambda name: (ages[name], rows[name].thread))
+        assert listed == [(name, rows[name]) for name in order]
         for size in (1, 2, 3):
             paged: list[str] = []
             after = (0, 0)
@@ -214,7 +215,7 @@ class RunContract(ContractBase):
                 assert len(page) <= size
                 paged += [name for name, _ in page]
                 after = page[-1][1].updated_at, page[-1][1].thread
-            assert "".join(paged) == "bdcea"
+            assert paged == order
         assert store.runs(statuses=["running"], after=(0, 0), limit=0) == []
         assert store.runs(statuses=[], after=(0, 0), limit=10) == []
 

@@ -13,7 +13,7 @@ import pytest
 
 from holdfast.errors import Conflict, InvalidArgument, LeaseLost, NotFound
 from holdfast.stores.contract import Store
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, everything, held, inside, numbered, running, saved
 

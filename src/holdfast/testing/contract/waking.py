@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from holdfast.stores.contract import Store
-from holdfast.stores.running import RunRow
+from holdfast.stores.contract_runs import RunRow
 from holdfast.testing.contract.base import ContractBase
 from holdfast.testing.contract.build import commit, effect, held, inside, run_row, running
 

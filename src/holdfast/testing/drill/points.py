@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, cast
 
 from holdfast.stores.contract import Commit, Store
-from holdfast.stores.running import Entry
+from holdfast.stores.contract_runs import Entry
 from holdfast.testing.drill.world import Killed, WorldLog
 
 # Renewals of leases are not points, because their time depends on the clock. Nor are writes of the drill itself.

@@ -1,0 +1,143 @@
+"""The records of runs: one mutable run record per thread, and the entries of its journal."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import msgspec
+
+from holdfast.types import Status, Usage
+
+EntryKind = Literal["model", "read", "idempotent", "irreversible", "wait", "answer", "cancel", "turn", "child", "undo"]
+EntryStatus = Literal["begun", "asked", "done", "failed", "not_done", "in_doubt", "given_up", "unstored", "late"]
+
+
+class Clock(msgspec.Struct, frozen=True, gc=False):
+    """The time for leases: milliseconds on a clock that cannot be set, and the id of that clock.
+
+    Times of different clocks (for example, of another boot of the machine) cannot be compared: a lease on another clock
+    has ended.
+    """
+
+    id: str
+    now: int
+
+
+class Owner(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The identity of a process, different from every other process, past or future."""
+
+    host: str
+    boot: str
+    pid_namespace: int
+    pid: int
+    started: int
+
+
+class Progress(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The progress that a run reported, and when (µs since 1970)."""
+
+    done: float
+    total: float | None
+    note: str | None
+    at: int
+
+
+class PastClaim(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A claim that resumed a run: its fence, its time (µs since 1970), the head and branch then, and the status found.
+
+    If it found the status running, the previous owner had died.
+    """
+
+    fence: int
+    at: int
+    head: int
+    branch: int
+    found: Status
+
+
+class RunRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A thread's run as stored. In a commit, `thread` 0 means the thread that the commit creates.
+
+    `lease_until`, `wake_at` and `presumed_until` are milliseconds on the clock `clock`. Other times are µs since 1970.
+    """
+
+    thread: int
+    status: Status
+    fence: int  # increases with every claim
+    attempt: int = 0
+    tried_at: int = 0  # when the first attempt since the run last waited claimed it
+    reason: str | None = None
+    owner: Owner | None = None
+    clock: str = ""
+    lease_until: int = 0  # 0 when no worker holds the run
+    lease_first: int = 0  # `lease_until` at the claim; the difference to it is the least time the run was held since
+    held: int = 0  # ms for which earlier claims of the same turn held the run
+    wake_at: int = 0  # when a queued or waiting run is due; 0 means at once if queued, never if waiting
+    wake_wall: int = 0  # the same in µs since 1970, used when the clock no longer exists
+    presumed_until: int = 0  # until then an owner that was presumed dead may have started a call
+    question: int = 0  # the number of the journal entry that a waiting run waits for
+    turn: str | None = None  # the caller's id for the current turn
+    began: int = 0  # the head's seq when the turn started
+    closed: int = 0  # the newest journal entry then; no entry up to it is open
+    closed_at: int = 0  # the head that closed those entries, if it was saved from outside the run
+    trace: str | None = None  # a W3C traceparent: where the last claim is in the traces
+    parent: str | None = None  # if set, only the run of this thread may claim this run
+    progress: Progress | None = None
+    claims: tuple[PastClaim, ...] = ()  # the newest claims that resumed the run, for display
+    resumed: int = 0  # how many claims resumed the run in all
+    crashed: int = 0  # how many of them found that the previous owner had died
+    handler: str | None = None
+    version: str | None = None
+    agent: str | None = None
+    branch: int = 1  # starts at 1, increases with every rewind
+    start: bytes = b""  # a digest of the arguments that the run was started with
+    result: bytes | None = None  # the encoded result of a completed run
+    created_at: int = 0
+    updated_at: int = 0
+    replayed: tuple[int, int] = (0, 0)  # replayed (model, tool) calls that no journal entry counts yet
+    nonce: bytes = b""  # of the last claim by a worker; distinguishes claims that are equal in all other fields
+    sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
+
+
+class Deadline(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """A time on a clock, and the same time in µs since 1970, used when that clock no longer exists."""
+
+    clock: str
+    at: int
+    wall: int
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One journaled call. Times are µs since 1970."""
+
+    branch: int
+    step: int
+    key: str
+    name: str
+    kind: EntryKind
+    status: EntryStatus
+    arguments: bytes  # a digest of the arguments
+    fence: int  # the fence of the worker that wrote it; 0 if it was posted from outside the run
+    begun_at: int
+    ended_at: int | None = None
+    call: bytes | None = None  # the encoded arguments, if a person may be asked about the call
+    result: bytes | None = None  # the encoded result
+    error: str | None = None  # the error that was raised, as text
+    heard: bool = True  # False if the call was retried before the program received the error
+    # Another entry: the abandoned call whose result was reused, the answer to the question, or the call that is undone.
+    matches: int = 0
+    # The thread whose journal has the entry `matches`; 0 if it is this thread.
+    matches_thread: int = msgspec.field(default=0, name="of")
+    # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
+    counted_after: int = msgspec.field(default=0, name="since")
+    by: str | None = None  # the person or program that answered
+    topic: str | None = None  # finds the entry without reading the whole journal
+    deadline: Deadline | None = None  # when the wait ends without an answer
+    usage: Usage | None = None  # usage of a model's reply, in a run with a budget
+    spent: Usage | None = None  # usage of all model replies of the thread up to this one
+    held: int = 0  # ms for which the run had been held by then, in a run with a budget
+    replayed: tuple[int, int] = (0, 0)  # (model, tool) calls replayed from the journal since the previous entry
+    settled: Literal["probe", "person", "rerun", "give_up"] | None = None  # how a call in doubt was decided
+    redacted: int = 0  # what was redacted before it was recorded: 1 the call, 2 the result, 3 both
+    sealed: bytes = b""  # in an encrypted store: the content of the fields that are empty
+    number: int = 0  # counts per thread; assigned by the store

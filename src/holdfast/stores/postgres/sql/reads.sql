@@ -1,0 +1,97 @@
+-- name: now
+SELECT floor(extract(epoch FROM clock_timestamp())::float8 * 1000000::float8)::bigint
+
+-- name: thread_by_name
+SELECT * FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
+
+-- name: thread_by_digest
+SELECT * FROM hf.thread WHERE namespace = $1 AND name_digest = $2
+
+-- name: number_of_name
+-- Both lookups in one statement, for transactions without a snapshot: a thread that is created meanwhile is seen by
+-- both or by neither.
+SELECT
+    (SELECT thread_no FROM hf.thread
+     WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2 LIMIT 1),
+    (SELECT thread_no FROM hf.thread WHERE namespace = $1 AND name_digest = $3)
+
+-- name: newest_and_head
+-- Of the thread with a name: the newest key of its checkpoints, and the key of its head if it exists.
+SELECT
+    (SELECT max(row_key) FROM hf.checkpoint
+     WHERE row_key BETWEEN thread.thread_no << 32 AND (thread.thread_no << 32) + 4294967295),
+    (SELECT row_key FROM hf.checkpoint WHERE row_key = (thread.thread_no << 32) + thread.head)
+FROM hf.thread WHERE namespace = $1 AND name_start = substr($2::bytea, 1, 1024) AND name = $2
+
+-- name: thread_by_number
+SELECT * FROM hf.thread WHERE thread_no = $1
+
+-- name: has_rows
+SELECT EXISTS (SELECT 1 FROM hf.checkpoint WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
+    OR EXISTS (SELECT 1 FROM hf.segment WHERE row_key BETWEEN $1::bigint << 32 AND ($1::bigint << 32) + 4294967295)
+
+-- name: threads_from
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name >= $2
+ORDER BY name_start, name LIMIT $3
+
+-- name: threads_after
+SELECT * FROM hf.thread
+WHERE namespace = $1 AND name IS NOT NULL AND name_start >= substr($2::bytea, 1, 1024) AND name > $2
+ORDER BY name_start, name LIMIT $3
+
+-- name: threads_by_number
+SELECT * FROM hf.thread WHERE namespace = $1 AND thread_no > $2 ORDER BY thread_no LIMIT $3
+
+-- name: thread_numbers
+SELECT thread_no FROM hf.thread WHERE namespace = $1 ORDER BY thread_no
+
+-- name: checkpoint
+SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint WHERE row_key = $1
+
+-- name: checkpoints_down
+SELECT row_key, step, label, head, meta FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key DESC LIMIT $3
+
+-- name: checkpoints_by_label
+SELECT row_key, step, label, head, meta FROM hf.checkpoint
+WHERE label_start = substr($4::bytea, 1, 1024) AND label = $4 AND label IS NOT NULL AND row_key BETWEEN $1 AND $2
+ORDER BY row_key DESC LIMIT $3
+
+-- name: refs
+SELECT row_key, step, label, head, meta, refs FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key LIMIT $3
+
+-- name: walk
+SELECT row_key, step, label, head, meta, refs, skeleton FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 ORDER BY row_key
+
+-- name: cells
+SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint
+WHERE row_key BETWEEN $1 AND $2 AND cells IS NOT NULL
+
+-- name: cells_of_one
+SELECT row_key, row_key & 4294967295, cells FROM hf.checkpoint WHERE row_key = $1 AND cells IS NOT NULL
+
+-- name: segments
+-- Segments are keyed by their last commit: the last one that overlaps is the first whose key is not below $2.
+SELECT row_key, first_seq, cells FROM hf.segment
+WHERE row_key >= $1::bigint
+  AND row_key <= coalesce(
+      (SELECT min(row_key) FROM hf.segment WHERE row_key BETWEEN $2::bigint AND $2::bigint | 4294967295),
+      $2::bigint | 4294967295)
+  AND first_seq <= $2::bigint & 4294967295
+
+-- name: forks
+SELECT fork.thread, thread.* FROM hf.fork LEFT JOIN hf.thread ON thread.thread_no = fork.thread
+WHERE fork.origin = $1 ORDER BY fork.thread
+
+-- name: blob
+SELECT blob_no, pieces FROM hf.blob WHERE namespace = $1 AND digest = $2
+
+-- name: pieces
+SELECT size, data FROM hf.piece
+WHERE piece_key BETWEEN $1::bigint << 24 AND ($1::bigint << 24) + 16777215 ORDER BY piece_key
+
+-- name: old_blobs
+SELECT blob_no, digest FROM hf.blob WHERE namespace = $1 AND stamp < $2 AND blob_no > $3 ORDER BY blob_no LIMIT $4

@@ -1,0 +1,148 @@
+-- The key of every row of a thread is `thread_no << 32 | seq`, as in the SQLite store. So the rows of a thread are
+-- stored together and in order. Text is stored as UTF-8 bytes (lone surrogates are allowed): it is compared by bytes,
+-- whatever the database's collation, and may contain NUL. `hf.` is replaced by the store's schema.
+
+-- Thread and blob numbers are the values of these sequences with their bits reversed. Keys that only grow would send
+-- every write to the same range of a range-sharded server; reversed, they are as unique and spread evenly.
+-- A number is never reused, so references to a dropped thread find nothing. Thread numbers have 31 bits and blob numbers
+-- 39, because they are the upper part of a signed key.
+CREATE SEQUENCE IF NOT EXISTS hf.thread_number MAXVALUE 2147483647;
+CREATE SEQUENCE IF NOT EXISTS hf.blob_number MAXVALUE 549755813887;
+
+-- One row per thread, changed by every save. Half of each page is left free, so that a new version of a row fits on the
+-- same page and no index is touched. `name` and `name_digest` are NULL if the thread was dropped and its row stays only
+-- for cells that forks use. `fence` is the fence of the thread's run while it is running, else NULL: a save compares it.
+-- The checksum covers all columns but `count`, which a save increments without reading it, and `name_digest`.
+CREATE TABLE IF NOT EXISTS hf.thread (
+    thread_no bigint PRIMARY KEY,
+    namespace bytea NOT NULL,
+    name bytea,
+    name_digest bytea,
+    head bigint NOT NULL,
+    move bigint NOT NULL,
+    last bigint NOT NULL,
+    count bigint NOT NULL,
+    head_id bytea NOT NULL,
+    fence bigint,
+    step bigint NOT NULL,
+    status bytea NOT NULL,
+    agent bytea,
+    size bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    checksum bigint NOT NULL,
+    name_start bytea GENERATED ALWAYS AS (substr(name, 1, 1024)) STORED
+) WITH (fillfactor = 50);
+
+-- Two ways to find a thread that share no page. A thread counts as missing only if both agree. A name may be longer
+-- than an index key, so one index has its start and the other its digest, which also keeps names unique. The start is a
+-- column: under row-level security, an index on an expression is not used.
+CREATE INDEX IF NOT EXISTS thread_by_name ON hf.thread (namespace, name_start) WHERE name IS NOT NULL;
+CREATE UNIQUE INDEX IF NOT EXISTS thread_by_digest ON hf.thread (namespace, name_digest);
+
+-- One row per save. The new cells are NULL if there are none or if a merged segment holds them.
+CREATE TABLE IF NOT EXISTS hf.checkpoint (
+    row_key bigint PRIMARY KEY,
+    step bigint NOT NULL,
+    label bytea,
+    head bytea NOT NULL,
+    meta bytea NOT NULL,
+    refs bytea NOT NULL,
+    skeleton bytea NOT NULL,
+    cells bytea,
+    label_start bytea GENERATED ALWAYS AS (substr(label, 1, 1024)) STORED
+);
+
+CREATE INDEX IF NOT EXISTS checkpoint_by_label ON hf.checkpoint (label_start, row_key) WHERE label IS NOT NULL;
+
+-- Merged segments, keyed by their last commit; `first_seq` is the first one. Ranges of a thread do not overlap.
+CREATE TABLE IF NOT EXISTS hf.segment (
+    row_key bigint PRIMARY KEY,
+    first_seq bigint NOT NULL,
+    cells bytea NOT NULL
+);
+
+-- Rewinds. A save is a move, too; its number is in the checkpoint.
+CREATE TABLE IF NOT EXISTS hf.move (
+    row_key bigint PRIMARY KEY,
+    head bigint NOT NULL,
+    made_at bigint NOT NULL
+);
+
+-- `thread` uses cells of `origin`.
+CREATE TABLE IF NOT EXISTS hf.fork (
+    origin bigint NOT NULL,
+    thread bigint NOT NULL,
+    PRIMARY KEY (origin, thread)
+);
+
+CREATE INDEX IF NOT EXISTS fork_by_thread ON hf.fork (thread, origin);
+
+-- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
+-- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
+-- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
+-- entry is noticed. The checksum covers the other columns. Every change of the status or fence changes the thread's row,
+-- too; a renewal and a journal entry change this row alone.
+CREATE TABLE IF NOT EXISTS hf.run (
+    thread_no bigint PRIMARY KEY,
+    namespace bytea NOT NULL,
+    status bytea NOT NULL,
+    fence bigint NOT NULL,
+    updated_at bigint NOT NULL,
+    clock bytea NOT NULL,
+    wake_at bigint NOT NULL,
+    wake_wall bigint NOT NULL,
+    lease_until bigint NOT NULL,
+    lease_checksum bigint NOT NULL,
+    entries bigint NOT NULL,
+    record bytea NOT NULL,
+    checksum bigint NOT NULL
+) WITH (fillfactor = 50);
+
+-- Runs by status, oldest first: waiting and ended runs do not slow down the search for queued ones.
+CREATE INDEX IF NOT EXISTS run_by_status ON hf.run (namespace, status, updated_at, thread_no);
+
+-- Runs that wait for a time, ordered per clock. If a clock no longer exists, the order is that of the wall clock.
+CREATE INDEX IF NOT EXISTS run_waking ON hf.run (namespace, clock, wake_at, thread_no) WHERE wake_at > 0;
+CREATE INDEX IF NOT EXISTS run_waking_by_wall ON hf.run (namespace, clock, wake_wall, thread_no) WHERE wake_at > 0;
+
+-- The journal, keyed by `thread_no << 32 | number`. `topic` repeats the topic of the record, if it has one.
+CREATE TABLE IF NOT EXISTS hf.entry (
+    row_key bigint PRIMARY KEY,
+    record bytea NOT NULL,
+    topic bytea,
+    topic_start bytea GENERATED ALWAYS AS (substr(topic, 1, 1024)) STORED
+);
+
+CREATE INDEX IF NOT EXISTS entry_by_topic ON hf.entry (topic_start, row_key) WHERE topic IS NOT NULL;
+
+CREATE TABLE IF NOT EXISTS hf.blob (
+    blob_no bigint PRIMARY KEY,
+    namespace bytea NOT NULL,
+    digest bytea NOT NULL,
+    pieces bigint NOT NULL,
+    stamp bigint NOT NULL
+);
+
+CREATE UNIQUE INDEX IF NOT EXISTS blob_by_digest ON hf.blob (namespace, digest);
+
+-- Keyed by `blob_no << 24 | index`. `size` is the size before compression, 0 if the piece is stored raw.
+CREATE TABLE IF NOT EXISTS hf.piece (
+    piece_key bigint PRIMARY KEY,
+    size bigint NOT NULL,
+    data bytea NOT NULL
+);
+
+-- The epoch of each namespace that has blobs.
+CREATE TABLE IF NOT EXISTS hf.epoch (
+    namespace bytea PRIMARY KEY,
+    value bigint NOT NULL
+);
+
+-- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
+CREATE TABLE IF NOT EXISTS hf.data_key (
+    namespace bytea NOT NULL,
+    id bytea NOT NULL,
+    name bytea NOT NULL,
+    wrapped bytea NOT NULL,
+    PRIMARY KEY (namespace, id)
+);

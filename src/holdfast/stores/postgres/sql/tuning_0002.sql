@@ -1,1 +1,0 @@
--- Nothing to tune in this version.

@@ -1,0 +1,169 @@
+"""One transaction: queries sent together, writes sent with the commit, in as few round trips as possible."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Literal
+
+import psycopg
+
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.postgres.pool import Connection
+from holdfast.stores.postgres.schema import Statements
+from holdfast.stores.sql.transaction import Query, Row
+
+Sent = tuple[bytes, Sequence[Any]]
+
+CLOCK: Final = "postgres"
+_LIMITS: Final = ("10s", "60s")
+
+BEGIN_WRITING: Final = b"BEGIN ISOLATION LEVEL READ COMMITTED READ WRITE"
+COMMIT: Final = b"COMMIT"
+_BEGIN: Final = {"read": b"BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY", "write": BEGIN_WRITING}
+
+
+def send(connection: Connection, queries: Sequence[Sent]) -> list[psycopg.Cursor[Row]]:
+    """Run all queries in one round trip. Raises the first error."""
+    cursors: list[psycopg.Cursor[Row]] = []
+    first: psycopg.Error | None = None
+    try:
+        with connection.pipeline():
+            try:
+                cursors += [connection.execute(text, values, binary=True) for text, values in queries]
+            except psycopg.Error as error:
+                # Not raised inside the block: psycopg would log the error at its end, too, with the row in it.
+                first = error
+    except psycopg.Error as error:
+        first = first or error
+    if first is not None:
+        raise first
+    return cursors
+
+
+class PostgresTransaction:
+    """A transaction on one connection, started by its first query.
+
+    A write transaction runs at READ COMMITTED: every statement sees what was committed before it, so statements after
+    the lock of a thread's row see the thread's final state. A read transaction sees one snapshot.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        sql: Statements,
+        namespace: bytes,
+        mode: Literal["read", "write"],
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.committing = False
+        self.queues = False  # whether a run was queued that idle workers may claim
+        self._connection = connection
+        connection.is_writing = mode == "write"
+        self._sql = sql
+        self._mode = mode
+        self._clock = clock
+        self._wall = wall
+        self._now: int | None = None
+        self._begun = False
+        self._queued: list[Sent] = []
+
+    def has(self, name: str) -> bool:
+        return name in self._sql
+
+    def ask(self, *queries: Query) -> list[list[Row]]:
+        """The rows of each query, all sent in one round trip."""
+        if not queries:
+            return []
+        before = [*self._begin(), *self._queued]
+        self._queued = []
+        return self._send([*before, *((self._sql[name], values) for name, values in queries)])[len(before) :]
+
+    def rows(self, name: str, *values: Any) -> list[Row]:
+        """The rows of one query."""
+        return self.ask((name, values))[0]
+
+    def row(self, name: str, *values: Any) -> Row | None:
+        """The first row of one query."""
+        found = self.rows(name, *values)
+        return found[0] if found else None
+
+    def put(self, name: str, *values: Any) -> None:
+        """Add a write, to be sent with the next query or with the commit."""
+        self._queued.append((self._sql[name], values))
+
+    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
+        """The rows of a query from one key to another. A damaged page ends the transaction."""
+        return self.rows(name, low, high)
+
+    def change(self, name: str, *values: Any) -> int:
+        """Write at once and return the number of rows changed."""
+        before = [*self._begin(), *self._queued]
+        self._queued = []
+        return send(self._connection, [*before, (self._sql[name], values)])[-1].rowcount
+
+    def rewrite_checkpoint(self, columns: Sequence[Any]) -> None:
+        self.put("rewrite_checkpoint", *columns)
+
+    def drop_cells(self, row_keys: Sequence[int]) -> None:
+        self.put("drop_cells", list(row_keys))
+
+    def problems(self) -> Sequence[str]:
+        """Nothing: the server checks its pages and indexes."""
+        return ()
+
+    def announce(self) -> None:
+        self.queues = True
+
+    def commit(self) -> None:
+        """Send the remaining writes together with the commit."""
+        if not self._begun and not self._queued:
+            return
+        before = self._begin()
+        self.committing = self._mode == "write"
+        self._send([*before, *self._queued, (COMMIT, ())])
+
+    def roll_back(self) -> None:
+        """End the transaction without changes."""
+        if self._begun and not self._connection.closed:
+            self._connection.execute("ROLLBACK")
+
+    def clock(self) -> Clock:
+        """The time for leases: the server's clock, unless a test replaced it."""
+        return Clock(CLOCK, self._server_time() // 1000) if self._clock is None else self._clock()
+
+    def wall(self) -> int:
+        """The server's wall clock, unless a test replaced it."""
+        return self._server_time() if self._wall is None else self._wall()
+
+    def _server_time(self) -> int:
+        if self._now is None:
+            [(self._now,)] = self.rows("now")
+        return self._now or 0
+
+    def _begin(self) -> list[Sent]:
+        if self._begun:
+            return []
+        self._begun = True
+        begin: Sent = (_BEGIN[self._mode], ())
+        if self._mode == "read":
+            return [begin]
+        limits: list[Sent] = [begin, (self._sql["limits"], _LIMITS)]
+        return [*limits, (self._sql["durable"], ())] if self._connection.is_lax else limits
+
+    def _send(self, queries: Sequence[Sent]) -> list[list[Row]]:
+        if len(queries) == 1:
+            text, values = queries[0]
+            cursor = self._connection.execute(text, values, binary=True)
+            return [cursor.fetchall() if cursor.description else []]
+        return [cursor.fetchall() if cursor.description else [] for cursor in send(self._connection, queries)]
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether the connection is closed."""
+        return self._connection.closed
+
+    def close(self) -> None:
+        """Close the connection."""
+        self._connection.close()

@@ -1,0 +1,195 @@
+"""The rules that every store applies before it writes: the form of a commit, fences and leases."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Final
+
+from msgspec.structs import replace
+
+from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, LeaseHeld, LeaseLost, NotFound, Protected
+from holdfast.stores.contract import Commit
+from holdfast.stores.contract_runs import Clock, Progress, RunRow
+
+MAX_PIECE: Final = 8 << 20
+
+
+# -- the form of a commit -------------------------------------------------------------------------------------------
+
+
+def check_form(commit: Commit) -> None:
+    """`InvalidArgument` if a commit contradicts itself."""
+    row, run, fence, expect = commit.row, commit.run, commit.fence, commit.expect
+    last, move = (0, 0) if expect is None else (expect.last, expect.move)
+    if row.seq != last + 1 or row.move != move + 1:
+        raise InvalidArgument("a commit's seq and move must follow those it expects; nothing was stored")
+    if row.deleted:
+        raise InvalidArgument("a commit cannot contain a deleted checkpoint; nothing was stored")
+    ends: dict[int, int] = {}
+    for append in commit.appends:
+        if append.refs and len(append.refs) != len(append.cells):
+            raise InvalidArgument("an append's refs must be empty or have one entry per cell; nothing was stored")
+        if append.log < 0 or append.start < 0:
+            raise InvalidArgument("an append's log and start cannot be negative; nothing was stored")
+        # Checked within this commit only: reading where the stored logs end would cost too much on every save.
+        if append.start < ends.get(append.log, 0):
+            raise InvalidArgument(f"log {append.log} already has cells at {append.start}; nothing was stored")
+        ends[append.log] = append.start + len(append.cells)
+    for blob in commit.blobs:
+        if any(len(piece) > MAX_PIECE for piece in blob.pieces):
+            raise InvalidArgument("a piece of a blob is larger than 8 MiB; nothing was stored")
+    if run is not None:
+        if fence is not None and run.fence != fence:
+            raise InvalidArgument("a commit's run must have the commit's fence; nothing was stored")
+        if run.thread and (expect is None or run.thread != expect.thread):
+            raise InvalidArgument("a commit's run must belong to the commit's thread; nothing was stored")
+    if commit.entries and fence is None and run is None:
+        raise InvalidArgument("only a commit inside a run can contain journal entries; nothing was stored")
+
+
+# -- fences and leases ----------------------------------------------------------------------------------------------
+
+
+def check_claim(expect: RunRow | None, row: RunRow) -> None:
+    """`InvalidArgument` if `row` cannot follow `expect`."""
+    if expect is not None and expect.thread != row.thread:
+        raise InvalidArgument("a claim must be for the thread of the run it expects; nothing was changed")
+    if row.fence != (1 if expect is None else expect.fence + 1):
+        raise InvalidArgument("a claim's fence must be one higher than that of the run it expects; nothing was changed")
+
+
+def check_then(run: RunRow | None, then: RunRow | None) -> None:
+    """`InvalidArgument` if `then` cannot replace `run` when an entry is settled."""
+    if then is not None:
+        if run is None:
+            raise InvalidArgument("then= requires run=, the run that it replaces; nothing was changed")
+        check_claim(run, then)
+
+
+def require_expected(found: RunRow | None, expect: RunRow | None) -> None:
+    """`Conflict` unless the run is exactly the one that the claim expects."""
+    if found != expect:
+        raise Conflict("the run was claimed, renewed or ended by another process; nothing was changed. Read it again.")
+
+
+def require_none(found: RunRow | None) -> None:
+    """`Conflict` if a run exists where one is to be created."""
+    if found is not None:
+        raise Conflict("the thread already has a run; nothing was stored. Claim that run.")
+
+
+def require_fence(found: RunRow | None, fence: int) -> RunRow:
+    """The run, if it is running with this fence; else `LeaseLost`. An expired lease still counts."""
+    if found is None or found.fence != fence or found.status != "running":
+        raise LeaseLost("this worker lost the thread: the run was ended or claimed by another; nothing was changed")
+    return found
+
+
+def require_last(found: int, last: int) -> None:
+    """`Conflict` unless the newest journal entry has this number."""
+    if found != last:
+        raise Conflict("another entry was added to the journal; nothing was changed. Read the new entries and retry.")
+
+
+def keep_lease(found: RunRow, row: RunRow) -> RunRow:
+    """The record that replaces `found`: a lease that continues never ends earlier than before.
+
+    `row` may have been prepared before a renewal and reach the store after it.
+    """
+    if found.status == row.status == "running" and found.clock == row.clock and row.lease_until < found.lease_until:
+        return replace(row, lease_until=found.lease_until)
+    return row
+
+
+def renewed(found: RunRow, until: int, progress: Progress | None) -> RunRow:
+    """The record of a run with an extended lease. If `progress` is None, the stored progress stays."""
+    return keep_lease(found, replace(found, lease_until=until, progress=progress or found.progress))
+
+
+def is_timed(row: RunRow) -> bool:
+    """Whether a run waits for a time, alone or in addition to an answer."""
+    return row.status == "waiting" and row.wake_at > 0
+
+
+def overdue(row: RunRow, clock: Clock, wall: int) -> int:
+    """How many µs ago the run was due; negative if it is not due yet."""
+    return (clock.now - row.wake_at) * 1000 if row.clock == clock.id else wall - row.wake_wall
+
+
+def require_free(found: RunRow | None, clock: Clock) -> None:
+    """`LeaseHeld` if another worker's lease on the thread has not ended."""
+    if (
+        found is not None
+        and found.status == "running"
+        and found.owner is not None
+        and found.clock == clock.id
+        and found.lease_until > clock.now
+    ):
+        raise LeaseHeld("another worker holds the thread; nothing was changed. Wait until its run or its lease ends.")
+
+
+def fence_of(run: RunRow) -> int | None:
+    """The fence that a commit needs: that of a run that is running, else None."""
+    return run.fence if run.status == "running" else None
+
+
+def is_due(run: RunRow) -> bool:
+    """Whether any worker may claim the run at once."""
+    return run.status == "queued" and not run.wake_at
+
+
+def check_commit(found: RunRow | None, commit: Commit, clock: Callable[[], Clock]) -> None:
+    """Raise `LeaseLost`, `Conflict` or `LeaseHeld` if the thread's run does not allow the commit."""
+    if commit.fence is not None:
+        require_fence(found, commit.fence)
+    elif commit.run is not None:
+        require_none(found)
+    elif found is not None:
+        require_free(found, clock())
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+def no_thread(thread: int) -> NotFound:
+    return NotFound(f"the thread with number {thread} does not exist; nothing was changed")
+
+
+def no_checkpoint(seq: int) -> NotFound:
+    return NotFound(f"checkpoint {seq} of the thread does not exist or was deleted; nothing was changed")
+
+
+def thread_exists() -> AlreadyExists:
+    return AlreadyExists("a thread with that name already exists; nothing was stored")
+
+
+def thread_changed() -> Conflict:
+    return Conflict("the thread was changed or dropped by another writer; nothing was changed. Read it again.")
+
+
+def base_deleted() -> Conflict:
+    return Conflict(
+        "a checkpoint whose cells this commit reuses was deleted; nothing was stored. Call latest() and save again."
+    )
+
+
+def origin_dropped() -> Conflict:
+    return Conflict(
+        "a thread whose cells this commit uses no longer exists; nothing was stored. Call latest() and save again."
+    )
+
+
+def head_protected() -> Protected:
+    return Protected("the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead.")
+
+
+def no_run(thread: int) -> NotFound:
+    return NotFound(f"the thread with number {thread} has no run; nothing was changed")
+
+
+def no_entry(thread: int, number: int) -> NotFound:
+    return NotFound(f"the thread with number {thread} has no journal entry {number}; nothing was changed")
+
+
+def settled_otherwise() -> Conflict:
+    return Conflict("the journal entry or its run was updated by another process; nothing was changed. Read it again.")

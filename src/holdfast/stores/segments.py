@@ -1,0 +1,555 @@
+"""Segments: cells packed into one checksummed blob; which segments hold the cells of a span; which ones to merge.
+
+Layout, little-endian: version (1 byte), encoding (1 byte), length of the header (4 bytes), the header uncompressed, the
+body, checksum (4 bytes). The header is msgpack `[ranges, size, refs]`: which cells the segment holds, the size of the
+body before compression, and what the cells refer to, so that a sweep decodes no body. The body is the cells' lengths (4
+bytes each) followed by the cells, compressed when that helps.
+
+The checksum covers the stored bytes and a context that identifies the segment's row. It detects flipped bits before
+anything is decompressed, and segments that were moved to another row.
+"""
+
+from __future__ import annotations
+
+import struct
+import threading
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from itertools import chain
+from typing import Annotated, Final, NamedTuple
+from zlib import crc32
+
+import msgspec
+import zstandard
+
+from holdfast.errors import Damaged, InvalidArgument, NewerFormat, TooLarge
+from holdfast.intervals import Intervals
+from holdfast.stores.contract import NO_REFS, Append, Block, Cells, Live, Refs, Span
+from holdfast.types import UNREADABLE
+
+SEQ_BITS: Final = 32
+MAX_SEQ: Final = (1 << SEQ_BITS) - 1
+MAX_THREAD: Final = (1 << 31) - 1
+
+
+def key(thread: int, seq: int) -> int:
+    """The row key of a checkpoint, segment, move or journal entry."""
+    return thread << SEQ_BITS | seq
+
+
+def context_of(row_key: int) -> bytes:
+    """The bytes that bind a segment's checksum to its row."""
+    return _ROW_KEY.pack(row_key)
+
+
+_ROW_KEY: Final = struct.Struct("<q")
+
+# -- the format -----------------------------------------------------------------------------------------------------
+
+VERSION: Final = 1
+RAW: Final = 0
+ZSTD: Final = 1
+
+# Used on every save. Level 3 takes a third longer and makes a few kB only 1 % smaller.
+FAST: Final = 1
+
+# Below this, zstd's own frame outweighs what it saves.
+_WORTH_COMPRESSING: Final = 128
+# A body is at most 1 GiB, and above 16 MiB at most 1024 times its stored size. This limits what a few damaged or
+# hostile bytes can make a reader allocate. `draft` stores bodies raw that would exceed it.
+_MAX_BODY: Final = 1 << 30
+_FREE_BODY: Final = 1 << 24
+_MAX_RATIO: Final = 1024
+
+# Larger bodies are compressed piece by piece.
+_STREAMED: Final = 1 << 20
+
+_PREFIX: Final = struct.Struct("<BBI")
+_CHECKSUM: Final = struct.Struct("<I")
+_LENGTH: Final = 4
+_END: Final = -_CHECKSUM.size
+_SHORTEST: Final = _PREFIX.size + _CHECKSUM.size
+
+# Most saves append two cells, a request and an answer. A load opens thousands of them, so this case is precompiled.
+_PAIR: Final = 2
+
+_prefix_of = _PREFIX.unpack_from
+_pair_of = struct.Struct("<2I").unpack_from
+
+
+_Natural = Annotated[int, msgspec.Meta(ge=0)]
+
+
+class Header(msgspec.Struct, frozen=True, array_like=True, gc=False):
+    """The header of a segment: (log, start, count) ranges in stored order, size of the body, refs by range.
+
+    `refs` is empty if no cell has refs. Otherwise it has one entry per range, which is empty or has one item per cell.
+    """
+
+    ranges: tuple[tuple[_Natural, _Natural, _Natural], ...]
+    size: _Natural
+    refs: tuple[tuple[Refs, ...], ...] = ()
+
+
+_encode = msgspec.msgpack.Encoder().encode
+_decode = msgspec.msgpack.Decoder(Header).decode
+
+
+class _Codecs(threading.local):
+    """zstd contexts, one set per thread: they are expensive to make and not thread-safe."""
+
+    def __init__(self) -> None:
+        self.compressors: dict[int, zstandard.ZstdCompressor] = {}
+        self.decompressor = zstandard.ZstdDecompressor()
+
+    def compressor(self, level: int) -> zstandard.ZstdCompressor:
+        found = self.compressors.get(level)
+        if found is None:
+            found = zstandard.ZstdCompressor(level=level, write_content_size=False)
+            self.compressors[level] = found
+        return found
+
+
+_codecs = _Codecs()
+
+
+def deflate(plain: bytes, *, level: int = FAST) -> bytes | None:
+    """The bytes compressed, or None if that saves nothing or `inflate` would reject it as a decompression bomb."""
+    if len(plain) < _WORTH_COMPRESSING:
+        return None
+    stored = _codecs.compressor(level).compress(plain)
+    if len(stored) >= len(plain) or _is_bomb(len(plain), len(stored)):
+        return None
+    return stored
+
+
+def inflate(stored: bytes | memoryview, size: int) -> bytes:
+    """The inverse of `deflate`. `Damaged` unless the result has exactly `size` bytes; checked before allocating."""
+    if not 0 < size <= _FREE_BODY and (not 0 < size <= _MAX_BODY or _is_bomb(size, len(stored))):
+        raise Damaged("a compressed record declares an impossible size")
+    try:
+        # zstd would trust and allocate a size named in the frame, whatever limit it is given.
+        if zstandard.frame_content_size(stored) not in (-1, size):
+            raise Damaged("a compressed record contradicts its declared size")
+        plain = _codecs.decompressor.decompress(stored, max_output_size=size)
+    except zstandard.ZstdError as error:
+        raise Damaged("a compressed record cannot be decompressed") from error
+    if len(plain) != size:
+        raise Damaged("a compressed record is shorter than its declared size")
+    return plain
+
+
+def draft(appends: Iterable[Append], *, level: int = FAST) -> bytes:
+    """A segment without its checksum. This is the expensive part, and it needs no context yet."""
+    ranges: list[tuple[int, int, int]] = []
+    refs: list[tuple[Refs, ...]] = []
+    cells: list[bytes] = []
+    for append in appends:
+        ranges.append((append.log, append.start, len(append.cells)))
+        refs.append(append.refs)
+        cells += append.cells
+    try:
+        lengths = struct.pack(f"<{len(cells)}I", *map(len, cells))
+    except struct.error as error:
+        raise TooLarge("a cell is larger than a segment can hold; nothing was stored") from error
+    size = len(lengths) + sum(map(len, cells))
+    if size > _MAX_BODY:
+        raise TooLarge(f"the new cells of a commit take {size} bytes, the maximum is {_MAX_BODY}; nothing was stored")
+    header = _encode(Header(tuple(ranges), size, tuple(refs) if any(refs) else ()))
+    if size > _STREAMED:
+        stored = _deflate_stream([lengths, *cells], size, level)
+    else:
+        stored = deflate(b"".join((lengths, *cells)), level=level)
+    if stored is None:
+        return b"".join((_PREFIX.pack(VERSION, RAW, len(header)), header, lengths, *cells))
+    return b"".join((_PREFIX.pack(VERSION, ZSTD, len(header)), header, stored))
+
+
+def _deflate_stream(pieces: list[bytes], size: int, level: int) -> bytes | None:
+    """`deflate` for pieces that are not joined first, to avoid another copy of a large state in memory."""
+    stream = _codecs.compressor(level).compressobj()
+    stored = b"".join([*map(stream.compress, pieces), stream.flush()])
+    return None if len(stored) >= size or _is_bomb(size, len(stored)) else stored
+
+
+def seal(drafted: bytes, context: bytes) -> bytes:
+    """Complete a draft with the checksum that binds it to its context."""
+    return drafted + _CHECKSUM.pack(crc32(context, crc32(drafted)))
+
+
+def pack(appends: Iterable[Append], context: bytes, *, level: int = FAST) -> bytes:
+    """Appends as a complete segment."""
+    return seal(draft(appends, level=level), context)
+
+
+# A segment with its header read but not verified: header, encoding, offset of the body, the whole blob. A plain tuple,
+# because a load opens one for every save that is not merged yet.
+Opened = tuple[Header, int, int, bytes]
+
+
+def open_(blob: bytes | None, context: bytes) -> Opened:
+    """Read the header without verifying. `Damaged` if it is invalid, `NewerFormat` if its version is newer."""
+    # A damaged database may return other types than its schema declares.
+    if not isinstance(blob, bytes) or len(blob) < _SHORTEST:
+        raise Damaged("a segment is cut short")
+    version, encoding, length = _prefix_of(blob)
+    if version > VERSION:
+        _verify(blob, context)  # every version ends with the checksum: a damaged segment is not a newer one
+        raise NewerFormat(f"a segment has format {version}, this Holdfast reads up to {VERSION}. Upgrade Holdfast.")
+    body = _PREFIX.size + length
+    if version < 1 or encoding > ZSTD or body > len(blob) - _CHECKSUM.size:
+        raise Damaged("a segment's header is invalid")
+    try:
+        return _decode(blob[_PREFIX.size : body]), encoding, body, blob
+    except UNREADABLE as error:
+        raise Damaged("a segment's header cannot be read") from error
+
+
+def verify(opened: Opened, context: bytes) -> None:
+    """`Damaged` if the stored bytes are not those that were sealed for this context."""
+    _verify(opened[3], context)
+
+
+def unpack(blob: bytes | None, context: bytes) -> list[Append]:
+    """The appends of a segment, verified. `Damaged` if anything differs from what was packed."""
+    return _appends(open_(blob, context), context)
+
+
+def body(opened: Opened, context: bytes) -> tuple[bytes, tuple[int, ...], int]:
+    """The verified body of a segment: its bytes, the lengths of its cells, the offset of the first cell."""
+    header, encoding, start, blob = opened
+    _verify(blob, context)
+    if encoding == ZSTD:
+        plain = inflate(memoryview(blob)[start:_END], header.size)
+    else:
+        plain = blob[start:_END]
+        if len(plain) != header.size:
+            raise Damaged("a segment's body does not have its declared size")
+    ranges = header.ranges
+    count = ranges[0][2] if len(ranges) == 1 else sum([entry[2] for entry in ranges])
+    at = count * _LENGTH
+    if at > len(plain):
+        raise Damaged("a segment is too short for its cells")
+    lengths = _lengths_of(count, plain)
+    if at + sum(lengths) != len(plain):
+        raise Damaged("the cells of a segment do not fill it")
+    if header.refs and (
+        len(header.refs) != len(ranges)
+        or any(entry and len(entry) != held for entry, (_, _, held) in zip(header.refs, ranges, strict=True))
+    ):
+        raise Damaged("a segment's references do not match its cells")
+    return plain, lengths, at
+
+
+def _appends(opened: Opened, context: bytes) -> list[Append]:
+    """The verified appends of a segment whose header was read."""
+    plain, lengths, at = body(opened, context)
+    header = opened[0]
+    found: list[Append] = []
+    taken = 0
+    for (log, start, count), refs in zip(header.ranges, header.refs or ((),) * len(header.ranges), strict=True):
+        cells: list[bytes] = []
+        for length in lengths[taken : taken + count]:
+            cells.append(plain[at : at + length])
+            at += length
+        taken += count
+        found.append(Append(log, start, tuple(cells), refs))
+    return found
+
+
+def _lengths_of(count: int, plain: bytes) -> tuple[int, ...]:
+    if count == _PAIR:
+        return _pair_of(plain)
+    return struct.unpack_from(f"<{count}I", plain)
+
+
+def _verify(blob: bytes, context: bytes) -> None:
+    if crc32(context, crc32(blob[:_END])).to_bytes(_CHECKSUM.size, "little") != blob[_END:]:
+        raise Damaged("a segment does not match its checksum")
+
+
+def _is_bomb(size: int, stored: int) -> bool:
+    return size > _FREE_BODY and size > stored * _MAX_RATIO
+
+
+# -- from spans to cells --------------------------------------------------------------------------------------------
+
+NOTHING: Final = Intervals()
+
+# The cells of one log in one segment: index of the first, first and last commit of the segment, the segment's bytes,
+# the offset of the first cell, lengths, refs. A plain tuple, because there may be one for every save.
+_Piece = tuple[int, int, int, bytes, int, tuple[int, ...], tuple[Refs, ...]]
+
+
+ByLog = dict[int, list[_Piece]]
+
+
+class Wanted:
+    """The cells that spans of one thread name, and the pieces of segments that hold them."""
+
+    def __init__(self, spans: Iterable[Span]) -> None:
+        logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+        commits: list[tuple[int, int]] = []
+        for span in spans:
+            logs[span.log].append((span.start, span.start + span.count))
+            commits.append((span.first, span.last + 1))
+        self._logs = {log: Intervals(ranges) for log, ranges in logs.items()}
+        self._commits = Intervals(commits)
+        self._pieces: defaultdict[int, list[_Piece]] = defaultdict(list)
+        self._seen: set[int] = set()
+
+    def commits(self) -> list[tuple[int, int]]:
+        """The commits to read, as (first, last)."""
+        return [(first, end - 1) for first, end in self._commits.ranges()]
+
+    def add(self, found: Iterable[tuple[int, int, bytes | None]]) -> None:
+        """Take the wanted cells from stored segments, given as (row key, first commit, bytes)."""
+        wanted, seen = self._logs, self._seen
+        for row_key, first_seq, blob in found:
+            # A segment that spans a gap between two ranges of commits is found in both.
+            if first_seq != row_key & MAX_SEQ:
+                if row_key in seen:
+                    continue
+                seen.add(row_key)
+            # A damaged segment is treated as missing. `assemble` reports it if its cells are needed.
+            try:
+                context = context_of(row_key)
+                opened = open_(blob, context)
+                for log, start, count in opened[0].ranges:
+                    if log in wanted and wanted[log].touches(start, start + count):
+                        break
+                else:
+                    continue
+                _add_pieces(self._pieces, opened, body(opened, context), first_seq, row_key & MAX_SEQ)
+            except Damaged:
+                continue
+
+    def pieces(self) -> ByLog:
+        """The pieces by log, ordered by their cells."""
+        for held in self._pieces.values():
+            held.sort(key=_start)
+        return self._pieces
+
+
+def by_thread(spans: Iterable[Span]) -> dict[int, list[Span]]:
+    """The non-empty spans by thread. `InvalidArgument` if a span is impossible."""
+    found: defaultdict[int, list[Span]] = defaultdict(list)
+    for span in spans:
+        if min(span.log, span.start, span.count) < 0 or not 1 <= span.first <= span.last <= MAX_SEQ:
+            raise InvalidArgument("a span has a negative field or an invalid range of commits; nothing was read")
+        if span.count:
+            found[span.thread].append(span)
+    return found
+
+
+def assemble(spans: Sequence[Span], found: dict[int, ByLog]) -> list[Cells]:
+    """The cells of each span, from pieces by thread and log. `Damaged` if cells are missing."""
+    return [_assemble(span, found.get(span.thread, {}).get(span.log, [])) for span in spans]
+
+
+def _start(piece: _Piece) -> int:
+    return piece[0]
+
+
+def _add_pieces(
+    pieces: defaultdict[int, list[_Piece]],
+    opened: Opened,
+    unpacked: tuple[bytes, tuple[int, ...], int],
+    first: int,
+    last: int,
+) -> None:
+    header = opened[0]
+    plain, lengths, at = unpacked
+    if len(header.ranges) == 1:
+        log, start, _ = header.ranges[0]
+        pieces[log].append((start, first, last, plain, at, lengths, header.refs[0] if header.refs else ()))
+        return
+    taken = 0
+    for index, (log, start, count) in enumerate(header.ranges):
+        own = lengths[taken : taken + count]
+        pieces[log].append((start, first, last, plain, at, own, header.refs[index] if header.refs else ()))
+        taken += count
+        at += sum(own)
+
+
+def _assemble(span: Span, pieces: list[_Piece]) -> Cells:
+    """The cells of a span, from the pieces of its log. `Damaged` if cells are missing."""
+    blocks: list[Block] = []
+    refs: list[Refs] = []
+    at, end = span.start, span.start + span.count
+    index = bisect_right(pieces, at, key=_start) - 1
+    while at < end and 0 <= index < len(pieces):
+        start, first, last, plain, offset, own, own_refs = pieces[index]
+        index += 1
+        if start > at:
+            break
+        if start + len(own) <= at or first > span.last or last < span.first:
+            continue
+        if at > start or end < start + len(own):
+            part = slice(at - start, end - start)
+            offset += sum(own[: at - start])
+            own, own_refs = own[part], own_refs[part]
+        if own_refs:
+            refs += [NO_REFS] * (at - span.start - len(refs))
+            refs += own_refs
+        blocks.append(Block(plain, offset, own))
+        at += len(own)
+    if at < end:
+        raise Damaged(
+            f"cells {at} to {end - 1} of log {span.log} of the thread with number {span.thread} "
+            f"(commits {span.first} to {span.last}) are missing or damaged"
+        )
+    if refs:
+        refs += [NO_REFS] * (span.count - len(refs))
+    return Cells(blocks, refs)
+
+
+# -- which segments are dead, and which to merge --------------------------------------------------------------------
+
+# Size before compression. Segments of this size are left alone, so merged ones are one to two times as large.
+TARGET: Final = 512 << 10
+# Merged segments are written once and read often. Level 9 takes 20 ms per MB, saves 7 % over level 3 and is read as
+# fast.
+_LEVEL: Final = 9
+
+
+class Source(NamedTuple):
+    """A stored segment: its row key, its first commit, and whether it is a merged one."""
+
+    row_key: int
+    first: int
+    merged: bool
+
+
+class Plan(NamedTuple):
+    """The groups of segments to merge, and the number of damaged segments."""
+
+    groups: list[list[Source]]
+    damaged: int
+
+
+class Merged(NamedTuple):
+    """The result of merging a group: one segment, or None if no cell is live, and the number of cells dropped."""
+
+    cells: bytes | None
+    dropped: int
+
+
+def live_ranges(thread: int, live: Live) -> dict[int, Intervals]:
+    """The live cells by log. `InvalidArgument` if a span names another thread: its cells would be swept."""
+    logs: defaultdict[int, list[tuple[int, int]]] = defaultdict(list)
+    for span in live.spans:
+        if span.thread != thread:
+            raise InvalidArgument(
+                f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
+            )
+        logs[span.log].append((span.start, span.start + span.count))
+    return {log: Intervals(ranges) for log, ranges in logs.items()}
+
+
+def plan(sources: Iterable[tuple[Source, bytes | None]], alive: dict[int, Intervals]) -> Plan:
+    """Choose the groups of segments to merge.
+
+    A damaged segment is left in place and ends the current group, because the commit ranges of merged segments must not
+    overlap.
+    """
+    groups: list[list[Source]] = []
+    damaged = 0
+    group: list[Source] = []
+    size = 0
+    worth = False
+
+    def close() -> None:
+        nonlocal group, size, worth
+        if len(group) > 1 or worth:
+            groups.append(group)
+        group, size, worth = [], 0, False
+
+    for source, blob in sources:
+        try:
+            header = _verified(source, blob)
+        except Damaged:
+            damaged += 1
+            close()
+            continue
+        has_dead = any(
+            alive.get(log, NOTHING).within(start, start + count) != [(start, start + count)]
+            for log, start, count in header.ranges
+            if count
+        )
+        if header.size >= TARGET and not has_dead:
+            close()
+            continue
+        group.append(source)
+        size += header.size
+        worth = worth or has_dead
+        if size >= TARGET:
+            close()
+    close()
+    return Plan(groups, damaged)
+
+
+def merge(group: Sequence[Source], blobs: Iterable[bytes | None], alive: dict[int, Intervals]) -> Merged:
+    """Merge the segments of a group into one, without dead cells. `Damaged` if one of them is damaged."""
+    appends: list[Append] = []
+    dropped = 0
+    for source, blob in zip(group, blobs, strict=True):
+        for append in unpack(blob, context_of(source.row_key)):
+            kept = _only_live(append, alive)
+            dropped += len(append.cells) - sum(len(part.cells) for part in kept)
+            appends += kept
+    appends = _join(appends)
+    packed = pack(appends, context_of(group[-1].row_key), level=_LEVEL) if appends else None
+    return Merged(packed, dropped)
+
+
+def _verified(source: Source, blob: bytes | None) -> Header:
+    context = context_of(source.row_key)
+    opened = open_(blob, context)
+    verify(opened, context)
+    return opened[0]
+
+
+def is_dead(source: Source, blob: bytes | None, alive: dict[int, Intervals]) -> bool:
+    """Whether the segment holds no live cells. False for a segment that cannot be verified."""
+    try:
+        header = _verified(source, blob)
+    except Damaged:
+        return False
+    return not any(alive.get(log, NOTHING).touches(start, start + count) for log, start, count in header.ranges)
+
+
+def _only_live(append: Append, alive: dict[int, Intervals]) -> list[Append]:
+    end = append.start + len(append.cells)
+    parts: list[Append] = []
+    for low, high in alive.get(append.log, NOTHING).within(append.start, end):
+        within = slice(low - append.start, high - append.start)
+        parts.append(Append(append.log, low, append.cells[within], append.refs[within]))
+    return parts
+
+
+def _join(appends: list[Append]) -> list[Append]:
+    """Join neighbouring appends. `Damaged` if two hold the same cell, which no writer produces."""
+    joined: list[Append] = []
+    pending: list[Append] = []
+
+    def close() -> None:
+        if pending:
+            cells = tuple(chain.from_iterable(append.cells for append in pending))
+            refs = tuple(chain.from_iterable(append.refs for append in pending))
+            joined.append(Append(pending[0].log, pending[0].start, cells, refs))
+            pending.clear()
+
+    for append in sorted(appends, key=lambda append: (append.log, append.start)):
+        if pending and pending[-1].log == append.log:
+            end = pending[-1].start + len(pending[-1].cells)
+            if append.start < end:
+                raise Damaged("two segments hold the same cell")
+            if append.start > end or bool(append.refs) != bool(pending[-1].refs):
+                close()
+        else:
+            close()
+        pending.append(append)
+    close()
+    return joined

@@ -1,0 +1,1 @@
+"""The verbs of the SQLite and PostgreSQL stores: written once, over a transaction that each of them provides."""

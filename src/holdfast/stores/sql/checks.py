@@ -1,0 +1,196 @@
+"""Check the store's structures: pages, indexes, keys, counters, row checksums. Cells are not unpacked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import Final
+
+from holdfast.errors import Damaged
+from holdfast.stores import rows, rules
+from holdfast.stores.contract import CheckpointRow
+from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_thread
+from holdfast.stores.segments import MAX_SEQ, key
+from holdfast.stores.sql.reads import find_number, look_up, looked_up
+from holdfast.stores.sql.transaction import Row, Transaction
+from holdfast.types import Problem
+
+_PAGE: Final = 256
+_NAMED_MOST: Final = 10_000
+
+
+def numbers(tx: Transaction) -> list[int]:
+    """The threads to check, from the table itself instead of an index."""
+    return [number for (number,) in tx.rows("check_numbers", tx.namespace)]
+
+
+def database(tx: Transaction) -> list[Problem]:
+    """Problems of the store as a whole. Damaged records of any namespace: which one it was is not known."""
+    found: list[str] = []
+    try:
+        found += tx.problems()
+        for name, read in (("check_threads", read_thread), ("check_runs", _read_run)):
+            for row in _pages(tx, name):
+                try:
+                    read(row)
+                except Damaged as error:
+                    found.append(str(error))
+        orphans, incomplete, pieces = tx.ask(
+            ("orphans", ()), ("incomplete_blobs", (tx.namespace,)), ("orphan_pieces", ())
+        )
+        for what, number in orphans:
+            text = what if isinstance(what, str) else rows.to_text(what)
+            found.append(f"{text} of the thread with number {number}, but the thread does not exist")
+        found += [f"blob {digest.hex()} is incomplete" for (digest,) in incomplete]
+        if pieces[0][0]:
+            found.append(f"{pieces[0][0]} pieces of blobs that do not exist")
+    except Damaged as error:
+        found.append(str(error))  # the check cannot continue
+    return [Problem(None, (), what) for what in found]
+
+
+def _read_run(row: Row) -> RunRow:
+    return read_run(row[:RUN_COLUMNS])
+
+
+def thread(tx: Transaction, number: int) -> list[Problem]:
+    """Problems of one thread."""
+    try:
+        stored, _ = find_number(tx, number)
+    except Damaged:
+        return []  # reported by `database`
+    if stored is None:
+        return []  # dropped in the meantime
+    name = None if stored.name is None else rows.to_text(stored.name)
+    found: list[Problem] = []
+    try:
+        moves, merged, runs = tx.ask(("check_moves", (number,)), ("check_segments", (number,)), ("run", (number,)))
+        if name is None:
+            found += _segments(None, stored, merged)
+            if runs:
+                found.append(Problem(None, (), f"the thread with number {number} was dropped but still has a run"))
+            return found
+        found += _name(tx, name, stored)
+        found += _checkpoints(name, stored, _keyed(tx, "check_checkpoints", number), moves)
+        found += _segments(name, stored, merged)
+        found += _journal(name, stored, runs[0] if runs else None, _keyed(tx, "check_entries", number))
+    except Damaged as error:
+        found.append(Problem(name, (), str(error)))
+    return found
+
+
+def _name(tx: Transaction, name: str, stored: StoredThread) -> list[Problem]:
+    try:
+        named = stored.name or b""
+        by_name, by_digest = tx.ask(*look_up(tx.namespace, named))
+        if looked_up(tx.namespace, named, by_name, by_digest) != stored:
+            return [Problem(name, (), "looking up the thread's name finds another thread")]
+    except Damaged as error:
+        return [Problem(name, (), str(error))]
+    return []
+
+
+def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], moves: Iterable[Row]) -> list[Problem]:
+    """Check checkpoints, as (row key, …) for `read_checkpoint`, and rewinds, as (move, head), both in order."""
+    found: list[Problem] = []
+    heads: dict[int, int] = {}  # by move number
+    count = 0
+    expected = 1
+    head: CheckpointRow | None = None
+    unreadable = False
+    for row in found_rows:
+        seq = row[0] & MAX_SEQ
+        if seq != expected:
+            lost = _named(expected, min(seq, stored.last + 1))
+            found.append(Problem(name, lost, f"checkpoints before {seq} are missing"))
+            unreadable = True
+        expected = seq + 1
+        try:
+            checkpoint = read_checkpoint(*row)
+        except Damaged as error:
+            found.append(Problem(name, (seq,), str(error)))
+            unreadable = True
+            continue
+        if heads.setdefault(checkpoint.move, seq) != seq:
+            found.append(Problem(name, (seq,), "two checkpoints have the same move"))
+        count += not checkpoint.deleted
+        if seq == stored.head:
+            head = checkpoint
+    if expected != stored.last + 1:
+        found.append(Problem(name, (), f"the newest checkpoint is {expected - 1}, not {stored.last}"))
+    for move, to in moves:
+        if heads.setdefault(move, to) != to or not 1 <= to <= stored.last:
+            found.append(Problem(name, (), f"the records of move {move} contradict each other"))
+    if unreadable:
+        return found  # the checks below need all rows
+    if head is None or head.deleted or head.id != stored.head_id:
+        found.append(Problem(name, (stored.head,), "the checkpoint at the head is missing, deleted or has another id"))
+    if count != stored.count:
+        found.append(Problem(name, (), f"the thread has {count} checkpoints, its record says {stored.count}"))
+    if len(heads) != stored.move or (heads and max(heads) != stored.move):
+        found.append(Problem(name, (), f"the thread's moves do not lead up to number {stored.move}"))
+    elif heads.get(stored.move) != stored.head:
+        found.append(Problem(name, (), "the thread's last move does not lead to its head"))
+    return found
+
+
+def _named(first: int, end: int) -> tuple[int, ...]:
+    """The seqs from `first` up to `end`, excluded, that a problem affects; empty if there are very many.
+
+    The numbers come from stored records: one flipped bit can make billions of them.
+    """
+    return tuple(range(first, end)) if end - first <= _NAMED_MOST else ()
+
+
+def _segments(name: str | None, stored: StoredThread, found_rows: Iterable[Row]) -> list[Problem]:
+    """Check merged segments, given as (last commit, first commit), in order."""
+    found: list[Problem] = []
+    before = 0
+    for last, first in found_rows:
+        if not before < first <= last <= stored.last:
+            found.append(Problem(name, (), f"the merged segment of commits {first} to {last} overlaps another"))
+        before = last
+    return found
+
+
+def _journal(name: str, stored: StoredThread, run: Row | None, found_rows: Iterable[Row]) -> list[Problem]:
+    """Check a run, and its journal, as (row key, record, topic), in order."""
+    found: list[Problem] = []
+    if run is not None and run[1] != stored.namespace:
+        found.append(Problem(name, (), "the run belongs to another namespace"))
+    expected = 1
+    for row_key, record, topic in found_rows:
+        number = row_key & MAX_SEQ
+        if number != expected:
+            found.append(Problem(name, (), f"journal entries {expected} to {number - 1} are missing"))
+        expected = number + 1
+        try:
+            if rows.stored_topic(rows.read_entry(row_key, record)) != topic:
+                found.append(Problem(name, (), f"the topic of journal entry {number} differs from its record"))
+        except Damaged as error:
+            found.append(Problem(name, (), str(error)))
+    if run is None and expected > 1:
+        found.append(Problem(name, (), "the thread has a journal but no run"))
+    if run is not None and run[ENTRIES] != expected - 1:
+        found.append(Problem(name, (), f"the newest journal entry is {expected - 1}, not {run[ENTRIES]}"))
+    try:
+        fence = None if run is None else rules.fence_of(_read_run(run))
+    except Damaged:
+        return found  # reported by `database`
+    if fence != stored.fence:
+        found.append(Problem(name, (), "the thread's record and its run have different fences"))
+    return found
+
+
+def _pages(tx: Transaction, name: str) -> Iterator[Row]:
+    after = 0
+    while page := tx.rows(name, after, _PAGE):
+        yield from page
+        after = page[-1][0]
+
+
+def _keyed(tx: Transaction, name: str, number: int) -> Iterator[Row]:
+    low, high = key(number, 0), key(number, MAX_SEQ)
+    while page := tx.rows(name, low, high, _PAGE):
+        yield from page
+        low = page[-1][0] + 1

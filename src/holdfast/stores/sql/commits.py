@@ -1,0 +1,390 @@
+"""Write threads and checkpoints: commit, rewind, delete, drop.
+
+A commit compares the thread's row with `Commit.expect` in the statement that changes it. If the row is different, the
+rows are read and locked, to find the exact error or to write after all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, Final
+
+from msgspec.structs import replace
+
+from holdfast.errors import Damaged, OutcomeUnknown, TooLarge
+from holdfast.stores import blobs, rows, rules
+from holdfast.stores.blobs import PIECE_BITS, Packed
+from holdfast.stores.contract import Blob, Position, Summary
+from holdfast.stores.rows import Prepared, StoredThread, name_digest, read_checkpoint, to_bytes
+from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
+from holdfast.stores.sql import reads
+from holdfast.stores.sql.journals import arrays, put_entries
+from holdfast.stores.sql.locks import NO_RUN, StoredRun, checked_run, hold, lock_run, lock_threads, put_run, run_queries
+from holdfast.stores.sql.transaction import Done, Guarded, Plain, Query, Row, Transaction
+
+# A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
+_ROUNDS: Final = 20
+# Checkpoints read at once.
+_CHUNK: Final = 256
+
+
+class CommitWork(Plain[Position]):
+    """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
+
+    def __init__(self, prepared: Prepared, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
+        super().__init__(self._commit, prepared.weight)
+        self._prepared = prepared
+        self._wanted = prepared.commit
+        self._namespace = namespace
+        self._packed = packed
+        self._is_tried = False
+        self._written: tuple[int, int] | None = None
+        for pieces in packed:
+            self.weight += sum([len(piece.data) for piece in pieces or ()])
+
+    # -- as one statement ---------------------------------------------------------------------------------------------
+
+    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+        wanted, expect = self._wanted, self._wanted.expect
+        if expect is None or wanted.blobs or self._bases() or any(each != expect.thread for each in wanted.origins):
+            return None
+        number = expect.thread
+        args = (*rows.advanced(self._namespace, wanted, expect), *self._prepared.columns(number))
+        if wanted.run is None and not wanted.entries:
+            self._is_tried = True
+            return Guarded("commit", args)
+        last = newest.get(number) if wanted.entries else 0
+        if wanted.fence is None or wanted.run is None or last is None or rules.is_due(wanted.run):
+            return None
+        if any(entry.number > last for entry in wanted.entries):
+            return None
+        entries = rows.store_entries(number, last, wanted.entries)
+        *run, until, lease, _, record, checksum = rows.store_run(
+            self._namespace, replace(wanted.run, thread=number), entries.last
+        )
+        self._is_tried = True
+        self._written = (number, entries.last) if wanted.entries else None
+        # A lease that continues never ends earlier than before; the statement keeps the later end.
+        lease_args = until, lease, wanted.run.status == "running"
+        counts = last if wanted.entries else None, len(entries.new)
+        return Guarded(
+            "commit_with_run",
+            (*args, *run[2:], *lease_args, record, checksum, *counts, *arrays(entries.changed), *arrays(entries.new)),
+        )
+
+    def guarded_answer(self) -> Position:
+        expect = self._wanted.expect
+        return self._answer(0 if expect is None else expect.thread)
+
+    def numbered(self) -> tuple[int, int] | None:
+        return self._written
+
+    # -- in a transaction -------------------------------------------------------------------------------------------
+
+    def _commit(self, tx: Transaction) -> Position:
+        wanted, expect = self._wanted, self._wanted.expect
+        bases = self._bases()
+        needed = {*wanted.origins, *(thread for thread, _ in bases)}
+        more: list[Query] = [("checkpoint", (key(*base),)) for base in bases]
+        of_blobs = _blob_queries(tx.namespace, wanted.blobs)
+        run = NO_RUN
+        if expect is None:
+            number, threads, stored = self._create(tx, needed, *more, *of_blobs)
+        else:
+            number = expect.thread
+            # Where no other writer can be in between, the thread's row is not read if it is as expected.
+            if self._is_tried or not tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)):
+                run, threads, stored = self._advance(tx, expect, needed, *more, *of_blobs)
+            else:
+                if wanted.fence is not None or wanted.run is not None:
+                    run = lock_run(tx, number)
+                    rules.check_commit(run.row, wanted, tx.clock)
+                threads, stored = lock_threads(tx, needed, *more, *of_blobs) if needed or of_blobs else ({}, [])
+        for base, found in zip(bases, stored, strict=False):
+            thread = threads.get(base[0])
+            if thread is None or thread.name is None or not found or read_checkpoint(*found[0]).deleted:
+                raise rules.base_deleted()
+        origins = [origin for origin in wanted.origins if origin != number]
+        for origin in origins:
+            if origin not in threads:
+                raise rules.origin_dropped()
+        if wanted.blobs:
+            _keep_blobs(tx, wanted.blobs, self._packed, stored[len(bases) :])
+        tx.put("insert_checkpoint", *self._prepared.columns(number))
+        for origin in origins:
+            tx.put("insert_fork", origin, number)
+        if wanted.entries or wanted.run is not None:
+            self._write_run(tx, number, run)
+        return self._answer(number)
+
+    def find(self, tx: Transaction) -> Done[Position] | None:
+        wanted, expect = self._wanted, self._wanted.expect
+        if expect is None:
+            number = reads.numbered(tx.rows(*_flat(reads.number_of_name(tx.namespace, to_bytes(wanted.name)))))
+        else:
+            number = expect.thread
+        threads, (stored,) = lock_threads(tx, [number], ("checkpoint", (key(number, wanted.row.seq),)))
+        self._written = None
+        if number not in threads or threads[number].name is None:
+            if expect is None:
+                return None
+            raise OutcomeUnknown(
+                "the connection was lost during a commit, and the thread was dropped since, so the save may or may "
+                "not have happened"
+            )
+        if not stored:
+            return None
+        row = read_checkpoint(*stored[0])
+        if (row.id, row.digest, row.move) != (wanted.row.id, wanted.row.digest, wanted.row.move):
+            return None
+        return Done(self._answer(number))
+
+    # -- parts ------------------------------------------------------------------------------------------------------
+
+    def _answer(self, number: int) -> Position:
+        row = self._wanted.row
+        return Position(number, row.seq, row.move, row.seq)
+
+    def _bases(self) -> list[tuple[int, int]]:
+        """The checkpoints that must still exist. The head cannot be deleted, so comparing the position is enough."""
+        expect = self._wanted.expect
+        head = None if expect is None else (expect.thread, expect.head)
+        bases = [base for base in self._wanted.bases if base != head]
+        if any(not (1 <= thread <= MAX_THREAD and 1 <= seq <= MAX_SEQ) for thread, seq in bases):
+            raise rules.base_deleted()
+        return bases
+
+    def _create(
+        self, tx: Transaction, needed: Collection[int], *more: Query
+    ) -> tuple[int, dict[int, StoredThread], list[list[Row]]]:
+        wanted = self._wanted
+        name = to_bytes(wanted.name)
+        take = ("next_thread_number", (tx.namespace, name_digest(tx.namespace, name)))
+        threads, (found, taken, *stored) = lock_threads(
+            tx, needed, reads.number_of_name(tx.namespace, name), take, *more
+        )
+        rules.check_commit(None, wanted, tx.clock)
+        if reads.numbered(found) or not taken:
+            raise rules.thread_exists()
+        [(number,)] = taken
+        if number > MAX_THREAD:
+            raise TooLarge("the store has no thread numbers left; nothing was stored")
+        tx.put("insert_thread", *rows.new_thread(number, tx.namespace, wanted).columns())
+        return number, threads, stored
+
+    def _advance(
+        self, tx: Transaction, expect: Position, needed: Collection[int], *more: Query
+    ) -> tuple[StoredRun, dict[int, StoredThread], list[list[Row]]]:
+        wanted, at = self._wanted, expect.thread
+        queries = run_queries(tx, at)
+        threads, answers = lock_threads(tx, {at, *needed}, *queries, ("newest", (at,)), *more)
+        newest, *stored = answers[len(queries) :]
+        run = checked_run(tx.namespace, at, answers[: len(queries)])
+        # The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
+        rules.check_commit(run.row, wanted, tx.clock)
+        thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)
+        thread.advance(wanted)
+        tx.put("update_thread", *thread.changes())
+        return run, threads, stored
+
+    def _write_run(self, tx: Transaction, number: int, run: StoredRun) -> None:
+        wanted = self._wanted
+        entries = rows.store_entries(number, run.last, wanted.entries)
+        put_entries(tx, number, entries)
+        if wanted.run is not None:
+            row = replace(wanted.run, thread=number)
+            put_run(tx, row if run.row is None else rules.keep_lease(run.row, row), entries.last)
+        elif entries.new:
+            tx.put("count_entries", number, entries.last)
+        self._written = number, entries.last
+
+
+class RewindWork(Plain[Position]):
+    """Make an earlier checkpoint the head."""
+
+    def __init__(self, expect: Position, to: int, summary: Summary) -> None:
+        super().__init__(self._rewind)
+        self._expect = expect
+        self._to = to
+        self._summary = summary
+
+    def _rewind(self, tx: Transaction) -> Position:
+        expect, to = self._expect, self._to
+        at = min(max(expect.thread, 0), MAX_THREAD)
+        row_key = key(at, to if 1 <= to <= MAX_SEQ else 0)
+        found, run, (stored, newest) = hold(tx, expect.thread, ("checkpoint", (row_key,)), ("newest", (at,)))
+        if run.row is not None:
+            rules.require_free(run.row, tx.clock())
+        thread = _require_at(found, expect, None, newest)
+        if thread.move >= MAX_SEQ:
+            raise TooLarge("a thread has at most 2**32 - 1 moves; nothing was changed")
+        row = read_checkpoint(*stored[0]) if stored else None
+        if row is None and 1 <= to <= thread.last:
+            raise reads.missing(thread.thread_no, to)
+        if row is None or row.deleted:
+            raise rules.no_checkpoint(to)
+        thread.head, thread.head_id = to, row.id
+        thread.move += 1
+        thread.show(self._summary)
+        tx.put("insert_move", key(thread.thread_no, thread.move), to, self._summary.updated_at)
+        tx.put("update_thread", *thread.changes())
+        return thread.position()
+
+    def find(self, tx: Transaction) -> Done[Position] | None:
+        expect = self._expect
+        _, (stored,) = lock_threads(tx, [expect.thread], ("move", (key(expect.thread, expect.move + 1),)))
+        if stored != [(self._to, self._summary.updated_at)]:
+            return None
+        return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
+
+
+class DeleteWork(Plain[int]):
+    """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
+
+    def __init__(self, number: int, seqs: Collection[int], weight: int) -> None:
+        super().__init__(self._delete, weight)
+        self._number = number
+        self._seqs = frozenset(seqs)
+        self._buried: list[int] = []
+
+    def _delete(self, tx: Transaction) -> int:
+        number = self._number
+        thread = lock_threads(tx, [number])[0].get(number)
+        if thread is None or thread.name is None:
+            raise rules.no_thread(number)
+        if thread.head in self._seqs:
+            raise rules.head_protected()
+        self._buried = []
+        row_keys = [key(number, seq) for seq in sorted(self._seqs) if 1 <= seq <= thread.last]
+        for fields in _each(tx, row_keys):
+            row = read_checkpoint(*fields)
+            if not row.deleted:
+                tx.rewrite_checkpoint(rows.tombstone(row).columns(fields[0]))
+                self._buried.append(fields[0])
+        if self._buried:
+            tx.put("count_checkpoints", number, len(self._buried))
+        return len(self._buried)
+
+    def find(self, tx: Transaction) -> Done[int] | None:
+        """Done if every checkpoint to delete is a tombstone."""
+        lock_threads(tx, [self._number])
+        stored = _each(tx, self._buried)
+        if not stored or not all(read_checkpoint(*fields).deleted for fields in stored):
+            return None
+        return Done(len(self._buried))
+
+
+class DropWork(Plain[list[int]]):
+    """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(self._drop)
+        self._number = number
+
+    def _drop(self, tx: Transaction) -> list[int]:
+        thread, run, (origins,) = hold(tx, self._number, ("origins", (self._number,)))
+        if thread is None or thread.name is None:
+            raise rules.no_thread(self._number)
+        if run.row is not None:
+            rules.require_free(run.row, tx.clock())
+        thread.name = thread.name_digest = thread.agent = thread.fence = None
+        thread.count = 0
+        tx.put("delete_run", self._number)
+        tx.put("forget_name", self._number, thread.checksum())
+        return [origin for (origin,) in origins]
+
+    def find(self, tx: Transaction) -> Done[list[int]] | None:
+        threads, (origins,) = lock_threads(tx, [self._number], ("origins", (self._number,)))
+        thread = threads.get(self._number)
+        if thread is not None and thread.name is not None:
+            return None
+        return Done([origin for (origin,) in origins])
+
+
+def _flat(query: Query) -> tuple[Any, ...]:
+    return query[0], *query[1]
+
+
+def _each(tx: Transaction, row_keys: Sequence[int]) -> list[Row]:
+    found: list[Row] = []
+    for start in range(0, len(row_keys), _CHUNK):
+        answers = tx.ask(*(("checkpoint", (row_key,)) for row_key in row_keys[start : start + _CHUNK]))
+        found += [row for answer in answers for row in answer]
+    return found
+
+
+def _require_at(
+    thread: StoredThread | None, expect: Position, name: bytes | None, newest: Sequence[Row]
+) -> StoredThread:
+    """The thread, if it is at the position that the caller expects; else `Conflict`."""
+    if thread is None or thread.name is None or (name is not None and thread.name != name):
+        raise rules.thread_changed()
+    if thread.position() != expect:
+        raise rules.thread_changed()
+    if not newest or newest[0][0] != key(thread.thread_no, thread.last):
+        raise Damaged(
+            f"the record of the thread with number {thread.thread_no} does not match its checkpoints; "
+            "run hf.verify() to see what is affected"
+        )
+    return thread
+
+
+# -- blobs: stored once per namespace, stamped by every commit that contains or refers to them ------------------------
+
+
+def _blob_queries(namespace: bytes, wanted: Sequence[Blob]) -> list[Query]:
+    """The queries that a commit with blobs needs first. They lock the epoch until the commit is done."""
+    if not wanted:
+        return []
+    digests = sorted({blob.digest for blob in wanted})
+    locks: list[Query] = [("lock_blob", (namespace, digest)) for digest in digests]
+    return [("insert_epoch", (namespace,)), ("lock_epoch", (namespace,)), *locks]
+
+
+def _keep_blobs(
+    tx: Transaction, wanted: Sequence[Blob], packed: Sequence[list[Packed] | None], answers: Sequence[list[Row]]
+) -> None:
+    """Store each blob, or stamp the stored one."""
+    _, [(epoch,)], *locked = answers
+    stored = [row for answer in locked for row in answer]
+    brought = {blob.digest: (blob, ready) for blob, ready in zip(wanted, packed, strict=True)}
+    for _ in range(_ROUNDS):
+        for _, number, stamp in stored:
+            if stamp < epoch:
+                tx.put("stamp_blob", number, epoch)
+        new = sorted(set(brought).difference(digest for digest, _, _ in stored))
+        if not new:
+            return
+        # Ordered by digest, like the locks. If another transaction is storing the same blob, the insert waits for it.
+        ready = {digest: brought[digest][1] or blobs.pack(brought[digest][0]) for digest in new}
+        inserted = tx.ask(*(("insert_blob", (tx.namespace, digest, len(ready[digest]), epoch)) for digest in new))
+        for digest, answer in zip(new, inserted, strict=True):
+            if answer:
+                del brought[digest]
+                for index, piece in enumerate(ready[digest]):
+                    tx.put("insert_piece", answer[0][0] << PIECE_BITS | index, piece.size, piece.data)
+        if all(inserted):
+            return
+        answers = tx.ask(*(("lock_blob", (tx.namespace, digest)) for digest in sorted(brought)))
+        stored = [row for answer in answers for row in answer]
+    raise Damaged("stored blobs cannot be found; nothing was stored. Run hf.verify() to see what is affected.")
+
+
+def start_epoch(tx: Transaction) -> int:
+    """Start a new epoch after every commit that saw the old one is done; return it."""
+    [(epoch,)] = tx.rows("advance_epoch", tx.namespace)
+    return int(epoch)
+
+
+def old_blobs(tx: Transaction, epoch: int, after: int, limit: int) -> list[Row]:
+    """A page of blobs stamped before `epoch`: their numbers and digests."""
+    return tx.rows("old_blobs", tx.namespace, epoch, after, limit)
+
+
+def remove_blobs(tx: Transaction, numbers: Sequence[int], epoch: int) -> int:
+    """Drop the blobs that are still stamped before `epoch`; return how many."""
+    removed = tx.ask(*(("delete_blob", (number, epoch)) for number in numbers))
+    for number, found in zip(numbers, removed, strict=True):
+        if found:
+            tx.put("delete_pieces", number)
+    return len([found for found in removed if found])

@@ -1,0 +1,337 @@
+"""Read threads, checkpoints, cells and blobs. Each verb sees one snapshot, if possible in one round trip."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from typing import Final
+
+from holdfast.errors import Damaged
+from holdfast.stores import blobs, rows, segments
+from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
+from holdfast.stores.rows import StoredThread, name_digest, read_checkpoint, read_thread
+from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
+from holdfast.stores.sql.transaction import Query, Row, Transaction
+
+# Rows fetched at once when tombstones must be skipped.
+CHUNK: Final = 256
+
+# -- threads --------------------------------------------------------------------------------------------------------
+
+
+def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
+    by_name, by_digest = look_up(tx.namespace, name)
+    try:
+        named, digested, ends = tx.ask(by_name, by_digest, ("newest_and_head", by_name[1]))
+    except Damaged:  # the checkpoints cannot be read
+        (named, digested), ends = tx.ask(by_name, by_digest), []
+    found = looked_up(tx.namespace, name, named, digested)
+    if found is None:
+        return None
+    # A third lookup: the thread's row must agree with the table of checkpoints.
+    newest, head = ends[0] if ends else (None, None)
+    if newest != key(found.thread_no, found.last) or head is None:
+        raise found.disagreeing(newest)
+    return found.record()
+
+
+def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
+    """The two queries that find a thread by its name."""
+    return ("thread_by_name", (namespace, name)), ("thread_by_digest", (namespace, name_digest(namespace, name)))
+
+
+def looked_up(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
+    """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
+    if named != digested:
+        damage = _disagreeing()
+        damage.known = _known_by_one(namespace, name, [*named, *digested])
+        raise damage
+    return read_thread(named[0]) if named else None
+
+
+def number_of_name(namespace: bytes, name: bytes) -> Query:
+    """One query for a thread's name in a write transaction, where two queries could see different moments."""
+    return "number_of_name", (namespace, name, name_digest(namespace, name))
+
+
+def numbered(answer: Sequence[Row]) -> int:
+    """The number of the thread with the name; 0 if there is none. `Damaged` if the two lookups disagree."""
+    [(by_name, by_digest)] = answer
+    if by_name != by_digest:
+        raise _disagreeing()
+    return by_name or 0
+
+
+def _disagreeing() -> Damaged:
+    return Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
+
+
+def _known_by_one(namespace: bytes, name: bytes, found: Sequence[Row]) -> ThreadRow | None:
+    """A thread that only one of the two lookups found, if its record is undamaged."""
+    for row in found:
+        with suppress(Damaged):
+            stored = read_thread(row)
+            if (stored.namespace, stored.name) == (namespace, name):
+                return stored.record()
+    return None
+
+
+def find_number(tx: Transaction, number: int, *more: Query) -> tuple[StoredThread | None, list[list[Row]]]:
+    """The thread with this number, None if this namespace does not have it; also the answers to other queries.
+
+    A dropped thread has no name.
+    """
+    if not 1 <= number <= MAX_THREAD:
+        return None, [[] for _ in more]
+    found, *answers = tx.ask(("thread_by_number", (number,)), *more)
+    if not found:
+        # As with names, two independent lookups must agree that it does not exist.
+        if tx.row("has_rows", number) not in ((False,), (0,)):
+            raise Damaged(
+                f"the record of the thread with number {number} is missing, but its checkpoints exist; "
+                "run hf.verify() to see what is affected"
+            )
+        return None, answers
+    stored = read_thread(found[0])
+    return (stored if stored.namespace == tx.namespace else None), answers
+
+
+def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> list[ThreadRow]:
+    if after is None or after < prefix:
+        found = tx.rows("threads_from", tx.namespace, prefix, limit)
+    else:
+        found = tx.rows("threads_after", tx.namespace, after, limit)
+    page: list[ThreadRow] = []
+    for row in found:
+        stored = read_thread(row)
+        # Names are ordered by their bytes, so the first one without the prefix is the end.
+        if stored.name is None or not stored.name.startswith(prefix):
+            break
+        page.append(stored.record())
+    return page
+
+
+def name_of(tx: Transaction, number: int) -> str | None:
+    found, _ = find_number(tx, number)
+    return None if found is None or found.name is None else rows.to_text(found.name)
+
+
+def names(tx: Transaction) -> dict[int, str]:
+    """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
+    found: dict[int, str] = {}
+    after = 0
+    while page := tx.rows("threads_by_number", tx.namespace, after, CHUNK):
+        for row in page:
+            with suppress(Damaged):
+                stored = read_thread(row)
+                if stored.name is not None:
+                    found[stored.thread_no] = rows.to_text(stored.name)
+        after = page[-1][0]
+    return found
+
+
+def numbers(tx: Transaction) -> list[int]:
+    return [number for (number,) in tx.rows("thread_numbers", tx.namespace)]
+
+
+def last(tx: Transaction, number: int) -> int:
+    found, _ = find_number(tx, number)
+    return 0 if found is None else found.last
+
+
+def forks(tx: Transaction, number: int) -> list[int]:
+    found, answers = find_number(tx, number, ("forks", (number,)))
+    return [] if found is None else using(tx, number, answers[0])
+
+
+def using(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
+    """The registered forks that use cells. Sweep and drop rely on this list: `Damaged` if a fork is missing."""
+    if tx.has("forks_in_index") and tx.rows("forks_in_index", number) != [(row[0],) for row in registered]:
+        raise Damaged(
+            f"two lookups of the forks of the thread with number {number} disagree; run hf.verify() to see what is affected"
+        )
+    found: list[int] = []
+    for fork, *row in registered:
+        stored = None if row[0] is None else read_thread(row)
+        if stored is None or stored.namespace != tx.namespace:
+            raise Damaged(
+                f"the thread with number {fork}, a fork of the thread with number {number}, is missing; "
+                "run hf.verify() to see what is affected"
+            )
+        # A dropped thread stays registered, so that forks of it find its origins, but it uses no cells.
+        if stored.name is not None:
+            found.append(fork)
+    return found
+
+
+# -- checkpoints ----------------------------------------------------------------------------------------------------
+
+
+def checkpoint(tx: Transaction, number: int, seq: int) -> CheckpointRow | None:
+    if not 1 <= seq <= MAX_SEQ:
+        seq = 0  # no row has this seq
+    found, answers = find_number(tx, number, ("checkpoint", (key(min(max(number, 0), MAX_THREAD), seq),)))
+    if found is None or found.name is None:
+        return None
+    if answers[0]:
+        return read_checkpoint(*answers[0][0])
+    if 1 <= seq <= found.last:
+        raise missing(number, seq)
+    return None
+
+
+def checkpoints(
+    tx: Transaction, number: int, before: int | None, limit: int, label: bytes | None, step: int | None
+) -> list[CheckpointRow]:
+    found, _ = find_number(tx, number)
+    if found is None or found.name is None or limit <= 0:
+        return []
+    low, high = 1, found.last if before is None else min(before - 1, found.last)
+    top = high
+    page: list[CheckpointRow] = []
+    met: list[int] = []
+    while top > 0 and len(page) < limit:
+        size = CHUNK if step is not None else min(limit - len(page), CHUNK)
+        ends = (key(number, 1), key(number, top), size)
+        if label is None:
+            chunk = tx.rows("checkpoints_down", *ends)
+        else:
+            chunk = tx.rows("checkpoints_by_label", *ends, label)
+        for fields in chunk:
+            row = read_checkpoint(*fields)
+            met.append(fields[0])
+            # Tombstones keep their rows, so a gap means damage.
+            if label is None:
+                _expect(number, row.seq, top)
+            top = row.seq - 1
+            # Steps are compared here, after a row is verified: a WHERE clause would miss a row with a damaged step.
+            if not row.deleted and (step is None or row.step == step):
+                page.append(row)
+                if len(page) == limit:
+                    low = row.seq
+                    break
+        else:
+            if len(chunk) < size:
+                if label is None and top > 0:
+                    _expect(number, 0, top)
+                break
+    if label is not None and tx.has("labelled"):
+        _confirm(tx, label, (key(number, low), key(number, max(high, 0))), met)
+    return page
+
+
+def walk(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+    """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
+    found, _ = find_number(tx, number)
+    if found is None or found.name is None or limit <= 0:
+        return []
+    first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
+    stored: dict[int, CheckpointRow | Damaged] = {}
+    if first <= last:
+        for row in tx.range("walk", "checkpoint", key(number, first), key(number, last)):
+            stored[row[0] & MAX_SEQ] = _read_or_damaged(number, row)
+    return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
+
+
+def _read_or_damaged(number: int, row: Row) -> CheckpointRow | Damaged:
+    if row[-1] is None:
+        return Damaged(f"checkpoint {row[0] & MAX_SEQ} of the thread with number {number} is on a damaged page")
+    try:
+        return read_checkpoint(*row)
+    except Damaged as damage:
+        return damage
+
+
+def refs(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow]:
+    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
+    found, _ = find_number(tx, number)
+    if found is None or found.name is None:
+        return []
+    expected = max(after, 0) + 1
+    page: list[CheckpointRow] = []
+    while expected <= found.last and len(page) < limit:
+        size = min(limit - len(page), CHUNK)
+        chunk = tx.rows("refs", key(number, expected), key(number, MAX_SEQ), size)
+        for fields in chunk:
+            row = read_checkpoint(*fields, keep_meta=False)
+            _expect(number, row.seq, expected)
+            expected += 1
+            if not row.deleted:
+                page.append(row)
+        if not chunk:
+            _expect(number, 0, expected)
+    return page
+
+
+def _confirm(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
+    """`Damaged` unless the index and the rows agree on which checkpoints have the label.
+
+    If the index lost an entry, an older checkpoint would be returned instead of the newest.
+    """
+    if [row_key for (row_key,) in tx.rows("labelled", *ends, label)] != met:
+        raise Damaged("a label is missing from the index of labels; run hf.verify() to see what is affected")
+
+
+def _expect(number: int, seq: int, expected: int) -> None:
+    if seq != expected:
+        raise missing(number, expected)
+
+
+def missing(number: int, seq: int) -> Damaged:
+    return Damaged(f"checkpoint {seq} of the thread with number {number} is missing")
+
+
+# -- cells and blobs ------------------------------------------------------------------------------------------------
+
+
+def cells(tx: Transaction, spans: Sequence[Span]) -> list[Cells]:
+    wanted = {number: segments.Wanted(own) for number, own in segments.by_thread(spans).items()}
+    numbers_ = [number for number in wanted if 1 <= number <= MAX_THREAD]
+    queries: list[Query] = [("thread_by_number", (number,)) for number in numbers_]
+    owners: list[segments.Wanted] = []
+    for number in numbers_:
+        for first, last in wanted[number].commits():
+            ends = key(number, first), key(number, last)
+            queries += [("cells", ends), ("segments", ends)]
+            owners += [wanted[number]] * 2
+    try:
+        answers = tx.ask(*queries) if queries else []
+    except Damaged:
+        answers = _cells_apart(tx, queries)
+    stored = [read_thread(row) for found in answers[: len(numbers_)] for row in found]
+    there = {found.thread_no for found in stored if found.namespace == tx.namespace}
+    for number in wanted:
+        if number not in there:
+            raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
+    for own, found_rows in zip(owners, answers[len(numbers_) :], strict=True):
+        own.add(found_rows)
+    return segments.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
+
+
+def _cells_apart(tx: Transaction, queries: Sequence[Query]) -> list[list[Row]]:
+    """The answers to queries of `cells`, without the commits on damaged pages."""
+    answers: list[list[Row]] = []
+    ends: dict[int, int] = {}
+    for name, args in queries:
+        if name != "cells":
+            answers.append(tx.rows(name, *args))
+            if name == "thread_by_number" and answers[-1]:
+                ends[args[0]] = key(args[0], read_thread(answers[-1][0]).last)
+        else:
+            low, high = args
+            answers.append(tx.range("cells", "cells_of_one", low, min(high, ends.get(low >> segments.SEQ_BITS, 0))))
+    return answers
+
+
+def blob(tx: Transaction, digest: bytes) -> list[bytes]:
+    row = tx.row("blob", tx.namespace, digest)
+    if row is None:
+        raise blobs.missing(digest)
+    number, count = row
+    return blobs.unpack(digest, count, tx.rows("pieces", number))
+
+
+def stored_blobs(tx: Transaction, digests: Sequence[bytes]) -> set[bytes]:
+    """The digests that are already stored, so that packing these blobs is probably unnecessary."""
+    answers = tx.ask(*(("blob", (tx.namespace, digest)) for digest in digests))
+    return {digest for digest, found in zip(digests, answers, strict=True) if found}

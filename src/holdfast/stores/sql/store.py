@@ -1,0 +1,244 @@
+"""`SQLStore`: the verbs of the contract, for every store that keeps its records in SQL tables."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Collection, Iterator, Sequence
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+
+from holdfast.errors import Damaged, OutcomeUnknown, StoreError
+from holdfast.stores import blobs, rows, rules, segments
+from holdfast.stores.blobs import Packed
+from holdfast.stores.contract import (
+    PLAIN,
+    Cells,
+    CheckpointRow,
+    Commit,
+    Compacted,
+    KeyRow,
+    Live,
+    Position,
+    Span,
+    Summary,
+    ThreadRow,
+)
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.stores.sql import checks, commits, journals, reads, upkeep, wrapped_keys
+from holdfast.stores.sql.transaction import Plain, Transaction, Work
+from holdfast.types import Problem
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_BLOBS_AT_ONCE: Final = 64
+# Roughly the bytes that one changed row writes.
+_ROW: Final = 2048
+
+
+class SQLStore(ABC):
+    """The verbs of a store. A subclass runs them in transactions of its database."""
+
+    encoding: Literal["packed", "text"] = "packed"
+    hashing = PLAIN
+    _namespace: bytes
+
+    @abstractmethod
+    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Run a read verb in its own transaction, on one snapshot."""
+
+    @abstractmethod
+    def _write(self, work: Work[T]) -> T:
+        """Do a write in a durable transaction, alone or in a group with other waiting writes."""
+
+    def _repeatable(
+        self, weight: int, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
+    ) -> T:
+        """Run a write verb that may be repeated."""
+        return self._write(Plain(lambda tx: verb(tx, *args, **kwargs), weight))
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> ThreadRow | None:
+        return self._read(reads.thread, rows.to_bytes(name))
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[ThreadRow]:
+        last = None if after is None else rows.to_bytes(after)
+        return self._read(reads.threads, rows.to_bytes(prefix), last, max(limit, 0))
+
+    def name_of(self, thread: int) -> str | None:
+        return self._read(reads.name_of, thread)
+
+    def told(self) -> dict[int, str]:
+        return self._read(reads.names)
+
+    def thread_numbers(self) -> list[int]:
+        return self._read(reads.numbers)
+
+    def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
+        return self._read(reads.checkpoint, thread, seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[CheckpointRow]:
+        wanted = None if label is None else rows.to_bytes(label)
+        return self._read(reads.checkpoints, thread, before, limit, wanted, step)
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
+        return self._read(reads.refs, thread, after, limit)
+
+    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+        return self._read(reads.walk, thread, after, limit)
+
+    def cells(self, spans: Sequence[Span]) -> list[Cells]:
+        return self._read(reads.cells, spans)
+
+    def blob(self, digest: bytes) -> list[bytes]:
+        return self._read(reads.blob, digest)
+
+    def last(self, thread: int) -> int:
+        return self._read(reads.last, thread)
+
+    def forks(self, thread: int) -> list[int]:
+        return self._read(reads.forks, thread)
+
+    def clock(self) -> Clock:
+        return self._read(_clock)
+
+    def run(self, thread: int) -> RunRow | None:
+        return self._read(journals.run, thread)
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(journals.runs, statuses, after, max(limit, 0))
+
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        return self._read(journals.due, max(limit, 0))
+
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+        return self._read(journals.entries, thread, after, max(limit, 0))
+
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        return self._read(journals.find_entries, thread, topic)
+
+    def last_entry(self, thread: int) -> int:
+        return self._read(journals.last_entry, thread)
+
+    # -- writing ----------------------------------------------------------------------------------------------------
+
+    def commit(self, commit: Commit) -> Position:
+        prepared = rows.prepare(commit)
+        packed: Sequence[list[Packed] | None] = ()
+        if commit.blobs:
+            stored = self._read(reads.stored_blobs, [blob.digest for blob in commit.blobs])
+            packed = [None if blob.digest in stored else blobs.pack(blob) for blob in commit.blobs]
+        return self._write(commits.CommitWork(prepared, self._namespace, packed))
+
+    def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
+        return self._write(commits.RewindWork(expect, to, summary))
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        rules.check_claim(expect, row)
+        self._write(journals.claim(expect, row))
+
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        self._write(journals.RenewWork(thread, fence, until, progress, self._namespace))
+
+    def update_run(self, row: RunRow) -> None:
+        self._write(journals.update(row))
+
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
+        work, question = journals.suspend(row, entry, last)
+        self._write(work)
+        return question
+
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
+        return self._write(journals.JournalWork(thread, fence, rows, self._namespace))
+
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
+        return self._write(journals.PostWork(thread, row, last, run))
+
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EntryStatus,
+        row: Entry,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        rules.check_then(run, then)
+        self._write(journals.settle(thread, number, expect, row, run, then))
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        return self._write(commits.DeleteWork(thread, seqs, len(seqs) * _ROW))
+
+    def drop(self, thread: int) -> None:
+        origins = self._write(commits.DropWork(thread))
+        # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. Most errors would
+        # report that nothing was changed, which is wrong here.
+        try:
+            for number in (thread, *origins):
+                self._clear(number)
+        except (Damaged, OutcomeUnknown):
+            raise
+        except StoreError:
+            return
+
+    def start_epoch(self) -> int:
+        return self._repeatable(0, commits.start_epoch)
+
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
+        keep = frozenset(live)
+        removed = after = 0
+        while page := self._read(commits.old_blobs, epoch, after, _BLOBS_AT_ONCE):
+            after = page[-1][0]
+            dead = [number for number, digest in page if digest not in keep]
+            if dead:
+                removed += self._repeatable(len(dead) * _ROW, commits.remove_blobs, dead, epoch)
+        return removed
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        return self._read(wrapped_keys.key, id)
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        return self._read(wrapped_keys.keys, after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        return self._repeatable(0, wrapped_keys.put, row, expect)
+
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        self._repeatable(0, wrapped_keys.remove, id, expect)
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def sweep(self, thread: int, live: Live) -> int:
+        dropped = 0
+        for dead in self._read(upkeep.find_dead, thread, live):
+            dropped += self._repeatable(len(dead) * _ROW, upkeep.drop_dead, thread, live, dead)
+        self._clear(thread)
+        return dropped
+
+    def compact(self, thread: int, live: Live) -> Compacted:
+        plan = self._read(upkeep.plan, thread, live)
+        merged = dropped = 0
+        damaged = plan.damaged
+        for group in plan.groups:
+            done = self._repeatable(segments.TARGET, upkeep.merge, thread, live, group)
+            merged += done.merged
+            dropped += done.dropped
+            damaged += done.damaged
+        return Compacted(merged=merged, damaged=damaged, dropped=dropped)
+
+    def check(self) -> Iterator[Problem]:
+        yield from self._read(checks.database)
+        for thread in self._read(checks.numbers):
+            yield from self._read(checks.thread, thread)
+
+    def _clear(self, thread: int) -> None:
+        while self._repeatable(_ROW, upkeep.clear, thread):
+            continue
+
+
+def _clock(tx: Transaction) -> Clock:
+    return tx.clock()

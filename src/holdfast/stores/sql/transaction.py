@@ -1,0 +1,160 @@
+"""The interface between the verbs of the SQL stores and their databases: transactions, writes, named statements."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
+
+from holdfast.stores.contract_runs import Clock
+
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
+
+Row = tuple[Any, ...]
+Query = tuple[str, Sequence[Any]]  # the name of a statement, and its parameters
+
+_NAME: Final = re.compile(r"^-- name: (\w+)\n", re.MULTILINE)
+_COMMENT: Final = re.compile(r"^--.*\n", re.MULTILINE)
+
+
+def named(text: str) -> Mapping[str, str]:
+    """The statements of an SQL text by name. Each statement starts with a line `-- name: …`."""
+    parts = _NAME.split(text)
+    return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+class Transaction(Protocol):
+    """A transaction of one namespace. Statements are named; both databases have the same names.
+
+    A read transaction sees one snapshot. In a write transaction, each statement sees what was committed before it; the
+    statements `lock_…` lock what they select until the end, if other writers can run at the same time. An unreadable
+    page raises `Damaged`.
+    """
+
+    @property
+    def namespace(self) -> bytes: ...
+
+    def has(self, name: str) -> bool:
+        """Whether this database has the statement. A few are second lookups that only one database needs."""
+        ...
+
+    def ask(self, *queries: Query) -> list[list[Row]]:
+        """The rows of each query, if possible in one round trip."""
+        ...
+
+    def rows(self, name: str, *args: Any) -> list[Row]:
+        """The rows of one query."""
+        ...
+
+    def row(self, name: str, *args: Any) -> Row | None:
+        """The first row of one query."""
+        ...
+
+    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
+        """The rows of a query from one key to another, and `(key, None, None)` for each row on an unreadable page.
+
+        `one` is the same query for a single key.
+        """
+        ...
+
+    def put(self, name: str, *args: Any) -> None:
+        """Write. The statement may be sent later, with the next query or the commit."""
+        ...
+
+    def change(self, name: str, *args: Any) -> int:
+        """Write at once and return the number of rows changed."""
+        ...
+
+    def rewrite_checkpoint(self, columns: Sequence[Any]) -> None:
+        """Replace a checkpoint's row by these columns. Its cells stay."""
+        ...
+
+    def drop_cells(self, row_keys: Sequence[int]) -> None:
+        """Remove the cells from checkpoints' rows."""
+        ...
+
+    def clock(self) -> Clock:
+        """The time for leases."""
+        ...
+
+    def wall(self) -> int:
+        """The wall clock, in µs since 1970."""
+        ...
+
+    def problems(self) -> Iterable[str]:
+        """Problems that the database finds in its pages and indexes. `Damaged` if it cannot look further."""
+        ...
+
+    def announce(self) -> None:
+        """After the commit, notify idle workers that a run was queued, if the database can."""
+        ...
+
+
+class Done(NamedTuple, Generic[T]):
+    """The result of a write that was found to be done."""
+
+    answer: T
+
+
+class Guarded(NamedTuple):
+    """A write as one statement, which changes nothing unless the rows are as the writer expects."""
+
+    name: str
+    args: Sequence[Any]
+
+
+class Work(Protocol[T_co]):
+    """A write."""
+
+    weight: int  # roughly how many bytes it writes
+
+    def run(self, tx: Transaction) -> T_co:
+        """Do the write in a transaction. Keep what `find` needs."""
+        ...
+
+    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+        """The write as one statement, without reading first; None if that is impossible.
+
+        `newest` has the numbers of the newest journal entries that this process knows of, by thread.
+        """
+        ...
+
+    def guarded_answer(self) -> T_co:
+        """The result, after the guarded statement was done."""
+        ...
+
+    def find(self, tx: Transaction) -> Done[Any] | None:
+        """After the result of a write was lost: the result if the write was done, else None.
+
+        Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
+        not tell.
+        """
+        ...
+
+    def numbered(self) -> tuple[int, int] | None:
+        """After the write: the thread, and the number of its newest journal entry, if the write shows it."""
+        ...
+
+
+class Plain(Generic[T]):
+    """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find`."""
+
+    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
+        self._run = run
+        self.weight = weight
+
+    def run(self, tx: Transaction) -> T:
+        return self._run(tx)
+
+    def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
+        return None
+
+    def guarded_answer(self) -> T:
+        raise NotImplementedError
+
+    def find(self, tx: Transaction) -> Done[T] | None:
+        return None
+
+    def numbered(self) -> tuple[int, int] | None:
+        return None

@@ -1,0 +1,149 @@
+"""Maintenance in short transactions that lock the thread: drop dead segments, merge small ones, clear the dropped."""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from holdfast.errors import Damaged
+from holdfast.stores import segments
+from holdfast.stores.contract import Compacted, Live
+from holdfast.stores.segments import MAX_SEQ, Plan, Source, is_dead, key
+from holdfast.stores.sql.locks import lock_threads
+from holdfast.stores.sql.reads import find_number, using
+from holdfast.stores.sql.transaction import Query, Row, Transaction
+
+# Rows to delete per transaction, and rows to read per query together with their cells.
+ROWS: Final = 256
+_READ: Final = 64
+
+
+def find_dead(tx: Transaction, thread: int, live: Live) -> list[list[Source]]:
+    """The segments that hold no live cells, in groups for one transaction each."""
+    alive = segments.live_ranges(thread, live)
+    dead = [source for source, cells in _sources(tx, thread, live.horizon) if is_dead(source, cells, alive)]
+    return [dead[start : start + ROWS] for start in range(0, len(dead), ROWS)]
+
+
+def drop_dead(tx: Transaction, thread: int, live: Live, dead: Sequence[Source]) -> int:
+    """Drop the segments that still exist and are still dead; return how many."""
+    if thread not in lock_threads(tx, [thread])[0]:
+        return 0
+    alive = segments.live_ranges(thread, live)
+    there = [
+        source
+        for source, cells in zip(dead, _read(tx, dead), strict=True)
+        if cells is not None and is_dead(source, cells, alive)
+    ]
+    _drop(tx, there)
+    return len(there)
+
+
+def clear(tx: Transaction, thread: int) -> bool:
+    """Remove the next part of a dropped thread; return whether there may be more.
+
+    Checkpoints are removed. Their cells stay while a fork uses them. When nothing else is left, the thread's row is
+    removed.
+    """
+    found = lock_threads(tx, [thread])[0].get(thread)
+    if found is None or found.name is not None:
+        return False
+    forks, checkpoints, merged, entry, move = tx.ask(
+        ("forks", (thread,)),
+        ("oldest_checkpoints", (thread, ROWS)),
+        ("oldest_segments", (thread, ROWS)),
+        ("some_entry", (thread,)),
+        ("some_move", (thread,)),
+    )
+    used = bool(using(tx, thread, forks))
+    if checkpoints:
+        ends = (checkpoints[0][0], checkpoints[-1][0])
+        if used:
+            tx.put("move_cells", *ends)
+        tx.put("delete_checkpoints", *ends)
+        return True
+    if entry or move:
+        tx.put("delete_entries", thread, ROWS)
+        tx.put("delete_moves", thread, ROWS)
+        return True
+    if merged:
+        if not used:
+            tx.put("delete_segments", merged[0][0], merged[-1][0])
+        return not used
+    tx.put("delete_forks", thread)
+    tx.put("delete_thread", thread)
+    return False
+
+
+def plan(tx: Transaction, thread: int, live: Live) -> Plan:
+    """Choose the groups of segments to merge."""
+    return segments.plan(_sources(tx, thread, live.horizon), segments.live_ranges(thread, live))
+
+
+def merge(tx: Transaction, thread: int, live: Live, group: Sequence[Source]) -> Compacted:
+    """Merge one group: read, verify, pack, write. Changes nothing if a segment has changed since the plan."""
+    if thread not in lock_threads(tx, [thread])[0]:
+        return Compacted()
+    found = _read(tx, group)
+    if None in found:
+        return Compacted()
+    try:
+        merged = segments.merge(group, found, segments.live_ranges(thread, live))
+    except Damaged:
+        return Compacted(damaged=1)
+    _drop(tx, group)
+    if merged.cells is not None:
+        tx.put("insert_segment", group[-1].row_key, group[0].first, merged.cells)
+    return Compacted(merged=len(group), dropped=merged.dropped)
+
+
+def _sources(tx: Transaction, thread: int, horizon: int) -> Iterator[tuple[Source, bytes | None]]:
+    """Every segment up to the horizon, ordered by commit; None for bytes that the database cannot read."""
+    found, _ = find_number(tx, thread)
+    if found is None or horizon < 1:
+        return
+    low, high = key(thread, 1), key(thread, min(horizon, MAX_SEQ))
+    last = min(high, key(thread, found.last))
+    commits = ((seq, Source(row_key, seq, False), cells) for row_key, seq, cells in _commits(tx, low, high, last))
+    merged = (
+        (first, Source(row_key, first, True), cells)
+        for row_key, first, cells in _pages(tx, "segments_until", low, high)
+    )
+    for _, source, cells in heapq.merge(commits, merged, key=_order):
+        yield source, cells
+
+
+def _commits(tx: Transaction, low: int, high: int, last: int) -> Iterator[Row]:
+    try:
+        for row in _pages(tx, "cells_until", low, high):
+            yield row
+            low = row[0] + 1
+    except Damaged:
+        yield from tx.range("cells", "cells_of_one", low, last)
+
+
+def _pages(tx: Transaction, name: str, low: int, high: int) -> Iterator[Row]:
+    while page := tx.rows(name, low, high, _READ):
+        yield from page
+        low = page[-1][0] + 1
+
+
+def _order(row: tuple[int, Source, bytes | None]) -> int:
+    return row[0]
+
+
+def _read(tx: Transaction, group: Sequence[Source]) -> list[bytes | None]:
+    """The segments' bytes; None for one that no longer exists or was merged since the plan."""
+    queries: list[Query] = [
+        ("segment_of", (source.row_key, source.first)) if source.merged else ("cells_of_one", (source.row_key,))
+        for source in group
+    ]
+    return [answer[0][-1] if answer else None for answer in tx.ask(*queries)] if queries else []
+
+
+def _drop(tx: Transaction, group: Sequence[Source]) -> None:
+    tx.drop_cells([source.row_key for source in group if not source.merged])
+    for source in group:
+        if source.merged:
+            tx.put("delete_segment", source.row_key)

@@ -1,0 +1,107 @@
+"""`MemoryStore`: a SQLite store without a file, for tests and short-lived work. It is lost when it is closed."""
+
+from __future__ import annotations
+
+import sqlite3
+import threading
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
+from typing import Concatenate, ParamSpec, TypeVar
+
+from holdfast.errors import Busy, Closed
+from holdfast.stores import clock as clocks
+from holdfast.stores import rows
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.sql.store import SQLStore
+from holdfast.stores.sql.transaction import Transaction, Work
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.errors import FAILURES, translate
+from holdfast.stores.sqlite.transaction import SQLiteTransaction
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+_SHOWN = "memory:"
+
+
+class MemoryStore(SQLStore):
+    """One database in memory, opened on one namespace. Any thread may use it; calls run one after the other."""
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+    ) -> None:
+        self._namespace = rows.to_bytes(namespace)
+        self._clock = clock or _clock
+        self._lock = threading.Lock()
+        self._user = 0  # the thread that is in a call
+        self._closed = False
+        self._connection = sqlite3.connect(":memory:", isolation_level=None, check_same_thread=False)
+        self._connection.text_factory = bytes
+        schema.create(self._connection)
+        self._tx = SQLiteTransaction(
+            self._connection, self._namespace, self._clock, wall or clocks.wall, f"a store in memory ({_SHOWN})"
+        )
+
+    def clock(self) -> Clock:
+        self._ready()
+        return self._clock()
+
+    def reclaim(self) -> None:
+        self._ready()
+
+    def scrub(self) -> tuple[str, ...]:
+        self._ready()
+        return ()
+
+    def close(self) -> None:
+        with self._turn():
+            self._closed = True
+            self._connection.close()
+
+    def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        with self._turn():
+            self._ready()
+            return verb(self._tx, *args, **kwargs)
+
+    def _write(self, work: Work[T]) -> T:
+        with self._turn():
+            self._ready()
+            self._connection.execute("BEGIN")
+            try:
+                answer = work.run(self._tx)
+                self._connection.execute("COMMIT")
+            except BaseException as error:
+                if self._connection.in_transaction:
+                    self._connection.execute("ROLLBACK")
+                if isinstance(error, FAILURES):
+                    raise translate(error, _SHOWN) from error
+                raise
+            return answer
+
+    @contextmanager
+    def _turn(self) -> Generator[None]:
+        """Wait until no other thread is in a call."""
+        caller = threading.get_ident()
+        if self._user == caller:
+            raise Busy(
+                "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
+                "Set a flag in the handler and save later."
+            )
+        with self._lock:
+            self._user = caller
+            try:
+                yield
+            finally:
+                self._user = 0
+
+    def _ready(self) -> None:
+        if self._closed:
+            raise Closed("the store was closed; open it again")
+
+
+def _clock() -> Clock:
+    return Clock("memory", clocks.now())

@@ -1,0 +1,73 @@
+-- name: integrity
+-- SQLite stops after this many problems.
+PRAGMA integrity_check(100)
+
+-- name: check_numbers
+SELECT thread_no FROM thread NOT INDEXED WHERE namespace = ?1 ORDER BY thread_no
+
+-- name: check_threads
+SELECT * FROM thread NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
+
+-- name: check_runs
+SELECT * FROM run NOT INDEXED WHERE thread_no > ?1 ORDER BY thread_no LIMIT ?2
+
+-- name: orphans
+SELECT 'checkpoints', row_key >> 32 FROM checkpoint WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'segments', row_key >> 32 FROM segment WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'moves', row_key >> 32 FROM move WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a run', thread_no FROM run NOT INDEXED WHERE thread_no NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'journal entries', row_key >> 32 FROM entry
+WHERE row_key >> 32 NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a fork entry', origin FROM fork WHERE origin NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+UNION
+SELECT 'a fork entry', thread FROM fork WHERE thread NOT IN (SELECT thread_no FROM thread NOT INDEXED)
+
+-- name: incomplete_blobs
+SELECT digest FROM blob
+WHERE namespace = ?1
+  AND pieces <> (SELECT count(*) FROM piece WHERE piece_key BETWEEN blob_no << 24 AND blob_no << 24 | 0xffffff)
+
+-- name: orphan_pieces
+SELECT count(*) FROM piece WHERE piece_key >> 24 NOT IN (SELECT blob_no FROM blob)
+
+-- name: check_checkpoints
+SELECT row_key, step, label, head, meta, refs, skeleton FROM checkpoint
+WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
+
+-- name: check_entries
+SELECT row_key, record, topic FROM entry WHERE row_key BETWEEN ?1 AND ?2 ORDER BY row_key LIMIT ?3
+
+-- name: check_moves
+SELECT row_key & 0xffffffff, head FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: check_segments
+SELECT row_key & 0xffffffff, first_seq FROM segment
+WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
+
+-- name: index_sizes
+-- What each index covers, its entries, and the rows that it should cover.
+SELECT 'thread names', (SELECT count(*) FROM thread INDEXED BY thread_by_name WHERE namespace >= x'' AND name IS NOT NULL),
+    (SELECT count(*) FROM thread NOT INDEXED WHERE name IS NOT NULL)
+UNION ALL
+SELECT 'thread name digests', (SELECT count(*) FROM thread INDEXED BY thread_by_digest WHERE name_digest IS NOT NULL),
+    (SELECT count(*) FROM thread NOT INDEXED WHERE name IS NOT NULL)
+UNION ALL
+SELECT 'labels', (SELECT count(*) FROM checkpoint INDEXED BY checkpoint_by_label WHERE label IS NOT NULL),
+    (SELECT count(*) FROM checkpoint NOT INDEXED WHERE label IS NOT NULL)
+UNION ALL
+SELECT 'runs', (SELECT count(*) FROM run INDEXED BY run_by_status WHERE namespace >= x''),
+    (SELECT count(*) FROM run NOT INDEXED)
+UNION ALL
+SELECT 'wake times', (SELECT count(*) FROM run INDEXED BY run_waking WHERE wake_at > 0),
+    (SELECT count(*) FROM run NOT INDEXED WHERE wake_at > 0)
+UNION ALL
+SELECT 'wake times by the wall clock', (SELECT count(*) FROM run INDEXED BY run_waking_by_wall WHERE wake_at > 0),
+    (SELECT count(*) FROM run NOT INDEXED WHERE wake_at > 0)
+UNION ALL
+SELECT 'topics of journal entries', (SELECT count(*) FROM entry INDEXED BY entry_by_topic WHERE topic IS NOT NULL),
+    (SELECT count(*) FROM entry NOT INDEXED WHERE topic IS NOT NULL)

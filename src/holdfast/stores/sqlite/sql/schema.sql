@@ -1,0 +1,137 @@
+-- The key of every row of a thread is `thread_no << 32 | seq`. So the rows of a thread are stored together and in
+-- order, and need no further index. Text is stored as UTF-8 blobs (lone surrogates are allowed) and compared by bytes.
+
+-- One row per thread. Thread numbers grow: the threads used last share pages of every table. A number is never reused
+-- (AUTOINCREMENT), so references to a dropped thread find nothing. `name` and `name_digest` are NULL if the thread was
+-- dropped and its row stays only for cells that forks use. `fence` is the fence of the thread's run while it is running,
+-- else NULL: a save compares it. The checksum covers all columns but `count`, which a save increments without reading it,
+-- and `name_digest`.
+CREATE TABLE thread (
+    thread_no INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace BLOB NOT NULL,
+    name BLOB,
+    name_digest BLOB,
+    head INTEGER NOT NULL,
+    move INTEGER NOT NULL,
+    last INTEGER NOT NULL,
+    count INTEGER NOT NULL,
+    head_id BLOB NOT NULL,
+    fence INTEGER,
+    step INTEGER NOT NULL,
+    status BLOB NOT NULL,
+    agent BLOB,
+    size INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+
+-- Two ways to find a thread that share no page. A thread counts as missing only if both agree.
+CREATE UNIQUE INDEX thread_by_name ON thread (namespace, name);
+CREATE UNIQUE INDEX thread_by_digest ON thread (name_digest) WHERE name_digest IS NOT NULL;
+
+-- One row per save. Columns for listings come first, so that a listing does not read the overflow pages of a large row.
+-- The new cells come last. They are NULL if there are none or if a merged segment holds them.
+CREATE TABLE checkpoint (
+    row_key INTEGER PRIMARY KEY,
+    step INTEGER NOT NULL,
+    label BLOB,
+    head BLOB NOT NULL,
+    meta BLOB NOT NULL,
+    refs BLOB NOT NULL,
+    skeleton BLOB NOT NULL,
+    cells BLOB
+) STRICT;
+
+CREATE INDEX checkpoint_by_label ON checkpoint (row_key >> 32, label) WHERE label IS NOT NULL;
+
+-- Merged segments, keyed by their last commit; `first_seq` is the first one. Ranges of a thread do not overlap.
+CREATE TABLE segment (
+    row_key INTEGER PRIMARY KEY,
+    first_seq INTEGER NOT NULL,
+    cells BLOB NOT NULL
+) STRICT;
+
+-- Rewinds. A save is a move, too; its number is in the checkpoint.
+CREATE TABLE move (
+    row_key INTEGER PRIMARY KEY,
+    head INTEGER NOT NULL,
+    made_at INTEGER NOT NULL
+) STRICT;
+
+-- `thread` uses cells of `origin`.
+CREATE TABLE fork (
+    origin INTEGER NOT NULL,
+    thread INTEGER NOT NULL,
+    PRIMARY KEY (origin, thread)
+) STRICT, WITHOUT ROWID;
+
+CREATE INDEX fork_by_thread ON fork (thread, origin);
+
+-- At most one row per thread. `status`, `fence`, `updated_at` and `clock` repeat fields of the record; so do `wake_at`
+-- and `wake_wall` if the run waits for a time, otherwise they are 0. `lease_until` is not in the record: a renewal
+-- changes it alone, and `lease_checksum` covers it. `entries` is the number of journal entries, so that a lost newest
+-- entry is noticed. The checksum covers the other columns.
+CREATE TABLE run (
+    thread_no INTEGER PRIMARY KEY,
+    namespace BLOB NOT NULL,
+    status BLOB NOT NULL,
+    fence INTEGER NOT NULL,
+    updated_at INTEGER NOT NULL,
+    clock BLOB NOT NULL,
+    wake_at INTEGER NOT NULL,
+    wake_wall INTEGER NOT NULL,
+    lease_until INTEGER NOT NULL,
+    lease_checksum INTEGER NOT NULL,
+    entries INTEGER NOT NULL,
+    record BLOB NOT NULL,
+    checksum INTEGER NOT NULL
+) STRICT;
+
+-- Runs by status, oldest first: waiting and ended runs do not slow down the search for queued ones.
+CREATE INDEX run_by_status ON run (namespace, status, updated_at, thread_no);
+
+-- Runs that wait for a time, ordered per clock. If a clock no longer exists, the order is that of the wall clock.
+CREATE INDEX run_waking ON run (namespace, clock, wake_at) WHERE wake_at > 0;
+CREATE INDEX run_waking_by_wall ON run (namespace, clock, wake_wall) WHERE wake_at > 0;
+
+-- The journal, keyed by `thread_no << 32 | number`. `topic` repeats the topic of the record, if it has one.
+CREATE TABLE entry (
+    row_key INTEGER PRIMARY KEY,
+    record BLOB NOT NULL,
+    topic BLOB
+) STRICT;
+
+CREATE INDEX entry_by_topic ON entry (topic) WHERE topic IS NOT NULL;
+
+CREATE TABLE blob (
+    blob_no INTEGER PRIMARY KEY AUTOINCREMENT,
+    namespace BLOB NOT NULL,
+    digest BLOB NOT NULL,
+    pieces INTEGER NOT NULL,
+    stamp INTEGER NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX blob_by_digest ON blob (namespace, digest);
+
+-- Keyed by `blob_no << 24 | index`. `size` is the size before compression, 0 if the piece is stored raw.
+CREATE TABLE piece (
+    piece_key INTEGER PRIMARY KEY,
+    size INTEGER NOT NULL,
+    data BLOB NOT NULL
+) STRICT;
+
+-- The epoch of each namespace that has blobs.
+CREATE TABLE epoch (
+    namespace BLOB PRIMARY KEY,
+    value INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
+
+-- Data keys of encrypted namespaces, each wrapped by the user's key `name`. Encrypted data refers to its key by `id`.
+CREATE TABLE data_key (
+    namespace BLOB NOT NULL,
+    id BLOB NOT NULL,
+    name BLOB NOT NULL,
+    wrapped BLOB NOT NULL
+) STRICT;
+
+CREATE UNIQUE INDEX data_key_by_id ON data_key (namespace, id);

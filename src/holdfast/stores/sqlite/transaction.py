@@ -1,0 +1,119 @@
+"""A transaction on one SQLite connection."""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, Final, NoReturn
+
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.rows import to_text
+from holdfast.stores.segments import MAX_SEQ
+from holdfast.stores.sql.transaction import Query, Row
+from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.errors import FAILURES, Failure, primary, translate
+
+_SQL: Final = schema.statements()
+_CELLS: Final = 7  # the column of a checkpoint
+
+
+class SQLiteTransaction:
+    """The statements of a transaction that the caller begins and ends. Only one transaction writes at a time.
+
+    With a `path`, errors of SQLite are translated, as read verbs expect. The writer needs the errors themselves.
+    """
+
+    __slots__ = ("_connection", "_execute", "_path", "clock", "namespace", "wall")
+
+    def __init__(
+        self,
+        connection: sqlite3.Connection,
+        namespace: bytes,
+        clock: Callable[[], Clock],
+        wall: Callable[[], int],
+        path: str | None = None,
+    ) -> None:
+        self.namespace = namespace
+        self.clock = clock
+        self.wall = wall
+        self._connection = connection
+        self._execute = connection.execute
+        self._path = path
+
+    def has(self, name: str) -> bool:
+        return name in _SQL
+
+    def ask(self, *queries: Query) -> list[list[Row]]:
+        execute = self._execute
+        try:
+            return [execute(_SQL[name], args).fetchall() for name, args in queries]
+        except FAILURES as error:
+            self._fail(error)
+
+    def rows(self, name: str, *args: Any) -> list[Row]:
+        try:
+            return self._execute(_SQL[name], args).fetchall()
+        except FAILURES as error:
+            self._fail(error)
+
+    def row(self, name: str, *args: Any) -> Row | None:
+        try:
+            found: Row | None = self._execute(_SQL[name], args).fetchone()
+        except FAILURES as error:
+            self._fail(error)
+        return found
+
+    def range(self, name: str, one: str, low: int, high: int) -> list[Row]:
+        # SQLite gives up on the whole range at a damaged page, so the other rows are read one by one.
+        found: list[Row] = []
+        try:
+            found.extend(self._execute(_SQL[name], (low, high)))
+            return found
+        except FAILURES as error:
+            if primary(error) != sqlite3.SQLITE_CORRUPT:
+                self._fail(error)
+        found = []
+        for row_key in range(low, high + 1):
+            try:
+                found.extend(self._execute(_SQL[one], (row_key,)))
+            except FAILURES as error:
+                if primary(error) != sqlite3.SQLITE_CORRUPT:
+                    self._fail(error)
+                found.append((row_key, row_key & MAX_SEQ, None))
+        return found
+
+    def put(self, name: str, *args: Any) -> None:
+        self._execute(_SQL[name], args)
+
+    def change(self, name: str, *args: Any) -> int:
+        return self._execute(_SQL[name], args).rowcount
+
+    def rewrite_checkpoint(self, columns: Sequence[Any]) -> None:
+        # Not an UPDATE: that would leave the page nearly empty. Only a DELETE merges pages.
+        row = self.row("whole_checkpoint", columns[0])
+        self.put("delete_checkpoint", columns[0])
+        self.put("insert_checkpoint", *columns, None if row is None else row[_CELLS])
+
+    def drop_cells(self, row_keys: Sequence[int]) -> None:
+        for row_key in row_keys:
+            row = self.row("whole_checkpoint", row_key)
+            if row is not None:
+                self.put("delete_checkpoint", row_key)
+                self.put("insert_checkpoint", *row[:_CELLS], None)
+
+    def announce(self) -> None:
+        """Do nothing: SQLite cannot notify other processes."""
+
+    def problems(self) -> Iterator[str]:
+        """Problems of the file's pages and indexes."""
+        for (line,) in self.rows("integrity"):
+            if line != b"ok":
+                yield f"SQLite: {to_text(line)}"
+        for what, entries, rows in self.rows("index_sizes"):
+            if entries != rows:
+                yield f"the index of {to_text(what)} has {entries} entries for {rows} rows"
+
+    def _fail(self, error: Failure) -> NoReturn:
+        if self._path is None:
+            raise error
+        raise translate(error, self._path) from error

@@ -1,0 +1,460 @@
+"""The memory store: for tests and short-lived work, and the simplest implementation of the contract.
+
+It has one lock, and plain lists and dicts. Records are immutable, so they are stored and returned without copying.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import threading
+from bisect import bisect_left, bisect_right, insort
+from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from operator import itemgetter
+from typing import Literal
+
+import msgspec
+
+from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, Protected
+from holdfast.stores import clock as clocks
+from holdfast.stores import contract as c
+from holdfast.stores import rules
+from holdfast.stores.contract import PLAIN, KeyRow
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.types import Problem
+from tests.stores.model import check
+from tests.stores.model.keys import Keys
+from tests.stores.model.thread import (
+    Alive,
+    Segment,
+    Thread,
+    Value,
+    check_appends,
+    check_numbers,
+    not_found,
+    tombstone,
+    write_journal,
+)
+from tests.stores.model.waking import Waking
+
+
+class ModelStore:
+    """A store that is lost when it is closed. Implements `holdfast.stores.contract.Store`; any thread may use it."""
+
+    encoding: Literal["packed", "text"] = "packed"
+    hashing = PLAIN
+
+    def __init__(
+        self,
+        *,
+        namespace: str,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+        number: Callable[[int], int] = int,
+    ) -> None:
+        self.namespace = namespace
+        self._clock = clock or _clock
+        self._wall = wall or clocks.wall
+        self._lock = threading.Lock()
+        self._closed = False
+        self._threads: dict[int, Thread] = {}
+        self._named: dict[str, Thread] = {}
+        # Strings compare by code point, which is the order of their UTF-8 bytes, so no encoded copy is needed.
+        self._names: list[str] = []
+        self._waking = Waking()
+        self._values: dict[bytes, Value] = {}
+        self._keys = Keys()
+        self._epoch = 0
+        self._last_number = 0
+        self._number = number  # the number of the first, second, third … thread
+
+    # -- reading ----------------------------------------------------------------------------------------------------
+
+    def thread(self, name: str) -> c.ThreadRow | None:
+        with self._open():
+            return self._row(name) if name in self._named else None
+
+    def threads(self, *, prefix: str, after: str | None, limit: int) -> list[c.ThreadRow]:
+        with self._open():
+            start = bisect_left(self._names, prefix)
+            if after is not None:
+                start = max(start, bisect_right(self._names, after))
+            page = self._names[start : start + max(limit, 0)]
+            return [self._row(name) for name in page if name.startswith(prefix)]
+
+    def checkpoint(self, thread: int, seq: int) -> c.CheckpointRow | None:
+        with self._open():
+            return self._at(thread).row(seq)
+
+    def checkpoints(
+        self, thread: int, *, before: int | None, limit: int, label: str | None = None, step: int | None = None
+    ) -> list[c.CheckpointRow]:
+        with self._open():
+            rows = self._at(thread).rows
+            newest = len(rows) if before is None else min(len(rows), before - 1)
+            wanted = (
+                msgspec.structs.replace(row, refs=c.NO_REFS, skeleton=b"")
+                for row in (rows[seq - 1] for seq in range(newest, 0, -1))
+                if not row.deleted and (label is None or row.label == label) and (step is None or row.step == step)
+            )
+            return list(islice(wanted, max(limit, 0)))
+
+    def refs(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow]:
+        with self._open():
+            rows = self._at(thread).rows
+            wanted = (
+                msgspec.structs.replace(row, meta=b"", skeleton=b"")
+                for row in (rows[seq - 1] for seq in range(max(after, 0) + 1, len(rows) + 1))
+                if not row.deleted
+            )
+            return list(islice(wanted, max(limit, 0)))
+
+    def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
+        with self._open():
+            return [self._at(span.thread).read(span) for span in spans]
+
+    def blob(self, digest: bytes) -> list[bytes]:
+        with self._open():
+            value = self._values.get(digest)
+        if value is None:
+            raise Damaged(f"blob {digest.hex()} is missing")
+        actual = hashlib.sha256()
+        for piece in value.pieces:
+            actual.update(piece)
+        if actual.digest() != digest:
+            raise Damaged(f"blob {digest.hex()} does not match its digest")
+        return list(value.pieces)
+
+    def last(self, thread: int) -> int:
+        with self._open():
+            return self._at(thread).last
+
+    def forks(self, thread: int) -> list[int]:
+        with self._open():
+            return sorted(self._at(thread).forks)
+
+    def clock(self) -> Clock:
+        with self._open():
+            return self._clock()
+
+    def run(self, thread: int) -> RunRow | None:
+        with self._open():
+            return self._at(thread).run
+
+    def runs(self, *, statuses: Collection[str], after: tuple[int, int], limit: int) -> list[tuple[str, RunRow]]:
+        with self._open():
+            wanted = [
+                (thread.run.updated_at, thread.number, name, thread.run)
+                for name, thread in self._named.items()
+                if thread.run is not None and thread.run.status in statuses
+            ]
+        page = [(name, run) for at, number, name, run in sorted(wanted, key=itemgetter(0, 1)) if (at, number) > after]
+        return page[: max(limit, 0)]
+
+    def due(self, *, limit: int) -> list[tuple[str, RunRow]]:
+        with self._open():
+            clock, wall = self._clock(), self._wall()
+            due = [self._threads[number] for number in self._waking.due(clock, wall, max(limit, 0))]
+            found = [(at.name, at.run) for at in due if at.name is not None and at.run is not None]
+        found.sort(key=lambda one: (-rules.overdue(one[1], clock, wall), one[1].thread))
+        return found[: max(limit, 0)]
+
+    def entries(self, thread: int, *, after: int, limit: int) -> list[Entry]:
+        with self._open():
+            start = max(after, 0)
+            return self._at(thread).effects[start : start + max(limit, 0)]
+
+    def find_entries(self, thread: int, topic: str) -> list[Entry]:
+        with self._open():
+            return [row for row in self._at(thread).effects if row.topic == topic]
+
+    def last_entry(self, thread: int) -> int:
+        with self._open():
+            return len(self._at(thread).effects)
+
+    # -- writing: everything is checked before anything is changed --------------------------------------------------
+
+    def commit(self, commit: c.Commit) -> c.Position:
+        rules.check_form(commit)
+        with self._open():
+            thread = self._named.get(commit.name)
+            self._check_run(commit)
+            if thread and commit.expect is None:
+                raise AlreadyExists("a thread with that name already exists; nothing was stored")
+            if (thread.position if thread else None) != commit.expect:
+                raise Conflict(
+                    "the thread was changed or dropped by another writer; nothing was changed. Read it again."
+                )
+            if not all(self._at(number).has(seq) for number, seq in commit.bases):
+                raise Conflict(
+                    "a checkpoint whose cells this commit reuses was deleted; nothing was stored. "
+                    "Call latest() and save again."
+                )
+            if not all(number in self._threads for number in commit.origins):
+                raise Conflict(
+                    "a thread whose cells this commit uses no longer exists; nothing was stored. "
+                    "Call latest() and save again."
+                )
+            runs = [run for run in commit.appends if run.cells]
+            check_appends(runs, thread.logs if thread else {})
+            check_numbers(thread or Thread(0), commit.entries)
+
+            thread = thread or self._create(commit.name)
+            if commit.run:
+                row = msgspec.structs.replace(commit.run, thread=thread.number)
+                self._put_run(thread, rules.keep_lease(thread.run, row) if thread.run else row)
+            write_journal(thread, commit.entries)
+            for run in runs:
+                segment = Segment(commit.row.seq, run.start, run.cells, run.refs)
+                thread.logs.setdefault(run.log, []).append(segment)
+            for value in commit.blobs:
+                known = self._values.get(value.digest)
+                self._values[value.digest] = Value(known.pieces if known else value.pieces, self._epoch)
+            for number in commit.origins:
+                self._register(thread, {number} | self._threads[number].origins)
+            thread.rows.append(commit.row)
+            thread.head = thread.last = commit.row.seq
+            thread.move = commit.row.move
+            thread.count += 1
+            thread.summary = commit.summary
+            return thread.position
+
+    def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> c.Position:
+        with self._open():
+            thread = self._at(expect.thread)
+            rules.require_free(thread.run, self._clock())
+            if thread.name is None or thread.position != expect:
+                raise Conflict(
+                    "the thread was changed or dropped by another writer; nothing was changed. Read it again."
+                )
+            if not thread.has(to):
+                raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
+            thread.head, thread.move, thread.summary = to, thread.move + 1, summary
+            return thread.position
+
+    def claim(self, expect: RunRow | None, row: RunRow) -> None:
+        rules.check_claim(expect, row)
+        with self._open():
+            thread = self._at(row.thread)
+            rules.require_expected(thread.run, expect)
+            if thread.name is None:
+                raise not_found(row.thread)
+            self._put_run(thread, row)
+
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
+        with self._open():
+            found = self._at(thread)
+            run = rules.require_fence(found.run, fence)
+            found.run = rules.renewed(run, until, progress)
+
+    def update_run(self, row: RunRow) -> None:
+        with self._open():
+            found = self._at(row.thread)
+            before = rules.require_fence(found.run, row.fence)
+            self._put_run(found, rules.keep_lease(before, row))
+
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
+        entries = [] if entry is None else [entry]
+        with self._open():
+            found = self._at(row.thread)
+            before = rules.require_fence(found.run, row.fence)
+            rules.require_last(len(found.effects), last)
+            check_numbers(found, entries)
+            [question] = write_journal(found, entries) or [0]
+            self._put_run(found, rules.keep_lease(before, msgspec.structs.replace(row, question=question)))
+            return question
+
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
+        with self._open():
+            found = self._at(thread)
+            rules.require_fence(found.run, fence)
+            check_numbers(found, rows)
+            return write_journal(found, rows)
+
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
+        with self._open():
+            found = self._at(thread)
+            if found.run is None:
+                raise rules.no_run(thread)
+            if last is not None:
+                rules.require_last(len(found.effects), last)
+            if run is not None:
+                rules.require_expected(found.run, run)
+            [number] = write_journal(found, [msgspec.structs.replace(row, number=0)])
+            return number
+
+    def settle(
+        self,
+        thread: int,
+        number: int,
+        expect: EntryStatus,
+        row: Entry,
+        run: RunRow | None = None,
+        then: RunRow | None = None,
+    ) -> None:
+        rules.check_then(run, then)
+        with self._open():
+            found = self._at(thread)
+            if not 1 <= number <= len(found.effects):
+                raise rules.no_entry(thread, number)
+            if found.effects[number - 1].status != expect or (run is not None and found.run != run):
+                raise rules.settled_otherwise()
+            write_journal(found, [msgspec.structs.replace(row, number=number)])
+            if then is not None:
+                self._put_run(found, then)
+
+    def delete(self, thread: int, seqs: Collection[int]) -> int:
+        with self._open():
+            found = self._at(thread)
+            if found.name is None:
+                raise not_found(thread)
+            gone = {seq for seq in seqs if found.has(seq)}
+            if found.head in gone:
+                raise Protected(
+                    "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
+                )
+            for seq in gone:
+                found.rows[seq - 1] = tombstone(found.rows[seq - 1])
+            found.count -= len(gone)
+            return len(gone)
+
+    def sweep(self, thread: int, live: c.Live) -> int:
+        alive = Alive(thread, live)
+        with self._open():
+            logs = self._at(thread).logs
+            before = sum(map(len, logs.values()))
+            for log, segments in logs.items():
+                segments[:] = [segment for segment in segments if alive.parts(log, segment)]
+            return before - sum(map(len, logs.values()))
+
+    def start_epoch(self) -> int:
+        with self._open():
+            self._epoch += 1
+            return self._epoch
+
+    def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
+        keep = frozenset(live)
+        with self._open():
+            dead = [digest for digest, value in self._values.items() if digest not in keep and value.stamp < epoch]
+            for digest in dead:
+                del self._values[digest]
+            return len(dead)
+
+    def drop(self, thread: int) -> None:
+        with self._open():
+            found = self._at(thread)
+            if found.name is None:
+                raise not_found(thread)
+            rules.require_free(found.run, self._clock())
+            del self._named[found.name]
+            del self._names[bisect_left(self._names, found.name)]
+            found.name, found.rows, found.count = None, [], 0
+            found.run, found.effects = None, []
+            self._waking.follow(thread, None)
+            # Its forks are registered with its origins, too, so its own registration is not needed for them.
+            for other in (found, *map(self._at, found.origins)):
+                other.forks.discard(thread)
+                if other.name is None and not other.forks:
+                    self._threads.pop(other.number, None)
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    def key(self, id: bytes) -> KeyRow | None:
+        with self._open():
+            return self._keys.get(id)
+
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        with self._open():
+            return self._keys.page(after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        with self._open():
+            return self._keys.put(row, expect)
+
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        with self._open():
+            self._keys.remove(id, expect)
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def thread_numbers(self) -> list[int]:
+        with self._open():
+            return [n for n, thread in self._threads.items() if thread.name is not None or any(thread.logs.values())]
+
+    def compact(self, thread: int, live: c.Live) -> c.Compacted:
+        # Small segments cost nothing here, so none are merged. Only dead cells are dropped.
+        alive = Alive(thread, live)
+        dropped = 0
+        with self._open():
+            for log, segments in self._at(thread).logs.items():
+                before = sum(len(segment.cells) for segment in segments)
+                segments[:] = [part for segment in segments for part in alive.parts(log, segment)]
+                dropped += before - sum(len(segment.cells) for segment in segments)
+        return c.Compacted(dropped=dropped)
+
+    def reclaim(self) -> None:
+        with self._open():
+            pass
+
+    def scrub(self) -> tuple[str, ...]:
+        with self._open():
+            return ()
+
+    def check(self) -> Iterator[Problem]:
+        with self._open():
+            return iter(list(check.problems(self._threads, self._named, self._names, self._waking)))
+
+    def close(self) -> None:
+        with self._lock:
+            self._closed = True
+            for held in (self._threads, self._named, self._names, self._waking, self._values):
+                held.clear()
+
+    # -- inside the lock --------------------------------------------------------------------------------------------
+
+    @contextmanager
+    def _open(self) -> Generator[None]:
+        with self._lock:
+            if self._closed:
+                raise Closed("the store was closed; open it again")
+            yield
+
+    def _at(self, number: int) -> Thread:
+        """The thread with this number, or an empty one if it does not exist."""
+        return self._threads.get(number) or Thread(number)
+
+    def _row(self, name: str) -> c.ThreadRow:
+        at = self._named[name]
+        head_id = at.rows[at.head - 1].id
+        return c.ThreadRow(name=name, position=at.position, head_id=head_id, count=at.count, summary=at.summary)
+
+    def _create(self, name: str) -> Thread:
+        self._last_number += 1
+        thread = Thread(self._number(self._last_number), name)
+        self._threads[thread.number] = self._named[name] = thread
+        insort(self._names, name)
+        return thread
+
+    def _put_run(self, thread: Thread, row: RunRow) -> None:
+        thread.put_run(row)
+        self._waking.follow(thread.number, row)
+
+    def _check_run(self, commit: c.Commit) -> None:
+        run = self._at(commit.expect.thread).run if commit.expect else None
+        if commit.fence is not None:
+            rules.require_fence(run, commit.fence)
+        elif commit.run is not None:
+            rules.require_none(run)
+        else:
+            rules.require_free(run, self._clock())
+
+    def _register(self, thread: Thread, origins: Collection[int]) -> None:
+        for origin in map(self._at, origins):
+            if origin is not thread:
+                thread.origins.add(origin.number)
+                origin.forks.add(thread.number)
+
+
+def _clock() -> Clock:
+    return Clock("memory", clocks.now())
