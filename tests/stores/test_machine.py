@@ -16,10 +16,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from holdfast.codec.jsontext import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.memory import MemoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.running import Clock, Entry, Owner, RunRow
@@ -261,7 +260,8 @@ def _open_sqlite(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]
 
 
 def _open_directory(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock, wall=wall)
+    # The numbers of the model.
+    return DirectoryStore(path, namespace="default", durability="off", clock=clock, wall=wall, number=lambda: 0)
 
 
 def _open_postgres(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:

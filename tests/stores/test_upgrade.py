@@ -17,7 +17,7 @@ from psycopg import sql
 import holdfast
 from holdfast import Cipher, Happened, Holdfast
 from holdfast.errors import NewerFormat
-from holdfast.stores.directory import root
+from holdfast.stores.log import folder as folders
 from holdfast.stores.postgres import schema as postgres
 from holdfast.stores.sqlite import schema as sqlite
 from tests.codec.strategies import identical
@@ -80,7 +80,6 @@ def test_every_format_is_kept() -> None:
     assert [f"format-{number}/postgres" in KEPT for number in range(1, postgres.VERSION + 1)] == [
         True
     ] * postgres.VERSION
-    assert [f"format-{number}/directory" in KEPT for number in range(1, root.FORMAT + 1)] == [True] * root.FORMAT
     assert sum(path.stat().st_size for path in FIXTURES.rglob("format-*/**/*") if path.is_file()) < MOST
 
 
@@ -240,9 +239,9 @@ def later_directory(folder: Path) -> tuple[str, Callable[[], object]]:
     url = f"dir:{folder / 'store'}"
     with holdfast.open(url) as hf:
         hf.thread("a").save({"n": 1})
-    marker = folder / "store" / root.MARKER
+    marker = folder / "store" / folders.MARKER
     told = json.loads(marker.read_text())
-    marker.write_text(json.dumps({**told, "format": root.FORMAT + 1, "new": "field"}))
+    marker.write_text(json.dumps({**told, "format": folders.FORMAT + 1, "new": "field"}))
     return url, lambda: contents(folder)
 
 
