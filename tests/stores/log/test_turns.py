@@ -43,7 +43,7 @@ def test_a_copy_in_the_place_of_an_open_store_has_one_writer_at_a_time(
     inside, leave = threading.Event(), threading.Event()
 
     def hold() -> None:
-        with after._locks.writing():
+        with after._locks.to_write(), after._locks.writing():
             inside.set()
             leave.wait(DEADLINE)
 

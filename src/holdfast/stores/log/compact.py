@@ -41,17 +41,17 @@ class Maintenance(Verbs):
     @contextmanager
     def _maintaining(self) -> Generator[Namespace]:
         """Use of what the handle has read, with permission to write."""
-        with self._locks.writing(), self._locks.looking():
+        with self._locks.to_write(), self._locks.writing(), self._locks.to_look(), self._locks.looking():
             self._space.keep_ledger()
             yield self._space
 
     # -- threads ----------------------------------------------------------------------------------------------------
 
     def drop(self, thread: int) -> None:
-        with self._locks.writing():
+        with self._locks.to_write(), self._locks.writing():
             affected = self._carry_out(lambda: self._plan_drop(thread))
             # The thread is gone for every reader. If this fails half-way, `reclaim` finishes it.
-            with self._locks.looking():
+            with self._locks.to_look(), self._locks.looking():
                 self._space.keep_ledger()
                 for number in affected:
                     with suppress(HoldfastError, OSError, Moved):
@@ -111,8 +111,8 @@ class Maintenance(Verbs):
 
     def sweep_blobs(self, live: Collection[bytes], epoch: int) -> int:
         keep = {digest.hex() for digest in live}
-        with self._locks.writing():
-            with self._locks.looking():
+        with self._locks.to_write(), self._locks.writing():
+            with self._locks.to_look(), self._locks.looking():
                 self._space.keep_ledger()
                 self._space.all_read()
                 self._space.settle()
@@ -198,8 +198,8 @@ class Maintenance(Verbs):
         """Write a new log, then take the lock and put it in place. False if the old log no longer exists."""
         try:
             rewriting.copy()
-            with self._locks.writing():
-                with self._locks.looking():
+            with self._locks.to_write(), self._locks.writing():
+                with self._locks.to_look(), self._locks.looking():
                     if not rewriting.is_due():
                         return False
                     self._space.keep_ledger()
@@ -208,7 +208,7 @@ class Maintenance(Verbs):
                     rewriting.finish()
                 except Moved:
                     return False
-                with self._locks.looking():
+                with self._locks.to_look(), self._locks.looking():
                     rewriting.log.catch_up()
                 return True
         finally:

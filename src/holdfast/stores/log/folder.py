@@ -175,15 +175,15 @@ class Folder:
 
     def clean(self) -> None:
         """Remove the files and folders that a crash left. Only new logs may be being written: those are locked."""
-        for kind in (THREADS, DROPPED):
-            for key in self.logs(kind):
-                folder = os.path.join(self.path, key)
-                names = disk.names_in(folder)
-                for name in names:
-                    if name.startswith(LOG) and name.endswith(".new"):
-                        disk.unlink_unless_locked(os.path.join(folder, name))
-                if kind == DROPPED and not disk.is_there(os.path.join(folder, LOG)):
-                    shutil.rmtree(folder, ignore_errors=True)
+        for key in [*self.logs(THREADS), *self.logs(DROPPED)]:
+            folder = os.path.join(self.path, key)
+            is_deleted = not disk.is_there(os.path.join(folder, LOG))
+            for name in disk.names_in(folder):
+                if (name.startswith(LOG) and name.endswith(".new")) or (is_deleted and name.startswith("torn-")):
+                    disk.unlink_unless_locked(os.path.join(folder, name))
+            if is_deleted:
+                with suppress(OSError):
+                    os.rmdir(folder)
         disk.unlink(f"{self._log_path(LEDGER)}.new")
         folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
         for folder in [*folders, os.path.join(self.path, KEYS)]:

@@ -1,6 +1,12 @@
 """The locks of a handle: one writer at a time, across processes, and one user at a time of what the handle has read.
 
 Reading never waits for a sync: a writer reads, releases the lock, writes, and reads again.
+
+    with locks.to_look(), locks.looking(): ...
+    with locks.to_write(), locks.writing(): ...
+
+The first of each pair is a plain lock, which no interrupt (Ctrl-C) leaves locked. If one ends the second too early, the
+next use of the handle mends that.
 """
 
 from __future__ import annotations
@@ -18,7 +24,7 @@ from holdfast.stores.log.groups import Log
 
 
 class Locks:
-    """The locks of one handle. `writing` is taken before `looking`."""
+    """The locks of one handle. The one for writing is taken before the one for looking."""
 
     def __init__(self, path: str, device: Device) -> None:
         self._path = path
@@ -39,39 +45,44 @@ class Locks:
         if self._is_poisoned:
             raise disk.unknown(self._path)
 
+    def to_look(self) -> threading.Lock:
+        """The lock for what the handle has read."""
+        self._refuse_handler(self._looker, self._looking)
+        return self._looking
+
+    def to_write(self) -> threading.Lock:
+        """The lock for writing, among the threads of this handle."""
+        self._refuse_handler(self._writer, self._writing)
+        return self._writing
+
     @contextmanager
     def looking(self) -> Generator[None]:
-        """Exclusive use, within this process, of what the handle has read."""
-        self._refuse_handler(self._looker)
-        with self._looking:
-            self._looker = threading.get_ident()
-            try:
-                self.ready()
-                yield
-            except OSError as error:
-                raise disk.translate(error, self._path) from error
-            finally:
-                self._looker = None
+        """Use of what the handle has read."""
+        self._looker = threading.get_ident()
+        try:
+            self.ready()
+            yield
+        except OSError as error:
+            raise disk.translate(error, self._path) from error
+        finally:
+            self._looker = None
 
     @contextmanager
     def writing(self) -> Generator[None]:
-        """Exclusive permission to write, among all threads and processes."""
-        self._refuse_handler(self._writer)
-        with self._writing:
-            self._writer = threading.get_ident()
-            # Only an interrupt at an unlucky moment leaves one. No append is in progress now.
-            self._hidden = None
-            try:
-                self.ready()
-                with self._device.turn():
-                    yield
-            except Unsure as error:
-                self._is_poisoned = True
-                raise disk.unknown(self._path) from error
-            except OSError as error:
-                raise disk.translate(error, self._path) from error
-            finally:
-                self._writer = None
+        """Exclusive permission to write, among all processes."""
+        self._writer = threading.get_ident()
+        self._hidden = None  # only an interrupt at an unlucky moment leaves one: no append is in progress now
+        try:
+            self.ready()
+            with self._device.turn():
+                yield
+        except Unsure as error:
+            self._is_poisoned = True
+            raise disk.unknown(self._path) from error
+        except OSError as error:
+            raise disk.translate(error, self._path) from error
+        finally:
+            self._writer = None
 
     @contextmanager
     def appending(self, log: Log) -> Generator[None]:
@@ -99,8 +110,8 @@ class Locks:
             was_closed, self._is_closed = self._is_closed, True
             return not was_closed
 
-    def _refuse_handler(self, holder: int | None) -> None:
-        if holder == threading.get_ident():
+    def _refuse_handler(self, holder: int | None, lock: threading.Lock) -> None:
+        if holder == threading.get_ident() and lock.locked():
             raise Busy(
                 "a signal handler used the store while it interrupted a call of the same thread; nothing was stored. "
                 "Set a flag in the handler and save later."

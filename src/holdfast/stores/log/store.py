@@ -75,11 +75,11 @@ class DirectoryStore(Reads, Writes, Maintenance):
         return self._keys.keys(after, max(limit, 0))
 
     def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
-        with self._locks.writing():
+        with self._locks.to_write(), self._locks.writing():
             return self._keys.put(row, expect)
 
     def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
-        with self._locks.writing():
+        with self._locks.to_write(), self._locks.writing():
             self._keys.remove(id, expect)
 
     # -- the whole store --------------------------------------------------------------------------------------------
@@ -101,7 +101,7 @@ class DirectoryStore(Reads, Writes, Maintenance):
     def _turn_of(self, folder: str) -> Generator[None]:
         """The lock for writing to a namespace's folder, of this namespace or another one."""
         if folder == self._folder.path:
-            with self._locks.writing():
+            with self._locks.to_write(), self._locks.writing():
                 yield
             return
         gate = Gate(os.path.join(folder, "lock"), self._busy_timeout)

@@ -53,7 +53,7 @@ class Verbs:
         follows that of the last group in the log: the append fails if the log does not end where it was read to.
         """
         while True:
-            with self._locks.looking():
+            with self._locks.to_look(), self._locks.looking():
                 plan = verb()
                 if not plan.lines:
                     return plan.answer
@@ -61,7 +61,7 @@ class Verbs:
             for blob in plan.blobs:
                 self._blobs.store(blob)
             if plan.creates is not None:
-                with self._locks.looking():
+                with self._locks.to_look(), self._locks.looking():
                     self._space.create(plan.creates, plan.number, plan.lines, plan.at, plan.entry)
                 return plan.answer
             try:
@@ -126,7 +126,7 @@ def read(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]
     def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
         while True:
             try:
-                with self._locks.looking():
+                with self._locks.to_look(), self._locks.looking():
                     return verb(self, *args, **kwargs)
             except Moved:
                 continue
@@ -139,7 +139,7 @@ def write(verb: Callable[Concatenate[V, P], Plan[T]]) -> Callable[Concatenate[V,
 
     @wraps(verb)
     def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._locks.writing():
+        with self._locks.to_write(), self._locks.writing():
             return self._carry_out(lambda: verb(self, *args, **kwargs))
 
     return run
