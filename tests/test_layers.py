@@ -27,6 +27,7 @@ LAYERS = {
     "policy": "errors",
     "codec": BASE,
     "stores": BASE,
+    "stores.log": "codec formats",
     "crypto": f"{BASE} "
     "stores.abilities stores.contract stores.hashing stores.keys stores.contract_runs stores.segment stores.walking",
     "delta": f"{BASE} codec stores.contract stores.hashing",
@@ -43,7 +44,8 @@ LAYERS = {
     "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs stores.walking threads",
     "looking.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
-    "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.hashing stores.contract_runs threads",
+    "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.hashing stores.contract_runs threads "
+    "stores.log.groups stores.log.replay",
     "exporters": f"{BASE} codec delta formats handle looking runs "
     "stores.contract stores.hashing stores.contract_runs stores.walking threads",
     "ui": f"{BASE} codec handle looking runs threads",

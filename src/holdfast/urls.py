@@ -87,10 +87,9 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
     if text.startswith(_POSTGRES):
         return _open_postgres(text, namespace, durability)
     if text.startswith("dir:"):
-        from holdfast.codec.jsontext import TextForm  # noqa: PLC0415
-        from holdfast.stores.directory import DirectoryStore  # noqa: PLC0415
+        from holdfast.stores.log import DirectoryStore  # noqa: PLC0415
 
-        return DirectoryStore(_folder(text), namespace=namespace, durability=durability, form=TextForm())
+        return DirectoryStore(_folder(text), namespace=namespace, durability=durability)
     from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
     return SQLiteStore(_path(text), namespace=namespace, durability=durability)

@@ -15,7 +15,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from holdfast.codec import msgpack
-from holdfast.codec.jsontext import REFERENCES, TextForm, from_text, from_texts, to_text
+from holdfast.codec.jsontext import REFERENCES, from_text, from_texts, to_text
 from holdfast.delta.parts import Ext
 from holdfast.errors import Damaged
 from tests.cases import for_each
@@ -154,7 +154,7 @@ def test_what_was_never_written_is_damage(text: bytes) -> None:
     with pytest.raises(Damaged):
         from_text(text)
     with pytest.raises(Damaged):
-        TextForm().from_texts([text])
+        from_texts([text])
 
 
 def test_two_texts_in_the_place_of_one_are_damage() -> None:

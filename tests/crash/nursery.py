@@ -169,7 +169,7 @@ if __name__ == "__main__":
     # Warm: what every child needs is imported once, here.
     import_module("tests.crash.children")
     import_module("holdfast.stores.sqlite")
-    import_module("holdfast.stores.directory")
+    import_module("holdfast.stores.log")
     import_module("holdfast.codec.jsontext")
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         _serve(connection)

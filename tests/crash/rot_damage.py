@@ -89,7 +89,7 @@ class RottenDirectory:
     def points(self, most: int | None) -> Iterator[str]:
         places = [(file, at) for file in self.files for at in range(self._size(file))]
         # Of a value's file every byte is like any other.
-        places = [(file, at) for file, at in places if "/values/" not in file or at % 64 == 0]
+        places = [(file, at) for file, at in places if "/blobs/" not in file or at % 64 == 0]
         for index in some(range(0, len(places), STRIDE if most is None else 1), most):
             yield "flip,{},{}".format(*places[index])
         for file in self.files:

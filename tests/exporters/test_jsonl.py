@@ -9,7 +9,6 @@ import random
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
-from zlib import crc32
 
 import pytest
 from msgspec.structs import replace
@@ -18,10 +17,11 @@ import holdfast
 from holdfast import Damaged, Holdfast, InvalidArgument, NotFound
 from holdfast.errors import NewerFormat
 from holdfast.exporters import export_jsonl
-from holdfast.formats import jsonl
+from holdfast.formats import lines as ln
 from holdfast.importers import Report, import_from
 from tests.covers import covers
 from tests.selection import IN_FULL
+from tests.stores.log.conftest import resummed
 from tests.threads.wholes import CIPHER, KINDS, change_blob, fill, flip, opened, seen, state_at
 
 
@@ -354,13 +354,11 @@ def test_a_line_that_somebody_wrote_anew_does_not_fit_the_digest(tmp_path: Path)
         fill(hf)
         lines = export(hf).splitlines(keepends=True)
     at = next(at for at, line in enumerate(lines) if b"message 1 " in line)
-    lines[at] = jsonl.written(jsonl.read(lines[at]))
     with opened("memory", tmp_path) as new:
-        assert bring(new, tmp_path, b"".join(lines)).ok  # the same again is the same
-    rest = lines[at][len('{"crc":"00000000",') : -1].replace(b"message 1 ", b"message 9 ")
-    lines[at] = b'{"crc":"%08x",%b\n' % (crc32(rest), rest)
+        assert bring(new, tmp_path, resummed(b"".join(lines))).ok  # the same again is the same
+    lines[at] = ln.reseal(b"{" + lines[at][ln.PREFIX : -1].replace(b"message 1 ", b"message 9 "))
     with opened("memory", tmp_path) as new:
-        told = {each.thread: each.reason for each in bring(new, tmp_path, b"".join(lines)).skipped}
+        told = {each.thread: each.reason for each in bring(new, tmp_path, resummed(b"".join(lines))).skipped}
         assert "does not match its digest" in told["t"]
         assert "t" not in {info.name for info in new.threads()}
         assert new.verify().ok
@@ -378,10 +376,10 @@ def test_lines_that_are_missing_are_missed(tmp_path: Path) -> None:
 
 @covers("ares/restore_checkpoint.empty", "ares/restore_checkpoint.invalid")
 def test_what_is_newer_or_something_else_is_refused(tmp_path: Path) -> None:
-    newer = jsonl.Opening(format=jsonl.FORMAT + 1, id="x", made=0, namespace=jsonl.shown("default"))
+    newer = ln.ExportLine(format=ln.FORMAT + 1, id="x", made=0, namespace="default")
     with opened("memory", tmp_path) as new:
-        with pytest.raises(NewerFormat, match="newer Holdfast"):
-            bring(new, tmp_path, jsonl.written(newer))
+        with pytest.raises(NewerFormat, match="Upgrade Holdfast"):
+            bring(new, tmp_path, ln.sealed(newer)[1])
         for other in (b"", b"{}\n", b"\x00" * 99, b'{"crc":"00000000","t":"end"}\n'):
             with pytest.raises(InvalidArgument, match="was not written by"):
                 bring(new, tmp_path, other)

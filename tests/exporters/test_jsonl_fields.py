@@ -194,9 +194,9 @@ def test_lines_are_json_that_others_can_read() -> None:
         hf.thread("t").save(state, label="x")
         export_jsonl(hf, out)
     lines = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert [lines[0]["t"], lines[0]["format"]] == ["holdfast-export", 1]
+    assert [lines[0]["t"], lines[0]["format"]] == ["export", 1]
     assert lines[1]["name"] == "t"
     cells = [line["cell"] for line in lines if line["t"] == "cell"]
     assert {"role": "user", "content": "Hello 7 " * 50} in cells
     assert next(line["label"] for line in lines if line["t"] == "checkpoint") == "x"
-    assert lines[-1] == {"crc": lines[-1]["crc"], "t": "end", "threads": 1, "checkpoints": 1}
+    assert (lines[-1]["t"], lines[-1]["exported"]) == ("end", [1, 1])

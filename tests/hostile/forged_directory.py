@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 
 import holdfast
-from holdfast.stores.directory import lines
+from holdfast.formats import lines
 from tests.hostile.forging import forged_value
 from tests.hostile.scene import build, tour
 

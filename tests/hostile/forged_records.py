@@ -16,10 +16,10 @@ from holdfast.crypto import records as sealed
 from holdfast.crypto.seal import Seal
 from holdfast.delta import load
 from holdfast.errors import HoldfastError
+from holdfast.formats import jsonl, lines
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
 from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
-from holdfast.stores.directory import records as directory
 from holdfast.threads import metadata
 from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value
@@ -28,7 +28,6 @@ from tests.hostile.texts import CORPUS
 KEY = segments.key(1, 1)
 CONTEXT = segments.context_of(KEY)
 SEAL = Seal(b"12345678", b"k" * 32, b"default")
-FORM = jsontext.TextForm()
 
 _RUN = RunRow(
     thread=1,
@@ -127,16 +126,16 @@ def open_sealed(data: bytes) -> object:
 
 
 def read_line(data: bytes) -> object:
-    return directory.replayed(data)
+    return lines.replayed(data)
 
 
 def read_effect_line(data: bytes) -> object:
-    return directory.read_effect(data, FORM)
+    return jsonl.read_entry(data)
 
 
 def read_run_line(data: bytes) -> object:
-    line = directory.replayed(data)
-    return directory.read_run(line, FORM) if isinstance(line, directory.RunLine) else None
+    line = lines.replayed(data)
+    return jsonl.read_run(line) if isinstance(line, lines.RunLine) else None
 
 
 def _head() -> bytes:
@@ -145,7 +144,7 @@ def _head() -> bytes:
 
 def _line() -> bytes:
     row = msgspec.structs.replace(_ROW, meta=_META, skeleton=b"\x90")
-    return _json(directory.show_checkpoint(row, (), FORM))
+    return _json(jsonl.show_checkpoint(row))
 
 
 def _opened_run() -> bytes:
@@ -174,8 +173,8 @@ DECODERS: dict[str, tuple[Callable[[bytes], object], bytes]] = {
     "sealed checkpoint": (read_sealed_checkpoint, b"\0" + msgspec.msgpack.encode(("label", _META, "thread"))),
     "seal": (open_sealed, SEAL.seal(b"plain" * 100, b"place")),
     "line": (read_line, _line()),
-    "effect line": (read_effect_line, _json(directory.show_effect(_EFFECT, FORM))),
-    "run line": (read_run_line, _json(directory.show_run(_RUN, FORM))),
+    "effect line": (read_effect_line, _json(jsonl.show_entry(_EFFECT))),
+    "run line": (read_run_line, _json(jsonl.show_run(_RUN))),
 }
 
 

@@ -37,12 +37,12 @@ from holdfast import (
     Unsupported,
 )
 from holdfast.errors import AlreadyExists, StoreFull, TooLarge, WrongKey
+from holdfast.formats.lines import reseal
 from holdfast.stores.contract import Commit, Position, Store
-from holdfast.stores.directory.lines import reseal
 from tests.conftest import OpenHandle
 from tests.covers import covers
 from tests.runs.conftest import World
-from tests.stores.directory.conftest import log_of
+from tests.stores.log.conftest import log_of
 from tests.threads.wholes import address, change_blob, flip, opened
 
 in_sqlite = pytest.mark.parametrize("world", ["sqlite"], indirect=True)
@@ -223,7 +223,7 @@ def test_a_stored_text_is_not_used_as_a_path(tmp_path: Path) -> None:
     store = tmp_path / "store"
     with opened("directory", tmp_path) as hf:
         hf.thread("t").save({"large": "x" * 60_000})
-    [value] = [path for path in (store / "default" / "values").rglob("*") if path.is_file()]
+    [value] = [path for path in (store / "default" / "blobs").rglob("*") if path.is_file()]
     log = log_of(store, "t")
     kept = log.read_bytes()
     for forged in (str(tmp_path / "secret"), "../../../../secret", f"{value.name[:2]}/../../../../../secret"):

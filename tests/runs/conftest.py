@@ -10,11 +10,10 @@ from typing import Any
 import pytest
 
 from holdfast import Holdfast, Run
-from holdfast.codec.jsontext import TextForm
 from holdfast.runs import claim, record
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Owner
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.memory import MemoryStore
@@ -138,7 +137,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return SQLiteStore(tmp_path / "agent.db", namespace="default", durability="off", clock=clock)
 
     def open_directory(clock: Callable[[], Clock]) -> Store:
-        return DirectoryStore(tmp_path / "agents", namespace="default", durability="off", form=TextForm(), clock=clock)
+        return DirectoryStore(tmp_path / "agents", namespace="default", durability="off", clock=clock)
 
     def open_postgres(clock: Callable[[], Clock]) -> Store:
         return PostgresStore(address_at(tmp_path), namespace="default", clock=clock)

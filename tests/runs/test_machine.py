@@ -19,11 +19,10 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 
 import holdfast
 from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseHeld, NotDone, Run
-from holdfast.codec.jsontext import TextForm
 from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from tests.selection import on_store
@@ -386,7 +385,7 @@ class MemoryMachine(RunMachine):
 
 
 def _open_directory(path: Path, clock: Callable[[], Clock]) -> Store:
-    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock)
+    return DirectoryStore(path, namespace="default", durability="off", clock=clock)
 
 
 class SQLiteMachine(RunMachine):

@@ -11,12 +11,11 @@ from typing import Protocol
 
 import pytest
 
-from holdfast.codec.jsontext import TextForm
 from holdfast.errors import LeaseHeld, StoreError
 from holdfast.stores import clock
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.memory import MemoryStore
@@ -43,7 +42,7 @@ def postgres(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int
 
 
 def directory(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
-    return DirectoryStore(path / "store", namespace="default", durability="off", form=TextForm(), clock=now, wall=wall)
+    return DirectoryStore(path / "store", namespace="default", durability="off", clock=now, wall=wall)
 
 
 @pytest.fixture

@@ -6,10 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.codec.jsontext import TextForm
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing import StoreContract
 from holdfast.testing.contract.build import commit, names_of, run
@@ -49,7 +48,7 @@ class TestDirectoryStore(StoreContract):
     durable = True
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-        return DirectoryStore(tmp_path / "store", namespace=namespace, durability="full", form=TextForm())
+        return DirectoryStore(tmp_path / "store", namespace=namespace, durability="full")
 
 
 @pytest.mark.parametrize("stores", [TestModelStore, TestMemoryStore, TestSQLiteStore, TestDirectoryStore])

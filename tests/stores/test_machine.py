@@ -16,11 +16,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 from msgspec.structs import replace
 
-from holdfast.codec.jsontext import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
-from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
@@ -267,7 +266,8 @@ def _open_sqlite(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]
 
 
 def _open_directory(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-    return DirectoryStore(path, namespace="default", durability="off", form=TextForm(), clock=clock, wall=wall)
+    # The numbers of the model.
+    return DirectoryStore(path, namespace="default", durability="off", clock=clock, wall=wall, number=lambda: 0)
 
 
 def _open_postgres(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:

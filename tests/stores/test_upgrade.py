@@ -15,7 +15,7 @@ from psycopg import sql
 
 import holdfast
 from holdfast.errors import NewerFormat
-from holdfast.stores.directory import root
+from holdfast.stores.log import folder as folders
 from holdfast.stores.postgres import schema as postgres
 from holdfast.stores.sqlite import schema as sqlite
 from tests.covers import covers
@@ -95,9 +95,9 @@ def later_directory(folder: Path) -> tuple[str, Callable[[], object]]:
     url = f"dir:{folder / 'store'}"
     with holdfast.open(url) as hf:
         hf.thread("a").save({"n": 1})
-    marker = folder / "store" / root.MARKER
+    marker = folder / "store" / folders.MARKER
     told = json.loads(marker.read_text())
-    marker.write_text(json.dumps({**told, "format": root.FORMAT + 1, "new": "field"}))
+    marker.write_text(json.dumps({**told, "format": folders.FORMAT + 1, "new": "field"}))
     return url, lambda: contents(folder)
 
 

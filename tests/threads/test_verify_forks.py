@@ -11,11 +11,11 @@ import pytest
 
 from holdfast import Holdfast
 from holdfast.delta.parts import LogKind, log_kind
-from holdfast.stores.directory import lines, records
-from holdfast.stores.directory.space import group, sealed
+from holdfast.formats import lines
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.threads.verify import verify
 from holdfast.types import Problem
+from tests.stores.log.conftest import resummed
 from tests.threads.tables import Tables
 from tests.threads.wholes import CIPHER, KINDS, address, opened, shown, state_at
 
@@ -48,8 +48,8 @@ def unregister(kind: Kind, folder: Path, origin: int, thread: int) -> None:
 
 def register(kind: Kind, folder: Path, origin: int, thread: int) -> None:
     if kind == "directory":
-        made = [sealed(records.ForkLine(number=thread, origins=(origin,)))]
-        _rewrite_ledger(folder, lambda told: told + group(made, thread))
+        made = [lines.sealed(lines.ForkLine(number=thread, origins=(origin,)))]
+        _rewrite_ledger(folder, lambda told: told + lines.group(made, 0))
     else:
         Tables(kind, folder).execute("INSERT INTO fork (origin, thread) VALUES (?, ?)", origin, thread)
 
@@ -70,7 +70,7 @@ def _without(told: bytes, origin: int, thread: int) -> bytes:
             fork["origins"].remove(origin)
             line = lines.reseal(msgspec.json.encode(fork))  # noqa: PLW2901 - in the place of the other
         written.append(line)
-    return b"".join(written)
+    return resummed(b"".join(written))
 
 
 def none_of(_: int) -> list[int]:

@@ -216,19 +216,6 @@ _TAGS: Final[dict[str, Callable[[Any], Any]]] = {
 }
 
 
-class TextForm:
-    """The conversion as a store takes it (`holdfast.stores.directory.form.Form`)."""
-
-    def to_text(self, packed: bytes) -> bytes:
-        return to_text(packed)
-
-    def from_text(self, text: bytes) -> bytes:
-        return from_text(text)
-
-    def from_texts(self, texts: Sequence[bytes | memoryview]) -> list[bytes]:
-        return from_texts(texts)
-
-
 # -- dates and numbers as text ----------------------------------------------------------------------------------------
 
 _DATETIME: Final = struct.Struct(">HBBBBBIB")

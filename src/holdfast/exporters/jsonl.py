@@ -1,25 +1,30 @@
-"""Export threads as JSON lines, with everything that is stored, to be imported into another store.
+"""Export threads as lines (`formats.lines`), with everything that is stored, to be imported into another store.
 
-Threads are checked and written one by one; a thread whose cells others use comes before those. Memory is needed only
-for one thread: the positions of cells that its deleted checkpoints wrote.
+Threads are checked and written one by one, each as one group; a thread whose cells others use comes before those.
+Memory is needed only for one thread: the positions of cells that its deleted checkpoints wrote.
 """
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
+from zlib import crc32
 
 import msgspec
+from msgspec.structs import replace
 
 from holdfast.delta.load import reachable, read_skeleton
 from holdfast.errors import Damaged, HoldfastError, NotFound
 from holdfast.exporters.target import Exported, Progress, Target, Write, check_selection, written_to
 from holdfast.formats import jsonl
+from holdfast.formats import lines as ln
+from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
-from holdfast.runs.record import is_free, now
-from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, ThreadRow
+from holdfast.runs.record import is_free
+from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.walking import walk
 from holdfast.text import quoted
@@ -28,6 +33,7 @@ from holdfast.threads.strays import UsedCells, append_of
 from holdfast.types import Problem
 
 _PAGE: Final = 200
+_NO_SUMMARY: Final = Summary(step=0, status="", agent=None, size=0, updated_at=0)
 _LOOKS_MAX: Final = 50  # attempts to read a thread that changes meanwhile
 
 
@@ -75,21 +81,25 @@ class _Exporting:
         self._selected = selected
         self._progress = progress
         self._users: defaultdict[int, set[int]] = defaultdict(set)
-        self._values: set[bytes] = set()
+        self._tied: set[int] = set()
+        self._numbers: dict[int, int] = {}
+        self._blobs: set[bytes] = set()
         self._left_out: list[Problem] = []
-        self._threads = self._checkpoints = self._entries = self._bytes = self._lines = 0
+        self._threads = self._checkpoints = self._entries = self._bytes = 0
+        self._letters: list[str] = []
+        self._sum = 0
+        self._last = 0, 0  # the number and the group of the thread that was written last
         self._write: Write = len
 
     def run(self, write: Write) -> Exported:
         self._write = write
-        store = self._store
         self._put(
-            jsonl.Opening(
-                format=jsonl.FORMAT,
+            ln.ExportLine(
+                format=ln.FORMAT,
                 id=uuid.uuid4().hex,
-                made=now(),
-                namespace=jsonl.shown(self._namespace),
-                keyed=store.hashing is not PLAIN,
+                made=time.time_ns(),
+                **jsonl.show_name(self._namespace, "namespace"),
+                keyed=self._store.hashing is not PLAIN,
             )
         )
         self._look_who_uses_whom()
@@ -97,7 +107,8 @@ class _Exporting:
         for done, number in enumerate(order):
             self._tell("exporting", done, len(order))
             self._thread(number)
-        self._put(jsonl.Closing(threads=self._threads, checkpoints=self._checkpoints))
+        number, group = self._last
+        self._end(ln.End(of="", number=number, group=group + 1, exported=(self._threads, self._checkpoints)))
         self._tell("exporting", len(order), len(order))
         return Exported(
             threads=self._threads,
@@ -116,6 +127,7 @@ class _Exporting:
                 for span, _ in self._reached(number):
                     if span.thread != number:
                         self._users[span.thread].add(number)
+                        self._tied |= {span.thread, number}
             except Damaged as damage:
                 self._leave_out(number, name, str(damage))
 
@@ -145,7 +157,10 @@ class _Exporting:
     def _roots(self, number: int) -> Iterator[Refs]:
         after = 0
         while page := self._store.refs(number, after=after, limit=_PAGE):
-            yield from (row.refs for row in page)
+            for row in page:
+                if row.parent is not None and row.parent[0]:
+                    self._tied |= {row.parent[0], number}
+                yield row.refs
             after = page[-1].seq
 
     # -- a thread ----------------------------------------------------------------------------------------------------
@@ -219,31 +234,41 @@ class _Exporting:
 
     def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
         number, position = thread.position.thread, thread.position
-        self._put(
-            jsonl.ThreadLine(
-                number=number,
-                name=jsonl.shown(thread.name),
-                last=position.last,
-                head=position.head,
-                move=position.move,
-                summary=jsonl.shown(msgspec.to_builtins(thread.summary)),
-            )
-        )
-        begun = self._lines
+        self._open(number, thread.name, gone=False)
         for row in self._rows(number, position.last):
             self._cells(number, row.seq, row, strays.get(row.seq, ()))
-            self._put(jsonl.checkpoint_line(row))
+            self._put(jsonl.show_tombstone(row) if row.deleted else jsonl.show_checkpoint(row))
             self._checkpoints += not row.deleted
         after = 0
         while after < entries:
             for entry in self._store.entries(number, after=after, limit=min(_PAGE, entries - after)):
-                self._put(jsonl.entry_line(entry))
+                self._put(jsonl.show_entry(replace(entry, sealed=b"", matches_thread=self._number(entry.matches_thread))))
                 after = entry.number
                 self._entries += 1
+        summary = thread.summary
         if run is not None:
-            self._put(jsonl.run_line(run, held=run.status == "running" and not is_free(self._store, run)))
-        self._put(jsonl.DoneLine(number=number, lines=self._lines - begun))
+            released = self._released(run)
+            if released.reason == HELD:
+                summary = replace(summary, status=released.status)
+            self._put(jsonl.show_run(replace(released, sealed=b"", thread=self._number(number))))
+        at = ln.Stand(
+            head=position.head,
+            id=thread.head_id.hex(),
+            move=position.move,
+            last=position.last,
+            count=thread.count,
+            summary=summary,
+        )
+        self._close(number, at, entries)
         self._threads += 1
+
+    def _released(self, run: RunRow) -> RunRow:
+        """The record of a run, without its lease. A run that is held is halted in the copy, or both would act."""
+        is_held = run.status == "running" and not is_free(self._store, run)
+        free = replace(run, lease_until=0, lease_first=0)
+        if is_held:
+            return replace(free, status="halted", reason=HELD, owner=None)
+        return free if run.status == "running" else replace(free, owner=None)
 
     def _rows(self, number: int, last: int) -> Iterator[CheckpointRow]:
         after = 0
@@ -256,12 +281,39 @@ class _Exporting:
 
     def _cells_only(self, number: int, strays: dict[int, list[Span]]) -> None:
         """Write only the cells that other threads use: this one is not selected, dropped or damaged."""
-        name = jsonl.shown(f"cells of thread {number}")
-        self._put(jsonl.ThreadLine(number=number, name=name, last=max(strays), gone=True))
-        begun = self._lines
+        self._open(number, f"cells of thread {number}", gone=True)
         for seq in sorted(strays):
             self._cells(number, seq, None, strays[seq])
-        self._put(jsonl.DoneLine(number=number, lines=self._lines - begun))
+        self._close(number, ln.Stand(head=0, id="", move=0, last=max(strays), count=0, summary=_NO_SUMMARY), 0)
+
+    def _number(self, number: int) -> int:
+        """The number of a thread in the file. A thread that no other one names gets a random number.
+
+        So that its lines can be copied into any directory store.
+        """
+        if number and number not in self._numbers:
+            new = jsonl.new_number()
+            while new in self._numbers.values() or new in self._tied:
+                new += 1
+            self._numbers[number] = number if number in self._tied else new
+        return self._numbers.get(number, 0)
+
+    def _open(self, number: int, name: str, *, gone: bool) -> None:
+        origins = tuple(sorted(used for used, users in self._users.items() if number in users))
+        made = time.time_ns()
+        line = ln.ThreadLine(
+            format=ln.FORMAT,
+            number=self._number(number),
+            **jsonl.show_name(name),
+            made=made,
+            origins=origins,
+            gone=gone,
+        )
+        self._put(line)
+
+    def _close(self, number: int, at: ln.Stand, entries: int) -> None:
+        self._last = self._number(number), 1
+        self._end(ln.End(of="", number=self._number(number), group=1, entry=entries, at=at))
 
     def _cells(self, number: int, seq: int, row: CheckpointRow | None, strays: Sequence[Span]) -> None:
         """Write what one commit stored: blobs first, then cells."""
@@ -273,19 +325,26 @@ class _Exporting:
         runs = [append_of(self._store, span) for span in sorted(spans, key=lambda span: (span.log, span.start))]
         named += [refs for run in runs for refs in run.refs]
         for digest in dict.fromkeys(digest for refs in named for digest in refs.blobs):
-            if digest not in self._values:
+            if digest not in self._blobs:
                 for line in jsonl.blob_lines(digest, self._store.blob(digest)):
                     self._put(line)
-                self._values.add(digest)
+                self._blobs.add(digest)
         for run in runs:
-            for cell in jsonl.cell_lines(seq, run):
+            for cell in jsonl.show_cells(seq, run):
                 self._put(cell)
 
-    def _put(self, line: jsonl.AnyLine) -> None:
-        data = jsonl.written(line)
+    def _put(self, record: msgspec.Struct) -> None:
+        letter, data = ln.sealed(record)
+        self._letters.append(letter)
+        self._sum = crc32(data, self._sum)
         self._write(data)
         self._bytes += len(data)
-        self._lines += 1
+
+    def _end(self, end: ln.End) -> None:
+        data = ln.end_line(replace(end, of=ln.composition(self._letters), sum=self._sum))
+        self._letters, self._sum = [], 0
+        self._write(data)
+        self._bytes += len(data)
 
     def _tell(self, what: str, done: int, of: int) -> None:
         if self._progress is not None:

@@ -1,6 +1,7 @@
-"""Import files written by `holdfast export`, with ids, times, order, forks, journals and runs.
+"""Import files of lines (`formats.lines`), with ids, times, order, forks, journals and runs.
 
-The file is read once, line by line. A thread that exists is recognised by the ids of its checkpoints, and missing ones
+That is a file written by `holdfast export`, or the log of a thread of a directory store. The file is read line by line,
+one thread after the other. A thread that exists is recognised by the ids of its checkpoints, and missing ones
 are added after them. Cells of threads that were not exported themselves are stored when another thread needs them, in a
 temporary thread that is dropped at the end.
 """
@@ -14,99 +15,102 @@ from msgspec.structs import replace
 
 from holdfast.delta.load import read_skeleton
 from holdfast.errors import Damaged, HoldfastError, InvalidArgument
-from holdfast.formats import jsonl
+from holdfast.formats.jsonl import HELD
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable
-from holdfast.importers.jsonl_file import Reader, Values, opening_of
+from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
+from holdfast.stores.log.replay import Cell, Thread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
 
-_CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again."
-_LINES_MISSING: Final = "lines of this thread, or of a thread whose cells it uses, are missing"
+_CUT_OFF: Final = "the file is cut off; the complete threads were imported. Export the others again"
 _UNENDED: Final = "the import is not finished"
-_HELD: Final = "a process was running it at the time of the export; resume it if that run has ended"
 _STUBS_MAX: Final = 50
 
 
 def open_jsonl(path: str, hf: Holdfast | None) -> JsonlSource:
-    """Open an export. NotFound if there is no such file, InvalidArgument if it is not an export, NewerFormat."""
-    reader = Reader(path)
-    try:
-        opening = opening_of(reader)
-        return JsonlSource(reader, opening, None if hf is None else hf.context.store)
-    except BaseException:
-        reader.close()
-        raise
+    """Open an export, or a log. NotFound if there is no such file, InvalidArgument if it is neither, NewerFormat."""
+    return JsonlSource(LineFile(path), None if hf is None else hf.context.store)
 
 
 class JsonlSource:
     """See `Source`."""
 
-    def __init__(self, reader: Reader, opening: jsonl.Opening, store: Store | None) -> None:
-        self.reader: Final = reader
-        self.opening: Final = opening
+    def __init__(self, file: LineFile, store: Store | None) -> None:
+        self.file: Final = file
         self.store: Final = store
-        self.values: Final = Values(store)
         self.numbers: Final[dict[int, int]] = {}
+        self.addresses: Final[dict[bytes, bytes]] = {}
+        self._names: dict[bytes, bytes] = {}
         self.is_storing = False
-        self._gone: dict[int, int] = {}
+        self._gone: dict[int, Thread] = {}
 
     def size(self) -> int:
-        closing = self.reader.closing()
-        return 0 if closing is None else closing.checkpoints
+        return self.file.size()
 
     def threads(self) -> Iterator[SourceThread]:
-        line: jsonl.AnyLine | None = None
         threads = 0
-        while not isinstance(line, jsonl.Closing):
-            try:
-                line = self.reader.next()
-                if isinstance(line, jsonl.BlobLine):
-                    self.values.pass_by(self.reader, line)
-                elif isinstance(line, jsonl.ThreadLine) and line.gone:
-                    self._gone[line.number] = self.reader.offset
-                elif isinstance(line, jsonl.ThreadLine):
-                    threads += 1
-                    yield _FileThread(self, line, self.reader)
-                elif line is None:
-                    yield _Lost(self.reader.path, _CUT_OFF)
-                    break
-            except Damaged as damage:
-                yield _Lost(self.reader.path, f"{damage}; the line and what depends on it were left out")
-        if isinstance(line, jsonl.Closing) and line.threads != threads:
-            yield _Lost(self.reader.path, f"{line.threads} threads were exported, but the file contains {threads}")
+        for found in self.file.threads():
+            if isinstance(found, Lost):
+                threads += found.name is not None
+                yield _LostThread(found.name or self.file.path, found.why, is_thread=found.name is not None)
+            elif found.is_gone:
+                self._gone[found.number] = found
+            else:
+                threads += 1
+                yield _FileThread(self, found, found.name or "")
+        if self.file.header is not None:
+            told = self.file.exported
+            if told is None:
+                yield _LostThread(self.file.path, _CUT_OFF, is_thread=False)
+            elif told[0] != threads:
+                why = f"{told[0]} threads were exported, but the file contains {threads}"
+                yield _LostThread(self.file.path, why, is_thread=False)
         if self.is_storing:
             self._drop_gone()
 
     def close(self) -> None:
-        self.reader.close()
+        self.file.close()
 
     def need(self, named: Iterable[Refs]) -> None:
-        """Store the threads whose cells are referred to, if they are not stored yet."""
-        for thread in {span.thread for refs in named for span in refs.spans if span.thread}:
-            if thread in self.numbers:
+        """Store the threads whose cells are referred to, if they are not stored yet, and find the blobs."""
+        named = list(named)
+        for digest in {digest for refs in named for digest in refs.blobs}:
+            self._find(digest)
+        for number in {span.thread for refs in named for span in refs.spans if span.thread}:
+            if number in self.numbers:
                 continue
-            if thread not in self._gone:
+            if number not in self._gone:
                 raise Unusable("it was forked from a thread that was not imported")
-            self._bring_gone(thread)
-
-    def _bring_gone(self, number: int) -> None:
-        reader = Reader(self.reader.path, self._gone[number])
-        try:
-            line = reader.next()
-            if not isinstance(line, jsonl.ThreadLine):
-                raise Damaged("the file was changed during the import")
-            thread = _FileThread(self, replace(line, name=jsonl.shown(self._gone_name(number))), reader)
+            thread = _FileThread(self, self._gone[number], self._gone_name(number))
             try:
                 thread.bring_cells()
             except BaseException:
                 thread.give_up()
                 raise
-        finally:
-            reader.close()
+
+    def blob(self, address: bytes) -> Blob:
+        """A blob by its address in the store."""
+        found = self.file.blob(self._names.get(address, address))
+        if found is None:
+            raise Unusable("it refers to a blob that is not in the file")
+        return Blob(address, found.pieces)
+
+    def _find(self, digest: bytes) -> None:
+        """Compute the address of a blob in the store, which may use other digests than the file."""
+        if digest in self.addresses or self._names.get(digest) == digest:
+            return
+        found = self.file.blob(digest)
+        if found is None:
+            raise Unusable("it refers to a blob that is not in the file")
+        if self.store is not None:
+            address = self.store.hashing.address(b"".join(found.pieces))
+            self._names[address] = digest
+            if address != digest:
+                self.addresses[digest] = address
 
     def _drop_gone(self) -> None:
         """Drop the temporary threads, also those of an earlier, interrupted import. Cells in use stay stored."""
@@ -116,18 +120,20 @@ class JsonlSource:
                 self.store.drop(found.position.thread)
 
     def _gone_name(self, number: int) -> str:
-        return f"cells of thread {number} of export {self.opening.id}"
+        return f"cells of thread {number} of export {'' if self.file.header is None else self.file.header.id}"
 
 
-class _Lost:
+class _LostThread:
     """An unreadable part of the file, reported in place of a thread."""
 
-    def __init__(self, path: str, why: str) -> None:
-        self.name = path
+    def __init__(self, name: str, why: str, *, is_thread: bool) -> None:
+        self.name = name
         self._why = why
+        self._is_thread = is_thread
 
     def move(self, tally: Tally) -> None:
-        tally.is_no_thread()
+        if not self._is_thread:
+            tally.is_no_thread()
         raise Unusable(self._why)
 
     def check(self, tally: Tally) -> None:
@@ -135,15 +141,14 @@ class _Lost:
 
 
 class _FileThread:
-    """A thread of the file. Its lines are the next ones of the reader."""
+    """A thread of the file."""
 
-    def __init__(self, source: JsonlSource, line: jsonl.ThreadLine, reader: Reader) -> None:
-        self.name = jsonl.thread_name(line)
+    def __init__(self, source: JsonlSource, thread: Thread, name: str) -> None:
+        self.name = name
         self._source = source
-        self._reader = reader
-        self._line = line
-        self._cells: list[jsonl.CellLine] = []
-        self._last: tuple[CheckpointRow, list[jsonl.CellLine]] | None = None
+        self._thread = thread
+        self._at = thread.at
+        self._last: tuple[CheckpointRow, list[Append]] | None = None
         self._digests: dict[int, bytes] = {}
         self._brought: set[bytes] = set()
         self._stubs: list[int] = []
@@ -161,39 +166,30 @@ class _FileThread:
             raise
         except HoldfastError:
             # The thread is incomplete, so no fork may use its cells.
-            self._source.numbers.pop(self._line.number, None)
+            self._source.numbers.pop(self._thread.number, None)
             raise
 
     def _move(self, tally: Tally) -> None:
         is_stored = self._source.is_storing = not tally.dry_run and self._source.store is not None
         self._begin()
-        entries: list[Entry] = []
-        run: jsonl.RunLine | None = None
-        lines = 0
-        while not isinstance(line := self._reader.next(), jsonl.DoneLine):
-            lines += 1
-            if isinstance(line, jsonl.CellLine):
-                self._cells.append(line)
-            elif isinstance(line, jsonl.BlobLine):
-                lines += line.of - 1
-                self._source.values.pass_by(self._reader, line)
-            elif isinstance(line, jsonl.CheckpointLine):
-                self._checkpoint(tally, jsonl.row_of(line), is_stored)
-            elif isinstance(line, jsonl.EntryLine):
-                entries.append(jsonl.entry_of(line))
-            elif isinstance(line, jsonl.RunLine):
-                run = line
-            else:
-                if line is not None:
-                    self._reader.give_back(line)
-                raise Unusable(_LINES_MISSING)
-        if (lines, self._line.number) != (line.lines, line.number):
-            raise Unusable(_LINES_MISSING)
-        self._end(tally, None if run is None else _released(run), entries, is_stored)
+        cells = self._cells()
+        for seq in range(1, self._at.last + 1):
+            appends = self._source.file.appends(cells.get(seq, []))
+            self._checkpoint(tally, self._source.file.row(self._thread, seq), appends, is_stored)
+        run = self._thread.run
+        self._end(tally, None if run is None else _released(run), self._source.file.entries(self._thread), is_stored)
+
+    def _cells(self) -> dict[int, list[tuple[int, Cell]]]:
+        """The cells by the commit that wrote them, with their logs."""
+        found: dict[int, list[tuple[int, Cell]]] = {}
+        for log, cells in self._thread.logs.items():
+            for cell in cells:
+                found.setdefault(cell.seq, []).append((log, cell))
+        return found
 
     def check(self, tally: Tally) -> None:
         """See `SourceThread`. Everything stored is read and compared with its digests."""
-        store, number = self._source.store, self._source.numbers.get(self._line.number)
+        store, number = self._source.store, self._source.numbers.get(self._thread.number)
         if store is None or number is None:
             return
         with Examiner(store) as examiner:
@@ -207,24 +203,11 @@ class _FileThread:
         """Store the cells of a thread that was not exported, in commits with their original numbers."""
         self._begin()
         replica = self._made()
-        by_seq: dict[int, list[jsonl.CellLine]] = {}
-        lines = 0
-        while not isinstance(line := self._reader.next(), jsonl.DoneLine):
-            lines += 1
-            if isinstance(line, jsonl.CellLine):
-                by_seq.setdefault(line.seq, []).append(line)
-            elif isinstance(line, jsonl.BlobLine):
-                for _ in range(1, line.of):
-                    self._reader.next()
-                    lines += 1
-            else:
-                raise Unusable(_LINES_MISSING)
-        if (lines, self._line.number) != (line.lines, line.number):
-            raise Unusable(_LINES_MISSING)
-        for seq in range(1 if self._known is None else self._known.position.last + 1, self._line.last + 1):
-            runs = jsonl.appends_of(by_seq.get(seq, ()))
-            self._source.need(refs for run in runs for refs in run.refs)
-            replica.commit(seq, None, runs, wrote=None)
+        cells = self._cells()
+        for seq in range(1 if self._known is None else self._known.position.last + 1, self._at.last + 1):
+            appends = self._source.file.appends(cells.get(seq, []))
+            self._source.need(refs for each in appends for refs in each.refs)
+            replica.commit(seq, None, appends, wrote=None)
 
     # -- inside ------------------------------------------------------------------------------------------------------
 
@@ -232,7 +215,7 @@ class _FileThread:
         store = self._source.store
         self._known = None if store is None else store.thread(self.name)
         if self._known is not None:
-            self._source.numbers[self._line.number] = self._known.position.thread
+            self._source.numbers[self._thread.number] = self._known.position.thread
 
     def _made(self) -> Replica:
         store = self._source.store
@@ -242,16 +225,15 @@ class _FileThread:
             self._replica = Replica(
                 store,
                 self.name,
-                self._line.number,
+                self._thread.number,
                 self._source.numbers,
                 blobs_for=self._bring,
-                addresses=self._source.values.addresses,
+                addresses=self._source.addresses,
                 at=None if self._known is None else self._known.position,
             )
         return self._replica
 
-    def _checkpoint(self, tally: Tally, row: CheckpointRow, is_stored: bool) -> None:
-        cells, self._cells = self._cells, []
+    def _checkpoint(self, tally: Tally, row: CheckpointRow, cells: list[Append], is_stored: bool) -> None:
         self._digests[row.seq] = row.digest
         if self._is_there(row):
             if row.deleted:
@@ -260,7 +242,7 @@ class _FileThread:
                 tally.present()
             return
         self._check_digest(row, cells)
-        if row.seq == self._line.last:
+        if row.seq == self._at.last:
             self._last = row, cells  # committed together with the run and the journal, see _end
             return
         if not row.deleted:
@@ -281,11 +263,11 @@ class _FileThread:
             )
         return True
 
-    def _check_digest(self, row: CheckpointRow, cells: list[jsonl.CellLine]) -> None:
+    def _check_digest(self, row: CheckpointRow, cells: list[Append]) -> None:
         if row.deleted:
             return
-        wrote = _wrote(row, jsonl.appends_of(cells))
-        if self._source.opening.keyed:
+        wrote = _wrote(row, cells)
+        if self._source.file.header is not None and self._source.file.header.keyed:
             return
         meta = metas.decode(row)
         parent = meta.parent_digest
@@ -297,7 +279,7 @@ class _FileThread:
     def _commit(
         self,
         row: CheckpointRow,
-        cells: list[jsonl.CellLine],
+        cells: list[Append],
         run: RunRow | None = None,
         entries: Iterable[Entry] = (),
         summary: Summary | None = None,
@@ -306,12 +288,11 @@ class _FileThread:
         known = self._known
         if known is not None and row.seq == known.position.last + 1:
             self._require_unmoved(known, row)
-        runs = jsonl.appends_of(cells)
-        self._source.need([row.refs, *(refs for each in runs for refs in each.refs)])
-        wrote = None if row.deleted else _wrote(row, runs)
+        self._source.need([row.refs, *(refs for each in cells for refs in each.refs)])
+        wrote = None if row.deleted else _wrote(row, cells)
         if row.deleted:
             self._stubs.append(row.seq)
-        replica.commit(row.seq, row, runs, wrote=wrote, summary=summary, run=run, entries=entries)
+        replica.commit(row.seq, row, cells, wrote=wrote, summary=summary, run=run, entries=entries)
         if not row.deleted or len(self._stubs) > _STUBS_MAX:
             self._forget()
 
@@ -323,7 +304,7 @@ class _FileThread:
 
     def give_up(self) -> None:
         """Drop the thread if this import created it: an incomplete thread would look like an older state."""
-        number = self._source.numbers.pop(self._line.number, None)
+        number = self._source.numbers.pop(self._thread.number, None)
         if self._source.store is not None and self._replica is not None and self._known is None and number is not None:
             self._source.store.drop(number)
 
@@ -336,34 +317,32 @@ class _FileThread:
     def _bring(self, named: Iterable[Refs]) -> tuple[Blob, ...]:
         """The blobs that this thread has not stored yet. Those of other threads may have been dropped with them."""
         new = [digest for refs in named for digest in refs.blobs if digest not in self._brought]
-        values = [self._source.values.read(self._reader.path, digest) for digest in dict.fromkeys(new)]
+        values = [self._source.blob(digest) for digest in dict.fromkeys(new)]
         self._brought.update(new)
         return tuple(values)
 
     def _end(self, tally: Tally, run: RunRow | None, entries: list[Entry], is_stored: bool) -> None:
         """Store the last checkpoint with the run and its journal, then the moves of the head after it."""
-        line, known = self._line, self._known
+        at, known = self._at, self._known
         if self._last is not None:
             row, cells = self._last
             if not row.deleted:
                 tally.moved(len(entries))
             if not is_stored:
                 return
-            summary = jsonl.meant_record(line.summary, Summary)
-            moves_on = run is not None and line.move > row.move and run.status in ("queued", "running", "waiting")
-            if run is not None and run.reason == _HELD:
-                summary = replace(summary, status=run.status)
+            summary = at.summary if run is None or run.reason != HELD else replace(at.summary, status=run.status)
+            moves_on = run is not None and at.move > row.move and run.status in ("queued", "running", "waiting")
             stored = _unended(run) if run is not None and moves_on else run
             self._commit(row, cells, stored, entries, summary)
-        elif not is_stored or known is None or known.position.last != line.last:
+        elif not is_stored or known is None or known.position.last != at.last:
             return  # nothing is missing, or the thread was continued in this store
         self._settle(run)
 
     def _settle(self, run: RunRow | None) -> None:
-        replica, line = self._made(), self._line
+        replica, at = self._made(), self._at
         store = self._source.store
-        if replica.at.move < line.move:
-            replica.lead_to(line.head, line.move, jsonl.meant_record(line.summary, Summary))
+        if replica.at.move < at.move:
+            replica.lead_to(at.head, at.move, at.summary)
         self._forget()
         stored = None if store is None else store.run(replica.at.thread)
         if store is not None and run is not None and stored is not None and stored.reason == _UNENDED:
@@ -383,12 +362,11 @@ def _wrote(row: CheckpointRow, runs: list[Append]) -> list[Append]:
     return wrote
 
 
-def _released(line: jsonl.RunLine) -> RunRow:
-    """The record of a run, without its lease. A run that was held may still be running elsewhere, so it is halted."""
-    run = replace(jsonl.run_of(line), thread=0, lease_until=0, lease_first=0)
-    if line.held:
-        return replace(run, status="halted", reason=_HELD, owner=None)
-    return run if run.status == "running" else replace(run, owner=None)
+def _released(run: RunRow) -> RunRow:
+    """The record of a run, without its lease. In a log, a run with a lease may be running elsewhere: it is halted."""
+    if run.status == "running" and run.lease_until:
+        return replace(run, thread=0, lease_until=0, lease_first=0, status="halted", reason=HELD, owner=None)
+    return replace(run, thread=0, lease_until=0, lease_first=0)
 
 
 def _unended(run: RunRow) -> RunRow:

@@ -1,128 +1,209 @@
-"""Read the lines and the blobs of a file written by `holdfast export`."""
+"""Read the threads and blobs of a file of lines: an export, or the log of a thread of a directory store."""
 
 from __future__ import annotations
 
+import hashlib
 import os
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, NamedTuple
+from zlib import crc32
 
-from holdfast.errors import Damaged, InvalidArgument, NewerFormat, NotFound
+from holdfast.errors import Damaged, InvalidArgument, NotFound
 from holdfast.formats import jsonl
-from holdfast.importers.frame import Unusable
-from holdfast.stores.contract import Blob, Store
+from holdfast.formats import lines as ln
+from holdfast.stores.contract import Append, Blob, CheckpointRow
+from holdfast.stores.contract_runs import Entry
+from holdfast.stores.log.groups import Item
+from holdfast.stores.log.replay import Cell, Place, Replay, Thread
 
 _TAIL: Final = 1 << 12
+_MISSING: Final = "lines of this thread are missing or damaged"
 
 
-def opening_of(reader: Reader) -> jsonl.Opening:
-    """Read the first line. InvalidArgument if the file is not an export, NewerFormat if a newer version wrote it."""
-    try:
-        opening = reader.next()
-    except Damaged:
-        opening = None
-    if not isinstance(opening, jsonl.Opening):
-        why = f"{reader.path} was not written by `holdfast export`"
-        if reader.has_other_ends:
-            why = f"{reader.path} was changed: its lines end with CR LF. Copy the file in binary mode."
-        raise InvalidArgument(why)
-    if opening.format > jsonl.FORMAT:
-        raise NewerFormat(f"{reader.path} was written by a newer Holdfast; nothing was imported. Upgrade to read it.")
-    return opening
+class LineFile:
+    """A file of lines, read once from its start to its end; what its lines hold is read from their places."""
 
-
-class Reader:
-    """Reads a file line by line."""
-
-    def __init__(self, path: str, offset: int = 0) -> None:
+    def __init__(self, path: str) -> None:
+        """NotFound if there is no such file, InvalidArgument if it is not a file of lines, NewerFormat."""
         self.path: Final = path
-        self.offset = offset
-        """The offset of the last line that was read."""
-        self.has_other_ends = False
-        """Whether the last line ends with CR LF."""
         try:
             self._file = open(path, "rb")  # noqa: SIM115 - closed by close()
         except FileNotFoundError:
             raise NotFound(f"there is no file {path}") from None
         except OSError as error:
             raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
-        self._file.seek(offset)
-        self._number = 0
-        self._back: jsonl.AnyLine | None = None
+        self._blobs: dict[str, list[Place]] = {}
+        self.exported: tuple[int, int] | None = None
+        """The number of threads and checkpoints of a complete export."""
+        try:
+            self.header: Final = self._first()
+        except BaseException:
+            self.close()
+            raise
 
-    def next(self) -> jsonl.AnyLine | None:
-        """Read the next line; None at the end of the file. `Damaged` if the line was changed."""
-        back, self._back = self._back, None
-        if back is not None:
-            return back
-        self.offset = self._file.tell()
+    def _first(self) -> ln.ExportLine | None:
+        """The first line of an export; None if the file is the log of a thread."""
         line = self._file.readline()
-        self._number += 1
-        self.has_other_ends = line.endswith(b"\r\n")
-        if not line.endswith(b"\n"):
-            return None  # the end of the file, or a last line that is cut off
-        try:
-            return jsonl.read(line)
-        except Damaged as damage:
-            raise Damaged(f"line {self._number} of the file: {damage}") from damage
+        record = ln.replayed(line[:-1]) if line.endswith(b"\n") and ln.is_whole(line[:-1]) else None
+        if not isinstance(record, ln.ExportLine | ln.ThreadLine):
+            why = f"{self.path} was not written by `holdfast export`"
+            if line.endswith(b"\r\n"):
+                why = f"{self.path} was changed: its lines end with CR LF. Copy the file in binary mode"
+            raise InvalidArgument(why)
+        ln.require_known(record.format)
+        return record if isinstance(record, ln.ExportLine) else None
 
-    def give_back(self, line: jsonl.AnyLine) -> None:
-        """Push back the last line; `next` returns it again."""
-        self._back = line
-
-    def closing(self) -> jsonl.Closing | None:
-        """The closing line of the export; None if the file is cut off."""
-        before = self._file.tell()
+    def size(self) -> int:
+        """The number of checkpoints, as far as the last line tells."""
         self._file.seek(max(0, self._file.seek(0, os.SEEK_END) - _TAIL))
-        tail = self._file.read().splitlines(keepends=True)
-        self._file.seek(before)
-        try:
-            found = jsonl.read(tail[-1]) if tail and tail[-1].endswith(b"\n") else None
-        except Damaged:
-            return None
-        return found if isinstance(found, jsonl.Closing) else None
+        last = self._file.read().rpartition(b"\n")[0].rpartition(b"\n")[2]
+        record = ln.replayed(last) if ln.is_whole(last) else None
+        if not isinstance(record, ln.End):
+            return 0
+        return record.exported[1] if record.exported is not None else 0 if record.at is None else record.at.count
+
+    def threads(self) -> Iterator[Thread | Lost]:
+        """Each thread, or the reason why it cannot be used."""
+        current: _Current | None = None
+        group = _Group()
+        for offset, line in self._lines():
+            record = ln.replayed(line) if ln.is_whole(line) else None
+            if isinstance(record, ln.ThreadLine):
+                if current is not None:
+                    yield current.ended(group)
+                    group = _Group()
+                elif group.is_damaged or len(group.items) > (self.header is not None):
+                    yield Lost(None, f"lines before offset {offset} of the file are missing or damaged")
+                    group = _Group()
+                current = _Current(self.path, record)
+            elif isinstance(record, ln.BlobHead):
+                self._blobs.setdefault(record.digest, []).append(Place(offset, len(line)))
+            if not isinstance(record, ln.End):
+                group.add(offset, line, record)
+                continue
+            if record.exported is not None:
+                self.exported = record.exported
+            elif current is None:
+                yield Lost(None, f"lines before offset {offset} of the file are missing or damaged")
+            else:
+                current.take(group, record, offset + len(line) + 1)
+            group = _Group()
+        if current is not None and current.has_groups:
+            yield current.ended(_Group())  # lines without an end are those of a write that did not end
+
+    def _lines(self) -> Iterator[tuple[int, bytes]]:
+        offset = 0
+        while True:
+            self._file.seek(offset)
+            line = self._file.readline()
+            if not line.endswith(b"\n"):
+                return  # the end of the file, or a last line that is cut off
+            yield offset, line[:-1]
+            offset += len(line)
+
+    # -- contents ---------------------------------------------------------------------------------------------------
+
+    def line(self, offset: int, length: int) -> bytes:
+        self._file.seek(offset)
+        line = self._file.read(length)
+        if not ln.is_whole(line):
+            raise Damaged("the file was changed during the import")
+        return line
+
+    def row(self, thread: Thread, seq: int) -> CheckpointRow:
+        thread.require(seq)
+        found = thread.rows[seq]
+        return (
+            jsonl.read_tombstone(found.head) if found.place is None else jsonl.read_checkpoint(self.line(*found.place))
+        )
+
+    def entries(self, thread: Thread) -> list[Entry]:
+        return [jsonl.read_entry(self.line(*entry.place)) for _, entry in sorted(thread.entries.items())]
+
+    def appends(self, cells: list[tuple[int, Cell]]) -> list[Append]:
+        """Cells, given with their logs, as a commit writes them: neighbours in a log together."""
+        found: list[Append] = []
+        group: list[tuple[int, Cell]] = []
+        for each in [*sorted(cells), None]:
+            if group and (each is None or each[0] != group[0][0] or each[1].at != group[0][1].at + len(group)):
+                read = [ln.cell_text(memoryview(self.line(cell.offset, cell.length))) for _, cell in group]
+                packed = tuple(jsonl.read_cell(text) for text, _ in read)
+                refs = tuple(jsonl.read_refs(named) for _, named in read)
+                has_refs = any(named is not None for _, named in read)
+                found.append(Append(group[0][0], group[0][1].at, packed, refs if has_refs else ()))
+                group = []
+            if each is not None:
+                group.append(each)
+        return found
+
+    def blob(self, digest: bytes) -> Blob | None:
+        """A blob of the file, or of the directory store that the file is in; None if it is in neither."""
+        places = self._blobs.get(digest.hex())
+        if places is not None:
+            blob = Blob(digest, tuple(jsonl.read_piece(self.line(*place)) for place in places))
+        else:
+            name = digest.hex()
+            path = os.path.join(os.path.dirname(self.path), "..", "..", "blobs", name[:2], name)
+            try:
+                with open(path, "rb") as file:
+                    blob = Blob(digest, (file.read(),))
+            except OSError:
+                return None
+        is_keyed = self.header is not None and self.header.keyed
+        if not is_keyed and hashlib.sha256(b"".join(blob.pieces)).digest() != digest:
+            raise Damaged(f"blob {digest.hex()} does not match its digest")
+        return blob
 
     def close(self) -> None:
         self._file.close()
 
 
-class Values:
-    """The blobs of a file: the offset of each, and its address in the store."""
+class Lost(NamedTuple):
+    """A part of a file that cannot be used: a thread, if its name is known, and why."""
 
-    def __init__(self, store: Store | None) -> None:
-        self._store = store
-        self._places: dict[bytes, int] = {}
-        self.addresses: dict[bytes, bytes] = {}
-        self._names: dict[bytes, bytes] = {}
-
-    def pass_by(self, reader: Reader, line: jsonl.BlobLine) -> None:
-        """Note the position of a blob, and skip its pieces."""
-        digest, offset = jsonl.digest_of(line.digest), reader.offset
-        pieces = [jsonl.piece_of(line), *_rest(reader, line)]
-        self._places[digest] = offset
-        if self._store is not None:
-            address = self._store.hashing.address(b"".join(pieces))
-            self._names[address] = digest
-            if address != digest:
-                self.addresses[digest] = address
-
-    def read(self, path: str, address: bytes) -> Blob:
-        """Read a blob by its address in the store."""
-        name = self._names.get(address)
-        if name is None:
-            raise Unusable("it refers to a blob that is not in the file")
-        reader = Reader(path, self._places[name])
-        try:
-            line = reader.next()
-            if not isinstance(line, jsonl.BlobLine):
-                raise Damaged("the file was changed during the import")
-            return Blob(address, (jsonl.piece_of(line), *_rest(reader, line)))
-        finally:
-            reader.close()
+    name: str | None
+    why: str
 
 
-def _rest(reader: Reader, line: jsonl.BlobLine) -> Iterator[bytes]:
-    for piece in range(1, line.of):
-        following = reader.next()
-        if not isinstance(following, jsonl.BlobLine) or (following.digest, following.piece) != (line.digest, piece):
-            raise Damaged("a piece of a blob is missing")
-        yield jsonl.piece_of(following)
+class _Group:
+    """The lines of a group whose end was not read yet."""
+
+    def __init__(self) -> None:
+        self.items: list[Item] = []
+        self.is_damaged = False
+        self.sum = 0
+
+    def add(self, offset: int, line: bytes, record: ln.Replayed | None) -> None:
+        self.sum = crc32(b"\n", crc32(line, self.sum))
+        if record is None:
+            self.is_damaged = True
+        else:
+            self.items.append((offset, len(line), record))
+
+
+class _Current:
+    """A thread whose groups are being read."""
+
+    def __init__(self, path: str, first: ln.ThreadLine) -> None:
+        self._path = path
+        self._name = jsonl.read_name(first.name, first.is_escaped)
+        self._replay = Replay()
+        self._lost: Lost | None = None
+        self.has_groups = False
+
+    def take(self, group: _Group, end: ln.End, stop: int) -> None:
+        self.has_groups = True
+        if group.is_damaged or (len(group.items), group.sum) != (ln.size(end.of), end.sum):
+            self._lost = Lost(self._name, _MISSING)
+        if self._lost is None:
+            try:
+                self._replay.take(group.items, end, [], ln.Damage(self._path, 0, stop))
+            except Damaged as damage:
+                self._lost = Lost(self._name, str(damage))
+
+    def ended(self, rest: _Group) -> Thread | Lost:
+        """The thread, if all its groups were read and no lines are left."""
+        thread = self._replay.thread
+        if thread.damages or not thread.number or rest.items or rest.is_damaged:
+            return self._lost or Lost(self._name, _MISSING)
+        return self._lost or thread

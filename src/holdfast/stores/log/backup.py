@@ -1,0 +1,114 @@
+"""Copy a store's folder while other processes write to it.
+
+The files are copied twice: once while writers continue, then, with writers locked out, only those that changed since.
+Files are only appended to or replaced, so a file with the same size and time is unchanged.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
+
+from holdfast.errors import AlreadyExists
+from holdfast.stores.log import disk
+from holdfast.stores.log.device import Unsure
+from holdfast.stores.log.folder import MARKER
+
+Told = Callable[[int, int], None]
+_Seen = tuple[int, int, int, int]
+
+
+def copy(
+    root: str, path: str, turn: Callable[[str], AbstractContextManager[None]], progress: Told | None = None
+) -> int:
+    """Copy a store to a new folder; return the size. `turn` locks writers out of a namespace's folder."""
+    path = os.path.realpath(path)
+    if os.path.lexists(path):
+        raise AlreadyExists(f"{path}: the path already exists; nothing was copied. Choose a new path.")
+    part = f"{path}.{os.urandom(6).hex()}.part"
+    try:
+        try:
+            disk.make_folder(part, sync=True)
+            copying = _Copying(root, part, progress)
+            spaces = [entry.name for entry in os.scandir(root) if entry.is_dir(follow_symlinks=False)]
+            for space in spaces:
+                copying.folder(space)
+            for space in spaces:
+                with turn(os.path.join(root, space)):
+                    copying.folder(space)
+            # Last: without it, the folder is not a store.
+            copying.file(MARKER)
+            copying.sync()
+            with disk.renaming_in(os.path.dirname(path), sync=True):
+                os.rename(part, path)
+        finally:
+            shutil.rmtree(part, ignore_errors=True)
+    except Unsure as error:
+        raise disk.unknown(path) from error
+    except OSError as error:
+        raise disk.translate(error, path) from error
+    return copying.size
+
+
+class _Copying:
+    def __init__(self, root: str, target: str, progress: Told | None) -> None:
+        self._root = root
+        self._target = target
+        self._progress = progress
+        self._seen: dict[str, _Seen] = {}
+        self._folders: set[str] = {target}
+
+    @property
+    def size(self) -> int:
+        return sum(seen[1] for seen in self._seen.values())
+
+    def folder(self, space: str) -> None:
+        """Copy the changed files of a namespace, and remove copies of files that no longer exist."""
+        found = dict.fromkeys(self._files(space))
+        for done, name in enumerate(found):
+            self.file(name)
+            if self._progress is not None:
+                self._progress(done + 1, len(found))
+        for name in [each for each in self._seen if each.startswith(f"{space}{os.sep}") and each not in found]:
+            os.unlink(os.path.join(self._target, name))
+            del self._seen[name]
+
+    def file(self, name: str) -> None:
+        path = os.path.join(self._target, name)
+        try:
+            source = os.open(os.path.join(self._root, name), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        except FileNotFoundError:
+            return  # removed in the meantime: the second pass does not list it
+        try:
+            stat = os.fstat(source)
+            seen = (stat.st_ino, stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns)
+            if self._seen.get(name) == seen:
+                return
+            folder = os.path.dirname(path)
+            disk.make_folder(folder, sync=False)
+            while folder not in self._folders:
+                self._folders.add(folder)
+                folder = os.path.dirname(folder)
+            target = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600)
+            try:
+                for piece in disk.stretches(source, 0, stat.st_size):
+                    disk.write_all(target, piece)
+                os.fsync(target)
+            finally:
+                os.close(target)
+            self._seen[name] = seen
+        finally:
+            os.close(source)
+
+    def sync(self) -> None:
+        for folder in self._folders:
+            disk.sync_folder(folder)
+
+    def _files(self, space: str) -> Iterator[str]:
+        top = os.path.join(self._root, space)
+        for folder, _, names in os.walk(top):
+            for name in sorted(names):
+                if not name.startswith("lock-") and not name.endswith(".new"):
+                    yield os.path.relpath(os.path.join(folder, name), self._root)

@@ -1,0 +1,243 @@
+"""The device that a log store writes to: logs and blobs under keys. `folder.Folder` is the file system.
+
+A log is a sequence of groups of lines under a key. A position in it is the number of bytes before that place. A device
+has these few operations, so that one with conditional writes and nothing else (a bucket of objects) can be one, too:
+
+    append    the next group, if the log still ends at a position
+    read      what was appended since a position
+    create    a log under a key that has none
+    rewrite   a log, if it still ends at a position; readers see the old log or the new one
+    put, get  a blob: bytes under a key that are written whole
+    list, delete, sync
+
+Locks, temporary files, renames and what a crash leaves of a write are the device's own business. Above it, a log
+consists of complete groups only.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Iterable, Iterator
+from contextlib import AbstractContextManager
+from functools import lru_cache
+from typing import Final, NamedTuple, Protocol
+from urllib.parse import unquote
+
+
+class Moved(Exception):
+    """A log was replaced or appended to since the caller looked at it. The caller looks again and retries."""
+
+
+class Unsure(Exception):
+    """A write failed in such a way that it is not known whether it is durable."""
+
+
+class Seen(NamedTuple):
+    """What tells whether a log or blob has changed. `identity` differs if it is another one under the same key."""
+
+    identity: int
+    size: int
+    changed: int
+
+
+class Chunk(NamedTuple):
+    """Bytes of a log: complete groups from the position `start` on, and the `tail` that follows them.
+
+    A tail is left by an interrupted write, and is not part of the log. If it cannot be explained by one, `damage` is
+    the position and length of bytes in it that have changed.
+    """
+
+    start: int
+    data: bytes
+    tail: bytes = b""
+    damage: tuple[int, int] | None = None
+
+
+class Draft(Protocol):
+    """A log that is being rewritten. Nothing changes unless `publish` succeeds."""
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        """The bytes of the log that is rewritten, in pieces."""
+        ...
+
+    def write(self, data: bytes) -> None: ...
+
+    def sync(self) -> None:
+        """Make durable what was written, so that `publish` takes less time."""
+        ...
+
+    def publish(self, position: int) -> None:
+        """Replace the log, durably. `Moved`, with the log unchanged, if it is another one or does not end there."""
+        ...
+
+
+class DeviceLog(Protocol):
+    """The log under one key. It may not exist."""
+
+    @property
+    def path(self) -> str:
+        """Where the log is, for messages."""
+        ...
+
+    def stat(self) -> Seen | None:
+        """The current state of the log; None if it does not exist."""
+        ...
+
+    def read(self, seen: Seen, position: int) -> Chunk:
+        """What follows a position. `Moved` if the log is not the one that was `seen`.
+
+        The chunk starts at 0 if the position is of another log, which this one has replaced.
+        """
+        ...
+
+    def get(self, seen: Seen, position: int, length: int) -> bytes:
+        """Bytes of complete groups. `Moved` if the log is not the one that was `seen`."""
+        ...
+
+    def append(self, seen: Seen, position: int, data: bytes, *, sync: bool) -> None:
+        """Append a group, durably if `sync`. `Moved`, with nothing written, if the log does not end at `position`.
+
+        `Damaged`, with nothing written, if the end of the log is damaged: it may have held the newest group.
+        """
+        ...
+
+    def rewrite(self, seen: Seen) -> AbstractContextManager[Draft]: ...
+
+    def sync(self, seen: Seen) -> None:
+        """Make durable what was appended without `sync`."""
+        ...
+
+    def keep_copy(self) -> None:
+        """Keep a copy of a damaged log that is about to be replaced, for inspection."""
+        ...
+
+    def close(self) -> None:
+        """Release resources. They are acquired again when needed."""
+        ...
+
+
+class Device(Protocol):
+    """The logs and blobs of one namespace. Writing verbs are called inside `turn` only."""
+
+    def turn(self) -> AbstractContextManager[None]:
+        """Exclusive permission to write. A device whose appends and creations are conditional may allow several."""
+        ...
+
+    def log(self, key: str) -> DeviceLog: ...
+
+    def logs(self, kind: str) -> list[str]:
+        """The keys of all logs of a kind (`threads`, `dropped`), in order."""
+        ...
+
+    def changed(self, kind: str) -> int | None:
+        """A number that differs when logs of a kind were created or deleted; None if it is not known yet."""
+        ...
+
+    def create(self, key: str, pieces: Iterable[bytes]) -> None:
+        """Create a log, durably and as a whole."""
+        ...
+
+    def delete(self, key: str) -> None:
+        """Delete a log, if it exists."""
+        ...
+
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        """Write a blob, durably and as a whole. A blob that exists is replaced."""
+        ...
+
+    def get(self, key: str) -> bytes | None: ...
+
+    def seen(self, key: str) -> Seen | None:
+        """The current state of a blob; None if it does not exist."""
+        ...
+
+    def blobs(self, kind: str) -> list[str]:
+        """The keys of all blobs of a kind."""
+        ...
+
+    def remove(self, key: str) -> None:
+        """Remove a blob, if it exists."""
+        ...
+
+    def sync_removed(self) -> None:
+        """Make deletions and removals durable."""
+        ...
+
+    def clean(self) -> None:
+        """Remove what interrupted writes left."""
+        ...
+
+    def clear_dropped(self) -> list[str]:
+        """Remove all that is kept next to the logs of dropped threads; describe what could not be removed."""
+        ...
+
+    def forget_lock(self) -> None:
+        """In the child of a fork: leave the turn to the parent process."""
+        ...
+
+    def close(self) -> None: ...
+
+
+# -- keys -------------------------------------------------------------------------------------------------------------
+
+LEDGER: Final = "namespace"
+THREADS: Final = "threads"
+DROPPED: Final = "dropped"
+BLOBS: Final = "blobs"
+KEYS: Final = "keys"
+
+_LONGEST: Final = 120
+_KEPT: Final = 48
+_PLAIN: Final = frozenset(b"abcdefghijklmnopqrstuvwxyz0123456789-_.")
+# Device names on Windows, with any extension: a store must survive being copied there. Also the file that identifies a
+# store, which is next to the folders of namespaces.
+_TAKEN: Final = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)|holdfast\.json(?:\..*new)?$")
+_HALF_CODE: Final = re.compile(r"%.?$")
+
+
+@lru_cache(maxsize=1024)
+def encoded(name: str) -> str:
+    """The name of a thread or namespace as part of a key.
+
+    The mapping is injective, even on file systems that ignore case or normalise accented letters. Lower case letters,
+    digits, `-`, `_` and `.` are kept. Every other byte of the name's UTF-8 becomes `%` and two lower case hex digits,
+    as `urllib.parse.unquote` reads them. A name that would be too long is shortened and followed by `~` and its sha256;
+    no other encoded name contains `~`. The complete name is stored in the log.
+    """
+    data = name.encode("utf-8", "surrogatepass")
+    codes = [chr(byte) if byte in _PLAIN else f"%{byte:02x}" for byte in data]
+    if codes:
+        for at in {0, len(codes) - 1}:
+            if codes[at] == "." or (at == 0 and codes[at] == "-"):
+                codes[at] = f"%{ord(codes[at]):02x}"
+    text = "".join(codes) or "%"
+    if _TAKEN.match(text):
+        text = f"%{ord(text[0]):02x}{text[1:]}"
+    if len(text) <= _LONGEST:
+        return text
+    return f"{_HALF_CODE.sub('', text[:_KEPT])}~{hashlib.sha256(data).hexdigest()}"
+
+
+def decoded(text: str) -> str | None:
+    """The name that was encoded; None if it was shortened or the text is not valid."""
+    if "~" in text:
+        return None
+    try:
+        name = "" if text == "%" else unquote(text, errors="surrogatepass")
+    except UnicodeDecodeError:
+        return None
+    return name if encoded(name) == text else None
+
+
+def thread_key(name: str) -> str:
+    return f"{THREADS}/{encoded(name)}"
+
+
+def dropped_key(number: int) -> str:
+    return f"{DROPPED}/{number}"
+
+
+def name_in(key: str) -> str | None:
+    """The name of the thread that a key is for; None if the key does not tell."""
+    return decoded(key.rpartition("/")[2])

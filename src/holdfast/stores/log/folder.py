@@ -1,0 +1,472 @@
+"""The file system as a device: a folder per namespace, a file per log and per blob.
+
+<store>/holdfast.json                       identifies the folder as a store
+<store>/<namespace>/namespace.jsonl         the namespace's log
+<store>/<namespace>/lock-gate, lock-turn    the lock for writers
+<store>/<namespace>/threads/<name>/log.jsonl
+<store>/<namespace>/dropped/<number>/log.jsonl
+<store>/<namespace>/blobs/ab/abcd…
+<store>/<namespace>/keys/<id>.json
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import time
+from collections import OrderedDict
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import contextmanager, suppress
+from typing import Final
+
+import msgspec
+
+from holdfast.errors import Damaged, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.formats.lines import Damage
+from holdfast.stores.gate import Gate
+from holdfast.stores.log import disk, tail
+from holdfast.stores.log.device import BLOBS, DROPPED, KEYS, LEDGER, THREADS, Chunk, Draft, Moved, Seen, Unsure, encoded
+from holdfast.types import UNREADABLE
+
+FORMAT: Final = 1
+MARKER: Final = "holdfast.json"
+LOG: Final = "log.jsonl"
+_OPEN_FILES: Final = 64
+_WRITERS: Final = 16
+# The start of the first line. It has the checksum of the rest of the line, which includes the time the file was made.
+_HEAD: Final = 64
+# The modification time of a folder is coarse: a second change in the same tick would be missed. So a folder that
+# changed this recently (ns) is listed again.
+_SETTLED: Final = 2_000_000_000
+
+
+class Folder:
+    """A namespace's folder (a `Device`). Not thread-safe: the store's lock comes first."""
+
+    def __init__(self, root: str, namespace: str, *, sync: bool, timeout: float) -> None:
+        """`sync` is False if nothing needs to survive a power cut."""
+        self.path = os.path.join(root, encoded(namespace))
+        self.sync = sync
+        self._gate = Gate(os.path.join(self.path, "lock"), timeout)
+        self._has_folder = False
+        self._entered: set[str] = set()
+        self._emptied: set[str] = set()
+        self._opened: OrderedDict[str, FileLog] = OrderedDict()
+        # Used in `turn` only, so that a reader in another thread never closes one that is written to.
+        self._writers: OrderedDict[str, tuple[int, int]] = OrderedDict()
+
+    @contextmanager
+    def turn(self) -> Generator[None]:
+        if not self._has_folder:
+            disk.make_folder(self.path, sync=self.sync)
+            self._has_folder = True
+        try:
+            self._gate.enter()
+            yield
+        finally:
+            self._gate.leave()
+
+    # -- logs -------------------------------------------------------------------------------------------------------
+
+    def log(self, key: str) -> FileLog:
+        return FileLog(self, self._log_path(key))
+
+    def logs(self, kind: str) -> list[str]:
+        return [f"{kind}/{name}" for name in disk.names_in(os.path.join(self.path, kind))]
+
+    def changed(self, kind: str) -> int | None:
+        try:
+            found = os.stat(os.path.join(self.path, kind)).st_mtime_ns
+        except FileNotFoundError:
+            return 0
+        return found if time.time_ns() - found > _SETTLED else None
+
+    def create(self, key: str, pieces: Iterable[bytes]) -> None:
+        path = self._log_path(key)
+        folder = os.path.dirname(path)
+        disk.enter(self.path, self._entered, sync=self.sync)
+        if key != LEDGER:
+            disk.enter(os.path.dirname(folder), self._entered, sync=self.sync)
+            disk.enter(folder, set(), sync=self.sync)
+        disk.replace_file(path, pieces, sync=self.sync)
+
+    def delete(self, key: str) -> None:
+        path = self._log_path(key)
+        # First: a folder without a log is not a thread, whatever else is left in it.
+        disk.unlink(path)
+        shutil.rmtree(os.path.dirname(path), ignore_errors=True)
+        self._emptied.add(os.path.dirname(os.path.dirname(path)))
+
+    def writer(self, path: str, identity: int) -> int:
+        """A descriptor for appending to the file that was seen. `Moved` if another file has its name now."""
+        inode, descriptor = self._writers.pop(path, (-1, -1))
+        if inode != identity:
+            if descriptor >= 0:
+                os.close(descriptor)
+            descriptor = _opened(path, os.O_RDWR | os.O_APPEND)
+            inode = os.fstat(descriptor).st_ino
+        self._writers[path] = inode, descriptor
+        while len(self._writers) > _WRITERS:
+            os.close(self._writers.popitem(last=False)[1][1])
+        if inode != identity:
+            raise Moved
+        return descriptor
+
+    def is_writing(self, path: str, identity: int) -> bool:
+        """Whether the file is open for appending. Then no other file can have its inode number."""
+        return self._writers.get(path, (-1, -1))[0] == identity
+
+    def keep_few_open(self, log: FileLog) -> None:
+        """Close the files opened longest ago, so that a handle does not keep thousands of files open."""
+        self._opened[log.path] = log
+        self._opened.move_to_end(log.path)
+        while len(self._opened) > _OPEN_FILES:
+            _, oldest = self._opened.popitem(last=False)
+            oldest.close()
+
+    def _log_path(self, key: str) -> str:
+        if key == LEDGER:
+            return os.path.join(self.path, "namespace.jsonl")
+        return os.path.join(self.path, *key.split("/"), LOG)
+
+    # -- blobs ------------------------------------------------------------------------------------------------------
+
+    def put(self, key: str, pieces: Iterable[bytes]) -> None:
+        path = self._blob_path(key)
+        folder = os.path.dirname(path)
+        for each in [os.path.join(self.path, key.partition("/")[0]), folder]:
+            disk.enter(each, self._entered, sync=self.sync)
+        disk.replace_file(path, pieces, sync=self.sync)
+
+    def get(self, key: str) -> bytes | None:
+        try:
+            with open(self._blob_path(key), "rb") as file:
+                return file.read()
+        except FileNotFoundError:
+            return None
+
+    def seen(self, key: str) -> Seen | None:
+        return disk.seen(self._blob_path(key))
+
+    def blobs(self, kind: str) -> list[str]:
+        top = os.path.join(self.path, kind)
+        names = disk.names_in(top)
+        if kind == BLOBS:
+            names = [name for part in names for name in disk.names_in(os.path.join(top, part))]
+        return [f"{kind}/{name}" for name in names if not name.endswith(".new")]
+
+    def remove(self, key: str) -> None:
+        path = self._blob_path(key)
+        self._emptied.add(os.path.dirname(path))
+        disk.unlink(path)
+
+    def _blob_path(self, key: str) -> str:
+        kind, name = key.split("/")
+        return os.path.join(self.path, kind, name[:2], name) if kind == BLOBS else os.path.join(self.path, kind, name)
+
+    # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def sync_removed(self) -> None:
+        for folder in list(self._emptied):
+            if self.sync and os.path.isdir(folder):
+                disk.sync_folder(folder)
+            self._emptied.discard(folder)
+
+    def clean(self) -> None:
+        """Remove the files and folders that a crash left. Only new logs may be being written: those are locked."""
+        for key in [*self.logs(THREADS), *self.logs(DROPPED)]:
+            folder = os.path.join(self.path, key)
+            is_deleted = not disk.is_there(os.path.join(folder, LOG))
+            for name in disk.names_in(folder):
+                if (name.startswith(LOG) and name.endswith(".new")) or (is_deleted and name.startswith("torn-")):
+                    disk.unlink_unless_locked(os.path.join(folder, name))
+            if is_deleted:
+                with suppress(OSError):
+                    os.rmdir(folder)
+        disk.unlink(f"{self._log_path(LEDGER)}.new")
+        folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
+        for folder in [*folders, os.path.join(self.path, KEYS)]:
+            for name in disk.names_in(folder):
+                if name.endswith(".new"):
+                    disk.unlink(os.path.join(folder, name))
+
+    def clear_dropped(self) -> list[str]:
+        """Remove all files of dropped threads but their logs, durably; describe what could not be removed."""
+        left: list[str] = []
+        for key in self.logs(DROPPED):
+            folder = os.path.join(self.path, key)
+            names = os.listdir(folder)
+            for path in (os.path.join(folder, name) for name in names if name != LOG):
+                disk.unlink_unless_locked(path)
+                if disk.is_there(path):
+                    left.append(f"{path}: another process is writing the file. Erase again when it has finished.")
+            if LOG not in names:
+                left.append(f"{folder}: the folder cannot be removed")
+            self._emptied.add(folder)
+        self._emptied |= {os.path.join(self.path, kind) for kind in (THREADS, DROPPED)}
+        return left
+
+    def close(self) -> None:
+        for log in self._opened.values():
+            log.close()
+        for _, descriptor in self._writers.values():
+            os.close(descriptor)
+        self._opened.clear()
+        self._writers.clear()
+        self._gate.close()
+
+    def forget_lock(self) -> None:
+        """In the child of a fork: close the gate without unlocking it. The inherited lock belongs to the parent."""
+        self._gate.close()
+        self._has_folder = False  # so that the lock files are opened again
+
+
+class FileLog:
+    """The log in one file (a `DeviceLog`). A replaced file is noticed by its inode."""
+
+    def __init__(self, folder: Folder, path: str) -> None:
+        self.path = path
+        self._folder = folder
+        self._descriptor = -1
+        self._inode = -1
+        self._head = (-1, b"")  # inode and first bytes of the file that was read
+        self._appended: tuple[int, int, bytes] | None = None  # inode, position, data of this handle's last append
+
+    def stat(self) -> Seen | None:
+        found = disk.seen(self.path)
+        # While a file is open, no other file can get its inode number.
+        if found is None or found.identity != self._inode:
+            self.close()
+        return found
+
+    def read(self, seen: Seen, position: int) -> Chunk:
+        appended, self._appended = self._appended, None
+        # If this handle's own append is all that is new, it need not be read back.
+        if appended is not None and appended[:2] == (seen.identity, position):
+            data = appended[2]
+            if seen.size == position + len(data) and self._folder.is_writing(self.path, seen.identity):
+                return Chunk(position, data)
+        if position and not self._is_known(seen, position):
+            position = 0
+        chunk = tail.cut(self.get(seen, position, seen.size - position), position)
+        if not position:
+            self._head = seen.identity, chunk.data[:_HEAD]
+        return chunk
+
+    def _is_known(self, seen: Seen, position: int) -> bool:
+        """Whether a position is of this file: it was not replaced, nor overwritten by another one."""
+        inode, head = self._head
+        return inode == seen.identity and seen.size >= position and self.get(seen, 0, len(head)) == head
+
+    def get(self, seen: Seen, position: int, length: int) -> bytes:
+        return b"".join(disk.stretches(self._open(seen), position, position + length))
+
+    def append(self, seen: Seen, position: int, data: bytes, *, sync: bool) -> None:
+        sync = sync and self._folder.sync
+        descriptor = self.end_at(seen.identity, position, sync=sync)
+        try:
+            disk.write_all(descriptor, data)
+        except OSError:
+            # Half a group is ignored by readers, but the next group must not follow it.
+            try:
+                os.ftruncate(descriptor, position)
+            except OSError as error:
+                raise Unsure from error
+            raise
+        if sync:
+            disk.sync_data(descriptor)
+        self._appended = seen.identity, position, data
+
+    def end_at(self, identity: int, position: int, *, sync: bool) -> int:
+        """A descriptor for appending at a position. The tail of an interrupted write is moved to another file."""
+        descriptor = self._folder.writer(self.path, identity)
+        size = os.fstat(descriptor).st_size
+        if size == position:
+            return descriptor
+        if size < position:
+            raise Moved
+        rest = b"".join(disk.stretches(descriptor, position, size))
+        _, data, _, damage = tail.cut(rest, position)
+        if data:
+            raise Moved
+        if damage is not None:
+            where = Damage(self.path, *damage)
+            raise Damaged(f"{where}; they may hold the newest record, so nothing was written")
+        disk.replace_file(self._aside(f"torn-{position}"), [rest], sync=sync)
+        os.ftruncate(descriptor, position)
+        if sync:
+            disk.sync_data(descriptor)
+        return descriptor
+
+    @contextmanager
+    def rewrite(self, seen: Seen) -> Generator[Draft]:
+        draft = FileDraft(self, os.dup(self._open(seen)), sync=self._folder.sync)
+        try:
+            yield draft
+        finally:
+            draft.close()
+
+    def sync(self, seen: Seen) -> None:
+        disk.sync_data(self._open(seen))
+
+    def keep_copy(self) -> None:
+        found = disk.seen(self.path)
+        if found is not None:
+            rest = disk.stretches(self._open(found), 0, found.size)
+            disk.replace_file(self._aside("damaged"), rest, sync=self._folder.sync)
+
+    def close(self) -> None:
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+            self._descriptor = self._inode = -1
+
+    def _open(self, seen: Seen) -> int:
+        """The descriptor of the file that was seen. `Moved` if another file has its name now."""
+        if self._descriptor < 0:
+            self._descriptor = _opened(self.path, os.O_RDONLY)
+            self._inode = os.fstat(self._descriptor).st_ino
+            self._folder.keep_few_open(self)
+        if self._inode != seen.identity:
+            self.close()
+            raise Moved
+        return self._descriptor
+
+    def _aside(self, name: str) -> str:
+        number = 1
+        while disk.is_there(path := os.path.join(os.path.dirname(self.path), f"{name}-{number}")):
+            number += 1
+        return path
+
+
+class FileDraft:
+    """A new file next to a log, which will replace it (a `Draft`)."""
+
+    def __init__(self, log: FileLog, source: int, *, sync: bool) -> None:
+        self._log = log
+        self._source = source
+        self._sync = sync
+        self._new = disk.new_name(log.path)
+        self._is_done = False
+        self._target = -1
+        try:
+            self._target = os.open(self._new, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            # Tells `Folder.clean` that the file is in use.
+            fcntl.flock(self._target, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            self.close()
+            raise
+
+    def read(self, start: int, end: int) -> Iterator[bytes]:
+        return disk.stretches(self._source, start, end)
+
+    def write(self, data: bytes) -> None:
+        disk.write_all(self._target, data)
+
+    def sync(self) -> None:
+        try:
+            if self._sync:
+                disk.sync_data(self._target)
+        except Unsure as error:
+            raise StoreError(f"{self._log.path}: cannot write a new log; the old one was left unchanged") from error
+
+    def publish(self, position: int) -> None:
+        there = disk.seen(self._log.path)
+        if there is None or os.fstat(self._source).st_ino != there.identity:
+            raise Moved
+        self._log.end_at(there.identity, position, sync=self._sync)
+        if self._sync:
+            disk.sync_data(self._target)
+        with disk.renaming_in(os.path.dirname(self._log.path), sync=self._sync):
+            os.rename(self._new, self._log.path)
+            self._is_done = True
+
+    def close(self) -> None:
+        """Close the files. A new log that was not published is removed."""
+        if not self._is_done:
+            # It does not exist if its thread was dropped meanwhile. If it cannot be removed, `clean` does it later.
+            with suppress(OSError):
+                os.unlink(self._new)
+        for descriptor in (self._source, self._target):
+            if descriptor >= 0:
+                os.close(descriptor)
+        self._source = self._target = -1
+
+
+def _opened(path: str, flags: int) -> int:
+    disk.require_no_link(os.path.dirname(path))
+    try:
+        return os.open(path, flags | disk.NO_LINK)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Moved from error
+    except OSError as error:
+        if flags == os.O_RDONLY or error.errno not in disk.FORBIDDEN:
+            raise
+        raise ReadOnly(f"{path}: this process has no permission to write the log; nothing was changed") from error
+
+
+# -- the folder of a store --------------------------------------------------------------------------------------------
+
+
+class Marker(msgspec.Struct, frozen=True):
+    """The content of `holdfast.json`."""
+
+    holdfast: str
+    format: int
+
+
+def open_root(path: str, *, sync: bool) -> None:
+    """Make sure that the folder is a store; create one in a folder that is empty or missing.
+
+    `NotAStore` or `NewerFormat`, leaving the folder unchanged, if it is something else. `ReadOnly` if it cannot be
+    created.
+    """
+    try:
+        with open(os.path.join(path, MARKER), "rb") as file:
+            _recognise(path, file.read())
+        return
+    except NotADirectoryError as error:
+        raise NotAStore(f"{path}: a file, not the folder of a store; it was left unchanged") from error
+    except FileNotFoundError:
+        pass
+    except OSError as error:
+        raise disk.translate(error, path) from error
+    _make(path, sync=sync)
+
+
+def _recognise(path: str, data: bytes) -> None:
+    try:
+        marker = msgspec.json.decode(data, type=Marker)
+    except UNREADABLE as error:
+        raise NotAStore(
+            f"{path}: the file {MARKER} is not that of a store; it was left unchanged. If it was damaged, replace it "
+            "by that of any other directory store: they are all the same."
+        ) from error
+    if marker.holdfast != "directory" or marker.format < 1:
+        raise NotAStore(f"{path}: the file {MARKER} is not that of a directory store; it was left unchanged")
+    if marker.format > FORMAT:
+        raise NewerFormat(
+            f"{path}: written by a newer Holdfast (format {marker.format}, this one reads up to {FORMAT}); "
+            "it was left unchanged. Upgrade Holdfast."
+        )
+
+
+def _make(path: str, *, sync: bool) -> None:
+    try:
+        disk.make_folder(path, sync=sync)
+        # Files that an interrupted creation left are allowed.
+        if any(not (name.startswith(f"{MARKER}.") and name.endswith("new")) for name in os.listdir(path)):
+            if os.path.exists(os.path.join(path, MARKER)):
+                return  # another process was faster
+            raise NotAStore(f"{path}: the folder is not empty and not a Holdfast store; it was left unchanged")
+        marker = msgspec.json.encode(Marker("directory", FORMAT)) + b"\n"
+        disk.replace_file(os.path.join(path, MARKER), [marker], sync=sync, is_alone=False)
+    except Unsure as error:
+        raise disk.unknown(path) from error
+    except (FileExistsError, NotADirectoryError) as error:
+        raise NotAStore(f"{path}: a file is in the place of a folder; it was left unchanged") from error
+    except OSError as error:
+        translated = disk.translate(error, path)
+        if isinstance(translated, ReadOnly):
+            raise ReadOnly(f"{path}: the store does not exist, and this process may not create it") from error
+        raise translated from error

@@ -1,0 +1,180 @@
+"""One log, followed by one handle: appended groups are read once and passed to a sink.
+
+Readers take no lock. They read complete groups only, so they do not see a write in progress.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from typing import Protocol
+from zlib import crc32
+
+from holdfast.errors import Damaged
+from holdfast.formats import lines as ln
+from holdfast.formats.lines import Damage
+from holdfast.stores.log.device import Chunk, DeviceLog, Draft, Moved, Seen
+
+Item = tuple[int, int, ln.Replayed]
+"""The position and length of a line, without its line break, and its record."""
+
+Group = Sequence[Item]
+_Raw = tuple[int, bytes]
+
+
+class Sink(Protocol):
+    """The receiver of a replay."""
+
+    def reset(self) -> None:
+        """Start again: the log was replaced."""
+        ...
+
+    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
+        """A group: its undamaged lines, its end line, its damaged lines, and its place in the file."""
+        ...
+
+    def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
+        """Lines of one or more groups whose end line is damaged. `is_end` if only end lines are damaged."""
+        ...
+
+    def stop(self, damage: Damage | None, group: Group) -> None:
+        """The damage after the last complete group, if any, and the undamaged lines there."""
+        ...
+
+
+class Log:
+    """A log, up to where it was read. Not thread-safe: the store's lock comes first."""
+
+    def __init__(self, device: DeviceLog, sink: Sink, is_hidden: Callable[[Log], bool]) -> None:
+        """`is_hidden` tells whether an append of this handle is not durable yet, so that it must not be read."""
+        self.path = device.path
+        self.end = 0  # position after the last complete group
+        self.has_tail = False
+        self.tail_damage: Damage | None = None
+        self._device = device
+        self._sink = sink
+        self._is_hidden = is_hidden
+        self._seen: Seen | None = None
+        self._is_whole = True  # False while a replay is in progress: if one was interrupted, the next starts again
+
+    def catch_up(self) -> bool:
+        """Read what is new. False if the log does not exist."""
+        if self._is_hidden(self):
+            return True
+        while True:
+            found = self._device.stat()
+            if found is None:
+                self._seen = None
+                return False
+            if found == self._seen:
+                return True
+            try:
+                chunk = self._device.read(found, self.end if self._is_whole else 0)
+            except Moved:
+                continue
+            self._seen, self._is_whole = None, False
+            self._replay(chunk)
+            self._seen, self._is_whole = found, True
+            return True
+
+    @property
+    def seen(self) -> Seen:
+        """The state up to which the log was read. `Moved` if it was never read, or no longer exists."""
+        if self._seen is None:
+            raise Moved
+        return self._seen
+
+    def line(self, offset: int, length: int) -> bytes:
+        """One line, verified."""
+        body = self.get(offset, length)
+        if not ln.is_whole(body):
+            raise Damaged(str(Damage(self.path, offset, length)))
+        return body
+
+    def get(self, offset: int, length: int) -> bytes:
+        return self._device.get(self.seen, offset, length)
+
+    def append(self, data: bytes, *, sync: bool) -> None:
+        """Append a group after the last one that was read. `Moved`, with nothing written, if others follow it."""
+        self._device.append(self.seen, self.end, data, sync=sync)
+
+    def sync(self) -> None:
+        self._device.sync(self.seen)
+
+    def rewrite(self) -> AbstractContextManager[Draft]:
+        return self._device.rewrite(self.seen)
+
+    def keep_copy(self) -> None:
+        self._device.keep_copy()
+
+    def close(self) -> None:
+        self._device.close()
+
+    # -- replay -----------------------------------------------------------------------------------------------------
+
+    def _replay(self, chunk: Chunk) -> None:
+        start, data = chunk.start, chunk.data
+        if not start:
+            self._sink.reset()
+        self.end = start
+        pending: list[_Raw] = []
+        lines = data.split(b"\n")
+        lines.pop()
+        offset = start
+        for line in lines:
+            if line.startswith(ln.END_TAG, ln.PREFIX) and ln.is_whole(line):
+                body = memoryview(data)[self.end - start : offset - start]
+                self._group(body, pending, ln.read_end(line), offset + len(line) + 1)
+                pending = []
+            else:
+                pending.append((offset, line))
+            offset += len(line) + 1
+        self.has_tail = bool(chunk.tail)
+        self.tail_damage = None if chunk.damage is None else Damage(self.path, *chunk.damage)
+        self._sink.stop(self.tail_damage, self._left(chunk))
+
+    def _group(self, body: memoryview, pending: list[_Raw], end: ln.End, stop: int) -> None:
+        own = ln.size(end.of)
+        if len(pending) == own and crc32(body) == end.sum:
+            good, bad = self._records(pending), list[Damage]()
+        else:
+            whole = Damage(self.path, self.end, len(body))
+            if len(pending) > own:
+                lost = pending[: len(pending) - own]
+                good, bad = self._sifted(lost)
+                ends = [line for _, line in lost if not ln.is_whole(line)]
+                self._sink.lose(good, bad or [whole], is_end=bool(ends) and all(map(_is_only_end, ends)))
+                pending = pending[len(lost) :]
+            good, bad = self._sifted(pending)
+            bad = bad or [whole]
+        self._sink.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
+        self.end = stop
+
+    def _left(self, chunk: Chunk) -> list[Item]:
+        """The undamaged lines of a damaged tail."""
+        if chunk.damage is None:
+            return []
+        left: list[_Raw] = []
+        offset = chunk.start + len(chunk.data)
+        for line in chunk.tail.split(b"\n")[:-1]:
+            left.append((offset, line))
+            offset += len(line) + 1
+        return self._sifted(left)[0]
+
+    def _sifted(self, lines: Sequence[_Raw]) -> tuple[list[Item], list[Damage]]:
+        """The records of the undamaged lines, and the places of the damaged ones."""
+        good = [each for each in lines if ln.is_whole(each[1])]
+        bad = [Damage(self.path, offset, len(line)) for offset, line in lines if not ln.is_whole(line)]
+        return self._records(good), bad
+
+    def _records(self, lines: Sequence[_Raw]) -> list[Item]:
+        try:
+            return [(offset, len(line), ln.replayed(line)) for offset, line in lines]
+        except Damaged as error:
+            where = Damage(self.path, lines[0][0], lines[-1][0] + len(lines[-1][1]) - lines[0][0])
+            raise Damaged(f"{where}: {error}") from error
+
+
+def _is_only_end(line: bytes) -> bool:
+    """Whether a damaged line was a single end line, and not two lines joined by a changed line break."""
+    return line.find(ln.END_TAG) == ln.PREFIX and line.count(b'{"crc":"') <= 1

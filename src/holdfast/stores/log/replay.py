@@ -1,0 +1,340 @@
+"""Replay a log: build the thread that its groups describe, with the file offsets of its records.
+
+Large parts (cells, skeletons, metadata, results) are not kept. They are read from the file when needed.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from msgspec.structs import replace
+
+from holdfast.errors import Damaged
+from holdfast.formats import jsonl
+from holdfast.formats import lines as ln
+from holdfast.formats.lines import Damage
+from holdfast.stores import contract as c
+from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.log.groups import Group
+from holdfast.text import quoted
+
+NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
+
+
+class Place(NamedTuple):
+    """The offset and length of a line in its file, without its line break."""
+
+    offset: int
+    length: int
+
+
+class Cell(NamedTuple):
+    """A cell's place in the file. Sorted by `at`, the position in its log."""
+
+    at: int
+    seq: int
+    offset: int
+    length: int
+
+
+class Row(NamedTuple):
+    """A checkpoint: the fields for listings, and the place of its line. A tombstone has no place."""
+
+    head: ln.CheckpointHead
+    place: Place | None
+
+
+class EntryPlace(NamedTuple):
+    status: str
+    topic: str | None
+    place: Place
+
+
+@dataclass(slots=True)
+class Thread:
+    """A thread. A dropped thread has no name and no rows; it stays for the cells that its forks use."""
+
+    number: int = 0
+    name: str | None = None
+    is_gone: bool = False
+    stand: ln.Stand | None = None
+    rows: dict[int, Row] = field(default_factory=dict[int, Row])
+    logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
+    entries: dict[int, EntryPlace] = field(default_factory=dict[int, EntryPlace])
+    blobs: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])  # in the log of an export: its pieces
+    newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
+    groups: int = 0
+    origins: set[int] = field(default_factory=set[int])
+    run_row: RunRow | None = None
+    damages: list[Damage] = field(default_factory=list[Damage])
+    doubtful: dict[int, Damage] = field(default_factory=dict[int, Damage])  # checkpoints that may have been deleted
+    run_damage: Damage | None = None
+    stand_damage: Damage | None = None
+    journal_damage: Damage | None = None
+    tail_damage: Damage | None = None
+    may_be_rewound: bool = False  # by the lost record, if that was the newest
+
+    @property
+    def shown(self) -> str:
+        """The thread in a message: its name, or its number if the name is not known."""
+        return f"the thread with number {self.number}" if self.name is None else f"thread {quoted(self.name)}"
+
+    @property
+    def position(self) -> c.Position:
+        at = self.at
+        return c.Position(self.number, at.head, at.move, at.last)
+
+    @property
+    def at(self) -> ln.Stand:
+        """The thread's position. `Damaged` if the newest record of it may be damaged."""
+        damage = self.tail_damage or self.stand_damage
+        if damage is not None:
+            raise Damaged(f"{damage}; the newest position of the thread may be lost. Run hf.verify().")
+        if self.stand is None:
+            raise Damaged(f"the log of {self.shown} does not record the thread's position")
+        return self.stand
+
+    @property
+    def run(self) -> RunRow | None:
+        damage = self.tail_damage or self.run_damage
+        if damage is not None:
+            raise Damaged(f"{damage}; the newest record of the thread's run may be lost. Run hf.verify().")
+        return self.run_row
+
+    @property
+    def last_entry(self) -> int:
+        """The number of the newest journal entry. `Damaged` if unknown entries may have been lost."""
+        damage = self.tail_damage or self.journal_damage
+        if damage is not None:
+            raise Damaged(f"{damage}; an entry of the thread's journal may be lost. Run hf.verify().")
+        return self.newest_entry
+
+    @property
+    def lost_entries(self) -> list[int]:
+        """The numbers of journal entries that were assigned but are missing."""
+        return [number for number in range(1, self.newest_entry + 1) if number not in self.entries]
+
+    def require(self, seq: int) -> None:
+        """`Damaged` if a checkpoint is missing, or if it is not known whether it was deleted."""
+        if seq in self.doubtful:
+            raise Damaged(
+                f"{self.doubtful[seq]}; they may be the record that checkpoint {seq} was deleted. If it was, delete it "
+                "again."
+            )
+        if seq not in self.rows:
+            raise self.missing(f"checkpoint {seq}")
+
+    def require_all(self) -> None:
+        """`Damaged` if any checkpoint is missing or in doubt."""
+        for seq in self.doubtful:
+            self.require(seq)
+        if len(self.rows) < self.at.last:
+            self.require(next(seq for seq in range(1, self.at.last + 1) if seq not in self.rows))
+
+    def has(self, seq: int) -> bool:
+        row = self.rows.get(seq)
+        return row is not None and row.place is not None
+
+    def missing(self, what: str) -> Damaged:
+        """The error for a missing record. It names the damage, if there is any."""
+        where = "; ".join(map(str, self.damages[:3])) or "no line of its log is damaged"
+        return Damaged(f"{what} of {self.shown} is missing ({where})")
+
+    def find(self, span: c.Span) -> Sequence[Cell]:
+        """The cells of a span. `Damaged` if one is missing."""
+        cells = self.logs.get(span.log, [])
+        start = bisect_left(cells, (span.start,))
+        found = cells[start : start + max(span.count, 0)]
+        # The length is compared first: a damaged span may name billions of cells.
+        if len(found) < span.count or [cell.at for cell in found] != list(range(span.start, span.start + span.count)):
+            at = next((i for i, cell in enumerate(found) if cell.at != span.start + i), len(found))
+            raise self.missing(f"cell {span.start + at} of log {span.log}")
+        return found
+
+
+class Replay:
+    """Replays the log of a thread (a `groups.Sink`)."""
+
+    def __init__(self) -> None:
+        self.thread = Thread()
+        self._has_lost = False  # groups were lost since the last one with an end line
+
+    def reset(self) -> None:
+        self.thread = Thread()
+        self._has_lost = False
+
+    def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
+        thread = self.thread
+        if thread.number and any(type(record) is ln.ThreadLine for _, _, record in group):
+            raise Damaged(
+                f"{where.path}: the file has several threads, so it is an export and not the log of a thread. Move it "
+                "out of the store and import it."
+            )
+        # Copies of a log were joined, or two processes wrote at once. Which one is right cannot be determined.
+        is_repeated = bool(thread.groups) and end.group <= thread.groups
+        highest = max(end.entry, 0 if end.at is None else end.at.last, _newest(group))
+        if is_repeated or _is_beyond(highest, where):
+            self._doubt(where)
+            return
+        if thread.groups and end.group > thread.groups + 1 and not self._has_lost:
+            self._doubt(where)
+        self._has_lost = False
+        known = thread.newest_entry
+        apply(thread, group)
+        conclude(thread, end, group, bad, known)
+
+    def lose(self, group: Group, bad: Sequence[Damage], *, is_end: bool) -> None:
+        self._has_lost = True
+        if _is_beyond(_newest(group), bad[-1]) and _is_beyond(_newest(group), Damage(bad[-1].path, *group[-1][:2])):
+            self._doubt(bad[-1])
+            return
+        apply(self.thread, group)
+        if not is_end or any(isinstance(record, ln.RunLine) for _, _, record in group):
+            self.thread.run_damage = bad[-1]
+        if not is_end:
+            self.thread.journal_damage = bad[-1]
+            doubt_deleted(self.thread, bad[-1])
+        self.thread.stand_damage = bad[-1]
+        self.thread.may_be_rewound = not is_end or _rewinds(group)
+        self.thread.damages += bad
+
+    def _doubt(self, where: Damage) -> None:
+        """Treat everything as unknown that later groups do not record again."""
+        thread = self.thread
+        thread.damages.append(where)
+        thread.stand_damage = thread.run_damage = thread.journal_damage = where
+        thread.may_be_rewound = True
+
+    def stop(self, damage: Damage | None, group: Group) -> None:
+        self.thread.tail_damage = damage
+        if damage is not None:
+            self.thread.may_be_rewound = not group or _rewinds(group)
+
+
+def _newest(group: Group) -> int:
+    return max((record.number for _, _, record in group if type(record) is ln.EntryHead), default=0)
+
+
+def _is_beyond(number: int, place: Damage) -> bool:
+    """Whether a number exceeds the possible count of lines up to this place, so that it must be damaged.
+
+    Such a number must not be used: counting up to it would take too long.
+    """
+    return number > place.offset + place.length  # every line takes at least one byte
+
+
+def _rewinds(group: Group) -> bool:
+    return any(isinstance(record, ln.RewindLine) for _, _, record in group)
+
+
+def apply(thread: Thread, group: Group) -> None:
+    """Apply the lines of a group, without its end line."""
+    for offset, length, record in group:
+        # Most lines are cells.
+        if type(record) is ln.CellHead:
+            cells = thread.logs.get(record.log)
+            if cells is None:
+                cells = thread.logs[record.log] = []
+            cells.append(Cell(record.at, record.seq, offset, length))
+            continue
+        match record:
+            case ln.CheckpointHead():
+                thread.rows[record.seq] = Row(record, Place(offset, length))
+                thread.origins.update(record.origins)
+            case ln.EntryHead():
+                topic = jsonl.topic_of(record)
+                thread.entries[record.number] = EntryPlace(record.status, topic, Place(offset, length))
+                thread.newest_entry = max(thread.newest_entry, record.number)
+            case ln.RunLine():
+                run = jsonl.read_run(record)
+                if run.thread != thread.number:
+                    raise Damaged(f"the run of {thread.shown} belongs to another thread")
+                thread.run_row = run
+                thread.run_damage = None
+            case ln.DeleteLine():
+                for seq in record.seqs:
+                    if seq in thread.rows:
+                        thread.rows[seq] = buried(thread.rows[seq])
+                        thread.doubtful.pop(seq, None)
+            case ln.TombstoneLine():
+                head = ln.CheckpointHead(
+                    seq=record.seq,
+                    id=record.id,
+                    digest=record.digest,
+                    step=record.step,
+                    move=record.move,
+                    parent=record.parent,
+                )
+                thread.rows[record.seq] = Row(head, None)
+            case ln.SweepLine():
+                for log, start, count in record.cells:
+                    cells = thread.logs.get(log, [])
+                    del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
+            case ln.ThreadLine():
+                ln.require_known(record.format)
+                thread.number, thread.name = record.number, jsonl.read_name(record.name, record.is_escaped)
+                thread.origins.update(record.origins)
+                if record.gone:
+                    forget(thread)
+            case ln.DropLine():
+                forget(thread)
+            case ln.BlobHead():
+                thread.blobs.setdefault(record.digest, []).append(Place(offset, length))
+            case _:
+                continue
+
+
+def conclude(thread: Thread, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
+    """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
+
+    `known` is the number of the newest journal entry before the group.
+    """
+    thread.number, thread.groups = end.number, end.group
+    if not thread.is_gone:
+        thread.newest_entry = max(thread.newest_entry, end.entry)
+    if end.at is not None:
+        thread.stand = end.at
+        thread.stand_damage = None
+    if bad:
+        thread.damages += bad
+        lost = _lost(group, end)
+        if lost["r"]:
+            thread.run_damage = bad[0]
+        # A lost new entry is noticed by its number. Which entry a lost change was for cannot be determined.
+        if lost["e"] > sum(number > known for number in thread.lost_entries):
+            thread.journal_damage = bad[0]
+        if lost["d"]:
+            doubt_deleted(thread, bad[0])
+        if lost["x"]:
+            forget(thread)
+    if thread.doubtful and thread.stand is not None:
+        thread.doubtful.pop(thread.stand.head, None)
+
+
+def _lost(group: Group, end: ln.End) -> Counter[str]:
+    """How many lines of each kind a group has lost."""
+    written = Counter[str]()
+    for kind, count in ln.counts(end.of):
+        written[kind] += count
+    written.subtract(ln.LETTERS[type(record)] for _, _, record in group)
+    return written
+
+
+def doubt_deleted(thread: Thread, damage: Damage) -> None:
+    """Mark all checkpoints as possibly deleted, because a record of deletions was lost."""
+    thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
+
+
+def forget(thread: Thread) -> None:
+    """Reduce a dropped thread to its cells and its position."""
+    thread.name, thread.is_gone = None, True
+    thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}
+    thread.run_row = thread.run_damage = thread.journal_damage = None
+
+
+def buried(row: Row) -> Row:
+    return Row(replace(row.head, label=None, origins=()), None)

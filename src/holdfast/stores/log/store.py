@@ -1,0 +1,116 @@
+"""`DirectoryStore`: the verbs of the contract on logs, with the file system as their device."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
+from typing import Literal
+
+from holdfast.errors import InvalidArgument
+from holdfast.formats.jsonl import new_number
+from holdfast.stores import clock as clocks
+from holdfast.stores.contract import PLAIN, KeyRow
+from holdfast.stores.contract_runs import Clock
+from holdfast.stores.gate import Gate
+from holdfast.stores.log import backup, check
+from holdfast.stores.log.blobs import Blobs, Keys
+from holdfast.stores.log.compact import Maintenance
+from holdfast.stores.log.folder import Folder, open_root
+from holdfast.stores.log.locks import Locks
+from holdfast.stores.log.namespace import Namespace
+from holdfast.stores.log.read import Reads
+from holdfast.stores.log.verbs import read
+from holdfast.stores.log.write import Writes
+from holdfast.types import Problem
+
+
+class DirectoryStore(Reads, Writes, Maintenance):
+    """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
+
+    Raises `NotAStore` or `NewerFormat`, leaving everything unchanged, if the folder is not a store that this version
+    can read. Raises `ReadOnly` if it does not exist and cannot be created.
+    """
+
+    encoding: Literal["packed", "text"] = "text"
+    hashing = PLAIN
+    kind = "dir"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        namespace: str,
+        durability: Literal["full", "normal", "off"],
+        busy_timeout: float = 10.0,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+        number: Callable[[], int] = new_number,
+    ) -> None:
+        """`number` gives the number of a new thread, unless it is taken or not above those of the others."""
+        if durability not in ("full", "normal", "off"):
+            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
+        self._path = os.path.realpath(path)
+        self._busy_timeout = busy_timeout
+        self._clock = clock or clocks.machine
+        self._wall = wall or clocks.wall
+        # At "normal", only appends are left to the system. A file that replaces another is synced first.
+        self._syncs_appends = durability == "full"
+        self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
+        open_root(self._path, sync=durability != "off")
+        self._locks = Locks(self._path, self._folder)
+        self._space = Namespace(self._folder, namespace, self._locks.hides, number, is_lazy=durability == "normal")
+        self._blobs = Blobs(self._folder)
+        self._keys = Keys(self._folder)
+
+    # -- wrapped keys -----------------------------------------------------------------------------------------------
+
+    @read
+    def key(self, id: bytes) -> KeyRow | None:
+        return self._keys.key(id)
+
+    @read
+    def keys(self, *, after: bytes, limit: int) -> list[KeyRow]:
+        return self._keys.keys(after, max(limit, 0))
+
+    def put_key(self, row: KeyRow, expect: KeyRow | None) -> KeyRow:
+        with self._locks.to_write(), self._locks.writing():
+            return self._keys.put(row, expect)
+
+    def remove_key(self, id: bytes, expect: KeyRow | None = None) -> None:
+        with self._locks.to_write(), self._locks.writing():
+            self._keys.remove(id, expect)
+
+    # -- the whole store --------------------------------------------------------------------------------------------
+
+    @read
+    def check(self) -> Iterator[Problem]:
+        return iter(list(check.problems(self._space)))
+
+    @property
+    def path(self) -> str:
+        """See `BackingUp`."""
+        return self._path
+
+    def backup(self, path: str, progress: Callable[[int, int], None] | None = None) -> int:
+        """See `BackingUp`."""
+        return backup.copy(self._path, path, self._turn_of, progress)
+
+    @contextmanager
+    def _turn_of(self, folder: str) -> Generator[None]:
+        """The lock for writing to a namespace's folder, of this namespace or another one."""
+        if folder == self._folder.path:
+            with self._locks.to_write(), self._locks.writing():
+                yield
+            return
+        gate = Gate(os.path.join(folder, "lock"), self._busy_timeout)
+        try:
+            gate.enter()
+            yield
+        finally:
+            gate.close()
+
+    def close(self) -> None:
+        if self._locks.close():
+            self._space.close()
+            self._folder.close()

@@ -1,0 +1,203 @@
+"""Damage in the middle of a log: it hurts what needs those bytes, it is named with file and offset, and it stays."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast
+from holdfast.errors import Damaged
+from holdfast.stores.contract import Live
+from holdfast.stores.log import DirectoryStore
+from holdfast.testing.contract.build import FAR, effect, running, saved, texts_of, value
+from tests.covers import covers
+from tests.crash.lab import spread
+from tests.selection import tries
+from tests.stores.log.conftest import Open, damage_line, log_of
+
+WHERE = r"log\.jsonl: \d+ bytes at offset {} are damaged"
+
+
+def state(n: int) -> dict[str, object]:
+    return {"messages": [{"role": "user", "content": f"message {at} " * 300} for at in range(n)], "step": n}
+
+
+@pytest.fixture
+def hf(path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(f"dir:{path}", durability="off") as opened:
+        for n in range(1, 7):
+            opened.thread("t").save(state(n), step=n)
+            opened.thread("other").save(state(n), step=n)
+    with holdfast.open(f"dir:{path}", durability="off") as opened:
+        yield opened
+
+
+@covers("ares/CheckpointError.display")
+def test_a_damaged_cell_hurts_the_checkpoints_that_name_it(hf: Holdfast, path: Path) -> None:
+    offset = damage_line(log_of(path, "t"), "cell", 3)
+    thread = hf.thread("t")
+    for checkpoint in thread.history():
+        if checkpoint.seq < 4:
+            assert thread.load(checkpoint.id).state == state(checkpoint.seq)
+        else:
+            with pytest.raises(Damaged, match=WHERE.format(offset)):
+                thread.load(checkpoint.id)
+    with pytest.raises(Damaged):
+        thread.latest()
+    fallback = thread.latest(fallback=True)
+    assert fallback is not None
+    assert fallback.state == state(3)
+    latest = hf.thread("other").latest()
+    assert latest is not None
+    assert latest.state == state(6)
+    report = hf.verify()
+    assert {problem.thread for problem in report.problems} == {"t"}
+    assert any(str(offset) in problem.what for problem in report.problems)
+    hf.close()
+
+
+@covers("A6", "ares/CheckpointError.Corrupt")
+@pytest.mark.parametrize("seq", [3, 6])
+def test_a_damaged_checkpoint_hurts_itself(hf: Holdfast, path: Path, seq: int, request: pytest.FixtureRequest) -> None:
+    ids = ids_of(hf)
+    hf = reopened(hf, path)
+    request.addfinalizer(hf.close)
+    thread = hf.thread("t")
+    offset = damage_line(log_of(path, "t"), "checkpoint", seq - 1)
+    for n in range(1, 7):
+        if n == seq:
+            with pytest.raises(Damaged, match=str(offset)):
+                thread.load(ids[n])
+        else:
+            assert thread.load(ids[n]).state == state(n)
+    if seq == 6:
+        with pytest.raises(Damaged):
+            thread.latest()
+    else:
+        latest = thread.latest()
+        assert latest is not None
+        assert latest.state == state(6)
+    hf.close()
+
+
+def ids_of(hf: Holdfast) -> dict[int, str]:
+    return {checkpoint.seq: checkpoint.id for checkpoint in hf.thread("t").history()}
+
+
+def reopened(hf: Holdfast, path: Path) -> Holdfast:
+    hf.close()
+    return holdfast.open(f"dir:{path}", durability="off")
+
+
+def test_a_damaged_end_in_the_middle_hurts_nothing(hf: Holdfast, path: Path, request: pytest.FixtureRequest) -> None:
+    ids = ids_of(hf)
+    hf = reopened(hf, path)
+    request.addfinalizer(hf.close)
+    damage_line(log_of(path, "t"), "end", 2)
+    thread = hf.thread("t")
+    for n in range(1, 7):
+        assert thread.load(ids[n]).state == state(n)
+    latest = thread.latest()
+    assert latest is not None
+    assert latest.state == state(6)
+    assert not hf.verify().ok
+    thread.save(state(7), step=7)
+    hf.close()
+
+
+@covers("A10")
+def test_a_flipped_byte_anywhere_is_never_a_wrong_state(hf: Holdfast, path: Path) -> None:
+    log = log_of(path, "t")
+    whole = log.read_bytes()
+    hf.close()
+    for at in spread(range(0, len(whole), 13), tries(len(whole), 100)):
+        log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
+        with holdfast.open(f"dir:{path}", durability="off") as opened:
+            thread = opened.thread("t")
+            try:
+                latest = thread.latest()
+                assert latest is not None
+                assert latest.state == state(6), f"byte {at}"
+            except Damaged:
+                pass
+            assert not opened.verify().ok, f"byte {at} changed, and nobody noticed"
+
+
+def test_a_damaged_run_record_is_not_taken_for_the_one_before_it(
+    store: DirectoryStore, open_store: Open, path: Path
+) -> None:
+    line, row = running(store)
+    store.renew(line.number, row.fence, row.lease_until + 10)
+    damage_line(log_of(path, "a"), "run")
+    other = open_store()
+    with pytest.raises(Damaged):
+        other.run(line.number)
+    line.store = other
+    with pytest.raises(Damaged):
+        line.save("y")
+    assert texts_of(other, line.span()) == [["x"]]
+
+
+def test_a_damaged_journal_entry_is_missed(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    line, row = running(store)
+    for _ in range(3):
+        store.journal(line.number, row.fence, [effect()])
+    damage_line(log_of(path, "a"), "entry", 1)
+    other = open_store()
+    assert len(other.entries(line.number, after=2, limit=9)) == 1
+    with pytest.raises(Damaged, match="journal entry 2"):
+        other.entries(line.number, after=0, limit=9)
+    assert other.last_entry(line.number) == 3
+
+
+def test_a_compaction_copies_what_it_cannot_read(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    line = saved(store, "a", *(f"{n}" for n in range(10)))
+    log = log_of(path, "a")
+    offset = damage_line(log, "cell", 4)
+    broken = log.read_bytes()[offset:].split(b"\n")[0]
+    other = open_store()
+    done = other.compact(line.number, line.live(line.span(5)))
+    assert (done.damaged, done.dropped) == (1, 4)
+    assert broken in log.read_bytes()
+    assert texts_of(open_store(), line.span(5)) == [[f"{n}" for n in range(5, 10)]]
+    [problem] = open_store().check()
+    assert re.search(r"log\.jsonl: \d+ bytes at offset \d+ are damaged", problem.what)
+
+
+def test_a_lost_run_record_stays_lost_when_the_log_is_rewritten(
+    store: DirectoryStore, open_store: Open, path: Path
+) -> None:
+    line, row = running(store)
+    store.renew(line.number, row.fence, row.lease_until + 10)
+    damage_line(log_of(path, "a"), "run")
+    other = open_store()
+    other.compact(line.number, Live((), FAR))
+    with pytest.raises(Damaged):
+        open_store().run(line.number)
+
+
+def test_a_damaged_value_is_never_handed_out(store: DirectoryStore, path: Path) -> None:
+    shared = value(b"a large prompt")
+    line = saved(store, "a")
+    line.save("x", blobs=[shared])
+    [file] = (path / "default" / "blobs").rglob(shared.digest.hex())
+    assert file.read_bytes() == b"a large prompt"
+    file.write_bytes(b"a large prompT")
+    with pytest.raises(Damaged, match=shared.digest.hex()):
+        store.blob(shared.digest)
+
+
+def test_a_copied_folder_is_told_and_not_followed(store: DirectoryStore, open_store: Open, path: Path) -> None:
+    saved(store, "a", "x")
+    copy = log_of(path, "b")
+    copy.parent.mkdir()
+    copy.write_bytes(log_of(path, "a").read_bytes())
+    other = open_store()
+    assert [row.name for row in other.threads(prefix="", after=None, limit=9)] == ["a"]
+    with pytest.raises(Damaged, match="another thread"):
+        other.thread("b")
+    assert any("copy" in problem.what or "name of another" in problem.what for problem in other.check())

@@ -1,0 +1,127 @@
+"""Keyboard interrupts in the middle of a save: the log is whole, and the handle goes on."""
+
+from __future__ import annotations
+
+import random
+import signal
+import traceback
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import holdfast
+from holdfast import Conflict, Holdfast, StoreError
+from tests.selection import tries
+
+
+@pytest.fixture
+def interrupts() -> Iterator[None]:
+    """Ctrl-C after the time that a timer is set to."""
+    before = signal.signal(signal.SIGALRM, signal.default_int_handler)
+    yield
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def interrupted(hf: Holdfast, state: Any, seconds: float) -> BaseException | None:
+    """Save, and be interrupted after some time; the interrupt, if it came in time."""
+    thread = hf.thread("t")
+    thread.latest()
+    try:
+        signal.setitimer(signal.ITIMER_REAL, seconds)
+        thread.save(state)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    except KeyboardInterrupt as error:
+        return error
+    return None
+
+
+# An interrupt that strikes in a callback of the garbage collector is reported and ignored by Python.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_an_interrupted_save_leaves_a_whole_log(tmp_path: Path, interrupts: None) -> None:
+    url = f"dir:{tmp_path / 'store'}"
+    source = random.Random(5)
+    kept: list[BaseException] = []  # with their tracebacks, as a shell keeps the last one
+    where: set[str] = set()
+    with holdfast.open(url, durability="normal") as hf, holdfast.open(url) as other:
+        hf.thread("t").save({"n": 0})
+        saved = [0]
+        for n in range(1, tries(3000, 400)):
+            error = interrupted(hf, {"n": n, "text": "x" * source.randrange(3000)}, source.uniform(5e-6, 1.2e-3))
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            if error is not None:
+                kept.append(error)
+                frames = traceback.extract_tb(error.__traceback__)
+                where.update(frame.name for frame in frames if "/stores/log/" in frame.filename)
+            latest = other.thread("t").latest()
+            assert latest is not None
+            assert latest.state["n"] in (saved[-1], n)
+            assert error is not None or latest.state["n"] == n
+            if latest.state["n"] == n:
+                saved.append(n)
+            # The handle that was interrupted goes on, and so does another one.
+            if n % 5 == 0:
+                for each in (hf, other):
+                    seen = each.thread("t").latest()
+                    assert seen is not None
+                    assert seen.state["n"] == saved[-1]
+                    saved.append(-len(saved))
+                    thread = each.thread("t")
+                    thread.latest()
+                    thread.save({"n": saved[-1]})
+        assert len(kept) > 10
+        assert {"_carry_out", "append"} & where, "some strike in the middle of a write"
+        assert [each.state["n"] for each in map(other.thread("t").load, ids(other))] == saved[::-1]
+    with holdfast.open(url) as new:
+        assert new.verify().ok
+        assert list(new.context.store.check()) == []
+
+
+def ids(hf: Holdfast) -> list[str]:
+    return [each.id for each in hf.thread("t").history()]
+
+
+def test_a_hidden_append_that_was_left_behind_hides_nothing(tmp_path: Path) -> None:
+    """What an interrupt at an unlucky moment leaves: the next write takes its numbers from the log."""
+    url = f"dir:{tmp_path / 'store'}"
+    with holdfast.open(url, durability="off") as hf, holdfast.open(url, durability="off") as other:
+        hf.thread("t").save({"n": 1})
+        store: Any = hf.context.store
+        store._locks._hidden = store._space.named("t")
+        for n, each in enumerate((other, hf, other, hf), 2):
+            thread = each.thread("t")
+            thread.latest()
+            thread.save({"n": n})
+        assert list(other.context.store.check()) == []
+        assert [each.state["n"] for each in map(hf.thread("t").load, ids(hf))] == [5, 4, 3, 2, 1]
+
+
+def test_a_log_that_grew_unseen_is_not_written_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The number of a group comes from the log: an append compares where the log ends with what the handle has read."""
+    url = f"dir:{tmp_path / 'store'}"
+    with holdfast.open(url, durability="off") as hf, holdfast.open(url, durability="off") as other:
+        hf.thread("t").save({"n": 1})
+        store: Any = hf.context.store
+        log = store._space.named("t")
+        seen = log._seen
+        other.thread("t").latest()
+        other.thread("t").save({"n": 2})
+        looks = 0
+
+        def blind() -> Any:
+            nonlocal looks
+            looks += 1
+            if looks > 3:
+                monkeypatch.undo()
+            return seen
+
+        monkeypatch.setattr(log._device, "stat", blind)
+        with pytest.raises((Conflict, StoreError)):
+            hf.thread("t").save({"n": 3}, expect=hf.thread("t").head())
+        assert looks > 3
+        assert list(other.context.store.check()) == []
+        latest = other.thread("t").latest()
+        assert latest is not None
+        assert latest.state == {"n": 2}

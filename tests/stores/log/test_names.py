@@ -1,0 +1,74 @@
+"""Names as folders: one folder per name on every file system, whatever the name."""
+
+from __future__ import annotations
+
+import unicodedata
+from urllib.parse import unquote
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from holdfast.stores.log.device import decoded, encoded
+from holdfast.testing.contract.listing import HOSTILE
+from tests.covers import covers
+
+any_text = st.text(st.characters(codec=None), max_size=60)
+
+
+def as_a_careless_file_system_sees_it(folder: str) -> str:
+    return unicodedata.normalize("NFC", folder).casefold()
+
+
+def test_ordinary_names_are_themselves() -> None:
+    for name in ("customer-42", "a_b.c", "2026-05-01", "x"):
+        assert encoded(name) == name
+
+
+def test_names_can_be_read_by_anybody() -> None:
+    assert encoded("user/Ann 1") == "user%2f%41nn%201"
+    assert unquote(encoded("Grüße/世界")) == "Grüße/世界"
+
+
+@covers("C3")
+def test_hostile_names_get_folders_that_no_file_system_mixes_up() -> None:
+    folders = [encoded(name) for name in [*HOSTILE, ""]]
+    assert len({as_a_careless_file_system_sees_it(folder) for folder in folders}) == len(folders)
+    for folder in folders:
+        assert len(folder) <= 120
+        assert folder.isascii()
+        assert not set(folder) & set('/\\:*?"<>| \0')
+        assert folder[0] not in ".-"
+        assert folder[-1] != "."
+        assert folder.split(".")[0] not in ("con", "nul")
+
+
+@given(any_text, any_text)
+def test_two_names_never_share_a_folder(one: str, other: str) -> None:
+    if one != other:
+        assert as_a_careless_file_system_sees_it(encoded(one)) != as_a_careless_file_system_sees_it(encoded(other))
+
+
+@given(any_text)
+def test_a_folder_tells_its_name_unless_it_is_too_long(name: str) -> None:
+    folder = encoded(name)
+    assert decoded(folder) == (None if "~" in folder else name)
+
+
+@pytest.mark.parametrize("folder", ["A", "%41x%", "%zz", "a b", "%61", "con", ".x", "%ff"])
+def test_what_is_no_folder_of_ours(folder: str) -> None:
+    assert decoded(folder) is None
+
+
+def test_a_long_name_keeps_its_beginning() -> None:
+    folder = encoded("project/" + "x" * 1000)
+    assert folder.startswith("project%2fxxx")
+    assert len(folder) <= 120
+    assert not encoded("%" * 500).partition("~")[0].endswith(("%", "%2"))
+
+
+@covers("C2")
+@pytest.mark.parametrize("name", ["holdfast.json", "holdfast.json.new", "holdfast.json.0a1b.new"])
+def test_no_namespace_is_taken_for_the_file_that_says_what_a_store_is(name: str) -> None:
+    assert not encoded(name).startswith("holdfast")
+    assert decoded(encoded(name)) == name

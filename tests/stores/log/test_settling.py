@@ -1,0 +1,108 @@
+"""At "normal" appends are left to the system, until something durable relies on them."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Literal
+
+import pytest
+
+import holdfast
+from holdfast import Holdfast, Retention
+from holdfast.stores.log import disk
+
+LARGE = "stored apart from the states that hold it. " * 500
+
+
+class Watched:
+    """Syncs of logs, and files that come or go for good, in order."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.seen: list[str] = []
+        sync, rename, unlink = disk.sync_data, os.rename, os.unlink
+
+        def watched_sync(descriptor: int) -> None:
+            self.seen.append(f"sync {_shown(os.readlink(f'/proc/self/fd/{descriptor}'))}")
+            sync(descriptor)
+
+        def watched_rename(old: str, new: str) -> None:
+            self.seen.append(f"rename {_shown(new)}")
+            rename(old, new)
+
+        def watched_unlink(path: str, *, dir_fd: int | None = None) -> None:
+            self.seen.append(f"unlink {_shown(str(path))}")
+            unlink(path, dir_fd=dir_fd)
+
+        monkeypatch.setattr(disk, "sync_data", watched_sync)
+        monkeypatch.setattr(os, "rename", watched_rename)
+        monkeypatch.setattr(os, "unlink", watched_unlink)
+
+    def comes_before(self, first: str, second: str) -> bool:
+        """Whether the first was done, and the second was done after it."""
+        at = self.seen.index(first) if first in self.seen else len(self.seen)
+        return any(step.startswith(second) for step in self.seen[at + 1 :])
+
+
+def _shown(path: str) -> str:
+    return "/".join(path.split("/")[-2:])
+
+
+@pytest.fixture
+def hf(tmp_path: Path) -> Iterator[Holdfast]:
+    with holdfast.open(f"dir:{tmp_path / 'store'}", durability="normal") as hf:
+        yield hf
+
+
+def test_cells_that_a_fork_uses_are_safe_before_it_is_there(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    for n in range(3):
+        hf.thread("a").save({"messages": [f"{i} " * 100 for i in range(10 * n)]})
+    watched = Watched(monkeypatch)
+    hf.thread("a").fork("b")
+    assert watched.comes_before("sync a/log.jsonl", "rename b/log.jsonl")
+
+
+def test_deletions_are_safe_before_a_value_is_removed(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf.thread("a").save({"text": LARGE})
+    hf.thread("a").save({"text": "short"})
+    hf.thread("b").save({"n": 1})
+    hf.thread("a").prune(Retention(keep_last=1))
+    watched = Watched(monkeypatch)
+    hf.optimize()
+    removed = next(step for step in watched.seen if step.startswith("unlink ") and len(step) > 64)
+    assert watched.comes_before("sync a/log.jsonl", removed)
+    assert watched.comes_before("sync b/log.jsonl", removed)
+
+
+def test_a_drop_is_safe_before_the_log_is_removed(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
+    hf.thread("a").save({"n": 1})
+    watched = Watched(monkeypatch)
+    hf.thread("a").drop()
+    assert watched.comes_before("sync a/log.jsonl", "unlink a/log.jsonl")
+
+
+def test_what_a_fork_deleted_is_safe_before_the_cells_it_used_are_removed(
+    hf: Holdfast, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hf.thread("a").save({"messages": [f"{n} " * 400 for n in range(20)]})
+    hf.thread("a").fork("b")
+    hf.thread("a").drop()  # its cells stay, for the fork
+    [grave] = (tmp_path / "store" / "default" / "dropped").iterdir()
+    hf.thread("b").save({"messages": ["b"]})
+    watched = Watched(monkeypatch)
+    hf.thread("b").drop()
+    hf.optimize()
+    assert watched.comes_before("sync b/log.jsonl", f"unlink {grave.name}/log.jsonl")
+
+
+@pytest.mark.parametrize("durability", ["full", "normal"])
+def test_what_is_written_to_a_namespaces_own_log_is_synced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, durability: Literal["full", "normal"]
+) -> None:
+    """Two groups that a power cut may tear would look like damage: only the last one may be torn."""
+    with holdfast.open(f"dir:{tmp_path / 'store'}", durability=durability) as hf:
+        hf.thread("a").save({"n": 1})
+        watched = Watched(monkeypatch)
+        hf.thread("a").save({"text": LARGE})
+    assert "sync default/namespace.jsonl" in watched.seen
