@@ -46,9 +46,10 @@ class Ambiguous(NotFound):
 
 
 class Conflict(HoldfastError):
-    """The operation does not fit what is stored now, often because of another writer; nothing was changed.
+    """The operation does not fit what is stored now, often because of another writer.
 
-    The message says what was found. After a refused save, call `latest()` and decide whether to save again.
+    The message says what was found, and what was changed if anything was. After a refused save, call `latest()` and
+    decide whether to save again.
     """
 
 
@@ -88,12 +89,14 @@ class CallFailed(HoldfastError):
     """A recorded failure of a call, raised again on replay. The function was not called again.
 
     The message has the class and the text of the original error. That error is raised itself if the program has
-    imported its class.
+    imported its class and it can be made from its message.
     """
 
 
 class CallTimedOut(HoldfastError):
-    """A tool took longer than its `timeout`. It cannot be stopped, and may still act while `is_running()` is true.
+    """A tool took longer than its `timeout`. A sync function cannot be stopped: it runs while `is_running()` is true.
+
+    `is_running` is None for an async function: it was cancelled and has ended, but may have acted before.
 
     Not a `TimeoutError`: a tool may raise that itself, and `not_done=` may then say that nothing happened.
     """

@@ -227,6 +227,44 @@ def test_a_boundary_stores_the_state_as_it_is_when_it_is_reached(hf: Holdfast) -
     assert latest.state == {"n": 1}
 
 
+@pytest.mark.parametrize("is_async", [False, True], ids=["sync run", "async run"])
+def test_a_tool_that_still_runs_after_its_timeout_is_not_called_again(hf: Holdfast, is_async: bool) -> None:
+    """Its probe finds nothing yet, because the first call has not acted yet. A second call would act, too."""
+    acted = threading.Event()
+    may_act = threading.Event()
+    started: list[int] = []
+
+    def probe(n: int) -> Happened | NotDone:
+        return Happened("paid") if acted.is_set() else NotDone()
+
+    def pay(n: int) -> str:
+        started.append(n)
+        assert may_act.wait(DEADLINE)
+        acted.set()
+        return "paid"
+
+    tool = holdfast.tool(effect="irreversible", timeout=0.05, retry=1, probe=probe)(pay)
+
+    async def run_async() -> None:
+        async with hf.aio.run("t", start={}) as run:
+            await run.tool(tool, {"n": 1})
+
+    try:
+        if is_async:
+            asyncio.run(run_async())
+        else:
+            with hf.run("t", start={}) as run:
+                run.tool(tool, {"n": 1})
+        assert started == [1]
+        info = hf.run_info("t")
+        assert info is not None
+        assert info.status == "waiting"
+        [effect] = hf.effects("t")
+        assert effect.status == "in_doubt"
+    finally:
+        may_act.set()
+
+
 def test_an_async_tool_that_takes_too_long_is_in_doubt(hf: Holdfast) -> None:
     async def charge() -> None:
         await asyncio.sleep(60)

@@ -20,10 +20,7 @@ from tests.looking.test_commands import words as parted
 say = looked.say  # fixtures are found by where they stand
 store = looked.store
 
-DOUBT = (
-    "in doubt: post (call 5) has no recorded outcome. A person must settle it with `holdfast settle`; "
-    "`holdfast waiting` shows its arguments."
-)
+DOUBT = "in doubt: post (call 5) has no recorded outcome; settle it with `holdfast settle`"
 
 
 def test_threads(say: Say) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import functools
 import inspect
+import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Iterable
 from contextlib import aclosing, contextmanager, suppress
 from types import TracebackType
@@ -20,7 +21,7 @@ from holdfast.runs.calls import OnChange, watched_stream
 from holdfast.runs.children import Child
 from holdfast.runs.claim import ClaimRequest, pauses
 from holdfast.runs.core import RunCore, decisive, waits_in_hook
-from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, watched
+from holdfast.runs.drivers import Call, Finished, Invocation, Uncalled, advance, is_async, still_running, watched
 from holdfast.runs.run import RunBase
 from holdfast.runs.termination import termination
 from holdfast.types import Checkpoint
@@ -167,13 +168,22 @@ async def _awaited(make: Callable[[], Any], what: Invocation) -> _Outcome:
             return _Outcome(await result if inspect.isawaitable(result) else result)
     except BaseException as error:  # noqa: BLE001 - the call records it and raises it again
         if isinstance(error, TimeoutError) and limit.expired():
-            return _Outcome(error=_timed_out(what))
+            late = f"the function did not return within {what.timeout:g} seconds and was cancelled; it may have acted"
+            return _Outcome(error=CallTimedOut(late))
         return _Outcome(error=error)
 
 
 async def _invoke_in_thread(what: Invocation) -> _Outcome:
     """Call a sync function in a thread. It cannot be stopped, so a cancellation of the caller is raised afterwards."""
-    future = start_user_function(functools.partial(what.function, *what.args, **what.kwargs))
+    ended = threading.Event()
+
+    def call() -> Any:
+        try:
+            return what.function(*what.args, **what.kwargs)
+        finally:
+            ended.set()
+
+    future = start_user_function(call)
     loop = asyncio.get_running_loop()
     deadline = None if what.timeout is None else loop.time() + what.timeout
     cancelled: asyncio.CancelledError | None = None
@@ -184,13 +194,10 @@ async def _invoke_in_thread(what: Invocation) -> _Outcome:
         except asyncio.CancelledError as asked:
             cancelled = asked
         if not future.done() and deadline is not None and loop.time() >= deadline:
-            return _Outcome(error=_timed_out(what), cancelled=cancelled)
+            late = CallTimedOut(still_running(what.timeout), lambda: not ended.is_set())
+            return _Outcome(error=late, cancelled=cancelled)
     given = future.result()
     return _Outcome(given.result, given.error, cancelled)
-
-
-def _timed_out(what: Invocation) -> CallTimedOut:
-    return CallTimedOut(f"the function did not return within {what.timeout:g} seconds, and may still act")
 
 
 async def source_of(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:

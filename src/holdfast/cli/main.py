@@ -126,5 +126,6 @@ def _message(error: HoldfastError) -> str:
     cause = error.__cause__
     message = worded(str(error))
     if isinstance(error, StoreError) and isinstance(cause, OSError) and cause.strerror:
-        return f"{message} ({cause.strerror})"
+        end = "." if message.endswith(".") else ""
+        return f"{message.removesuffix('.')} ({cause.strerror}){end}"
     return message

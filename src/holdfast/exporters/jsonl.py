@@ -230,7 +230,7 @@ class _Exporting:
 
     def _leave_out(self, number: int, name: str, why: str) -> None:
         self._selected.pop(number, None)
-        self._left_out.append(Problem(name, (), f"{why}; the whole thread was left out"))
+        self._left_out.append(Problem(name, (), f"the whole thread was left out: {why}"))
 
     def _whole(self, thread: ThreadRow, run: RunRow | None, entries: int, strays: dict[int, list[Span]]) -> None:
         number, position = thread.position.thread, thread.position

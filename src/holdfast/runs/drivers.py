@@ -103,6 +103,11 @@ def _invoke(what: Invocation) -> Any:
     return result
 
 
+def still_running(seconds: float | None) -> str:
+    """The message about a function that was left running in its thread after its timeout."""
+    return f"the function did not return within {seconds:g} seconds and may still be running"
+
+
 def _within(seconds: float, what: Invocation) -> Any:
     """Call a function in its own thread and wait at most so many seconds."""
     outcome: list[tuple[Any, BaseException | None]] = []
@@ -118,9 +123,7 @@ def _within(seconds: float, what: Invocation) -> Any:
     thread.start()
     thread.join(seconds)
     if not outcome:
-        raise CallTimedOut(
-            f"the function did not return within {seconds:g} seconds, and may still act", thread.is_alive
-        )
+        raise CallTimedOut(still_running(seconds), thread.is_alive)
     result, error = outcome[0]
     if error is not None:
         raise error

@@ -210,8 +210,9 @@ def _why(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str] | None
                 return _active_at(store, thread, run), f"its owner is gone{_unclaimed(run)}{_attempts(run)}"
             return _why_running(store, thread, run)
         case _:
-            resumes = "workers ignore it; hf.run resumes it"
-            return run.updated_at, f"{run.status} after {run.attempt} attempts: {run.reason}; {resumes}"
+            # The reason comes last in all of these: it may consist of several sentences.
+            resumes = "workers ignore it, hf.run resumes it"
+            return run.updated_at, f"{run.status} after {run.attempt} attempts; {resumes}: {run.reason}"
 
 
 def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]:
@@ -221,7 +222,7 @@ def _why_queued(store: Store, thread: ThreadRow, run: RunRow) -> tuple[int, str]
     since = max(_saved_at(store, thread), run.tried_at)
     overdue = _overdue(store, run)
     again = _unclaimed(run) if overdue >= 0 else f"; is tried again in {-(overdue // 1_000_000)} seconds"
-    return since, f"failed {run.attempt} times since its last checkpoint: {run.reason}{again}"
+    return since, f"failed {run.attempt} times since its last checkpoint{again}: {run.reason}"
 
 
 def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
@@ -229,7 +230,7 @@ def _why_waiting(store: Store, run: RunRow) -> tuple[int, str] | None:
     question = rows[0] if rows else None
     overdue = _overdue(store, run) if run.wake_at else -1
     if overdue >= 0:
-        return now() - overdue, f"{run.reason}, and the time for that is over{_unclaimed(run)}"
+        return now() - overdue, f"the time it waited for is over{_unclaimed(run)}: {run.reason}"
     if question is None:
         # It waits because a child waits: for a time, or for an answer.
         return None if run.wake_at else (run.updated_at, f"{run.reason}")
@@ -294,6 +295,6 @@ def _overdue(store: Store, run: RunRow) -> int:
 def _unclaimed(run: RunRow) -> str:
     """A hint why a run is not claimed."""
     if run.handler is None:
-        return ", and it has no handler: hf.run resumes it"
+        return ", and it has no handler (hf.run resumes it)"
     version = "" if run.version is None else f" and version {quoted(run.version)}"
-    return f", and no worker claims it: is a worker with handler {quoted(run.handler)}{version} running?"
+    return f", and no worker claims it (is a worker with handler {quoted(run.handler)}{version} running?)"

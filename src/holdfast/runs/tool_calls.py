@@ -345,8 +345,7 @@ def suspended_by(entry: Entry) -> Suspended:
     """The suspension of a run until a call in doubt is settled."""
     return Suspended(
         replace(entry, status="in_doubt"),
-        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome. A person must settle it with "
-        "hf.settle; hf.waiting shows its arguments.",
+        f"in doubt: {entry.name} (call {entry.number}) has no recorded outcome; settle it with hf.settle",
     )
 
 
@@ -354,6 +353,5 @@ def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
     return Suspended(
         replace(entry, status="asked"),
-        f"{entry.name} {why}. A person must decide: hf.settle(NotDone()) lets it be called; hf.waiting shows its "
-        "arguments.",
+        f"{entry.name} (call {entry.number}) {why}; allow it with hf.settle and NotDone()",
     )

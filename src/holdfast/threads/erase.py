@@ -220,7 +220,7 @@ class _Erasure:
         except Damaged:
             self._beyond.append(
                 "blobs were not removed: a thread that is left is damaged, so it is not known which of them it uses. "
-                "hf.verify() lists the damage"
+                "hf.verify() lists the damage."
             )
             return set()
         return kept

@@ -138,9 +138,9 @@ def without_damaged(
         else:
             yield one
     if damages and not skip_damaged:
-        more = "" if len(damages) == 1 else f" (and {len(damages) - 1} more)"
+        lost = "one cannot be read" if len(damages) == 1 else f"{len(damages)} cannot be read, the first because"
         raise Damaged(
-            f"thread {quoted(name)}: all readable checkpoints were listed, but {damages[0]}{more}"
+            f"thread {quoted(name)}: all readable checkpoints were listed; {lost}: {damages[0]}"
         ) from damages[0]
 
 

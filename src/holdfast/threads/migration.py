@@ -94,5 +94,5 @@ def _refusal(thread: str, stored: int | None, wanted: int) -> str:
         do = f"Register migrations that lead from {stored} to {wanted}"
     return (
         f"thread {quoted(thread)}: its state {what}, and version {wanted} is wanted. {do}, "
-        "or omit schema_version= to load the state as it is stored"
+        "or omit schema_version= to load the state as it is stored."
     )

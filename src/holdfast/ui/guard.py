@@ -172,7 +172,9 @@ class Guard:
         except InvalidArgument as error:
             return _plain(400, f"Invalid form: {error}.")
         if not hmac.compare_digest(form.get(SEAL, "").encode("utf-8", "replace"), self._seal(who).encode()):
-            return _plain(403, "This form is from another site, or it has expired. Nothing was done. Reload the page.")
+            return _plain(
+                403, "This form was not made for you here, or it has expired. Nothing was done. Reload the page."
+            )
         return form
 
     def _seal(self, who: str | bool) -> str:
