@@ -8,9 +8,8 @@ from typing import Final
 import msgspec
 
 from holdfast.errors import Damaged
-from holdfast.stores.contract import Blob, KeyRow
+from holdfast.stores.contract import Blob, KeyRow, key_changed
 from holdfast.stores.log.device import BLOBS, KEYS, Device, Seen
-from holdfast.stores.rules import key_changed
 from holdfast.types import UNREADABLE
 
 _PIECE: Final = 8 << 20
