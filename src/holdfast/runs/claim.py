@@ -296,7 +296,7 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
 
 def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
     """Create the thread with its run, and return the run's record with the number of the thread."""
-    request = saver.request(start, trigger="start", step=0, agent=row.agent)
+    request = saver.request(start, is_of_run=True, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
     head = saver.known_head

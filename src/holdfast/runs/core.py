@@ -28,13 +28,11 @@ from holdfast.stores.running import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
+from holdfast.threads.save import RUN_TRIGGERS
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
-
-# The triggers of checkpoints that a run writes. After a checkpoint with another trigger, its journal is closed.
-_OWN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
 
 
 class Keeper(Protocol):
@@ -101,7 +99,7 @@ class RunCore:
         if lease is None or head is None:
             return
         unsettled = None
-        if head.trigger not in _OWN_TRIGGERS and row.closed_at != head.seq:
+        if head.trigger not in RUN_TRIGGERS and row.closed_at != head.seq:
             unsettled = self._close_entries(head, lease)
             self._row = lease.row
         run_context = RunContext(
@@ -281,7 +279,7 @@ class RunCore:
         try:
             calls.require_none_in_doubt()
             request = self._saver.request(
-                self.state, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
             )
             save = self._saver.prepare(request, None)
         except BaseException:

@@ -111,7 +111,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         raise InvalidArgument("the name of a handler must be a non-empty string")
     if version is not None and (type(version) is not str or not version):
         raise InvalidArgument("version must be a non-empty string")
-    request = saver.request(start, trigger="submit", step=0, status="queued")
+    request = saver.request(start, is_of_run=True, trigger="submit", step=0, status="queued")
     digest = start_digest(request.state)
     row = RunRow(
         thread=0,

@@ -50,6 +50,10 @@ ANY: Final = Expectation("ANY")
 
 Expect: TypeAlias = str | Checkpoint | Expectation | None
 
+# The triggers of the checkpoints of runs and forks. A run knows its own checkpoints by them, so other saves cannot use
+# them. After a checkpoint with another trigger, a run closes its journal.
+RUN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
+
 
 class SaveOptions(TypedDict, total=False):
     """The arguments of a save besides the state, as callers give them."""
@@ -309,11 +313,16 @@ class Saver:
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
-    def request(self, state: Any, **options: Unpack[SaveOptions]) -> SaveRequest:
+    def request(self, state: Any, *, is_of_run: bool = False, **options: Unpack[SaveOptions]) -> SaveRequest:
         """Check the arguments of a save, convert the state to plain values and redact both."""
         context = self._context
         context.check_open()
         details = checked_details(context.redaction, self._schema_version, **options)
+        if not is_of_run and details.meta.trigger in RUN_TRIGGERS:
+            raise InvalidArgument(
+                f"trigger {quoted(details.meta.trigger)} is reserved for checkpoints of runs and forks; nothing was "
+                "saved. Use another text."
+            )
         return SaveRequest(self.plain(state), details)
 
     def plain(self, state: Any) -> Any:
