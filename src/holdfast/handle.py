@@ -229,7 +229,7 @@ class Holdfast:
         return waits.waiting(self.context.store, name)
 
     def progress(self, thread: str) -> Progress | None:
-        """Return the status that the run of a thread last reported; None if it reported none since its last claim."""
+        """Return the progress that the run of a thread last reported; None if it reported none since its last claim."""
         return status.progress_of(self.context.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:

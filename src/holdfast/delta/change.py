@@ -79,7 +79,8 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
         return _hinted(value, base, draft, depth)
     container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
     if container:
-        # Large before, large now: otherwise each level would be encoded once for itself and once per parent.
+        # If it was large before, divide it without encoding it first. Otherwise every level would be encoded again for
+        # each level above it.
         if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX and depth < STRUCTURE_DEPTH:
             return _structured(value, base, draft, depth)
     elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:

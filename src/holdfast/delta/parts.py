@@ -24,7 +24,7 @@ INLINE_MAX = 96  # a value up to this size is written into the skeleton of its p
 UNIT_MAX = 2_048  # a dict or list up to this size is one cell; the members of a larger one are parts
 SPLIT_MIN = 4_096  # a list item above this size is split if it holds a long list, a large dict or a large string …
 SPLIT_ALWAYS = 65_536  # … and in any case above this size
-LARGE_MIN = 16_384  # a string above this size is a blob, stored once per namespace
+LARGE_MIN = 16_384  # a string of this size or more is a blob, stored once per namespace
 
 MAP_MAX = 64  # a dict with more entries is stored like a list of entries …
 MAP_AGAIN = 32  # … and stays one down to this size: it would be rewritten each time it crosses a single limit

@@ -19,8 +19,8 @@ _BATCH = 200  # checkpoints deleted in one transaction, which must be short for 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints to keep: the newest `keep_last`, and those not older than `older_than`. The others are deleted.
 
-    A limit that is not given keeps nothing. At least one must be given, so that an empty policy deletes nothing. The
-    head, and every checkpoint at which a fork starts, always stay.
+    The head, and every checkpoint at which a fork starts, always stay. A Retention without a limit would keep only the
+    protected checkpoints, so it is refused.
 
     >>> Retention(keep_last=50)
     Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)
