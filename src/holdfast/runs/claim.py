@@ -239,12 +239,16 @@ class ClaimRequest:
         taken_at, clock = local_seconds(), store.clock()
         if thread is None:
             if self._start is None:
-                raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
+                raise NotFound(
+                    f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
+                )
             row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
-            raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
+            raise LeaseHeld(
+                f"the run of thread {quoted(name)} was claimed or ended by another process; nothing was changed"
+            )
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
@@ -257,7 +261,10 @@ class ClaimRequest:
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known, clock):
-                raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
+                raise LeaseHeld(
+                    f"another process holds the run of thread {quoted(name)}; nothing was changed. "
+                    "Try again later, or pass wait=."
+                )
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
@@ -374,10 +381,13 @@ def _held_before(known: RunRow) -> int:
 def _other_parent(name: str, known: RunRow) -> InvalidArgument:
     if known.parent is not None:
         return InvalidArgument(
-            f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; "
-            f"run {quoted(known.parent)}"
+            f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; nothing was "
+            f"changed. Run {quoted(known.parent)}."
         )
-    return InvalidArgument(f"thread {quoted(name)} has its own run, so it cannot be a child; name the child otherwise")
+    return InvalidArgument(
+        f"thread {quoted(name)} has its own run, so it cannot be a child; nothing was changed. "
+        "Give the child another name."
+    )
 
 
 def _require_version(name: str, known: RunRow, version: str | None) -> None:
@@ -417,7 +427,10 @@ def _confirm_none(store: Store, number: int, topic: str) -> None:
     """
     newest = max(store.last_entry(number) - _TURNS_SEARCHED, 0)
     if any(row.topic == topic for row in store.entries(number, after=newest, limit=_TURNS_SEARCHED)):
-        raise Damaged("a journal entry is missing from the index of topics; hf.verify() shows what is damaged")
+        raise Damaged(
+            "a journal entry is missing from the index of topics; nothing was changed. hf.verify() shows what is "
+            "damaged."
+        )
 
 
 def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:

@@ -120,7 +120,10 @@ class RunCore:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
         seen = self._saver.known_head
         if seen is None:
-            raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
+            raise HoldfastError(
+                f"thread {quoted(self.thread)} was dropped while its run was claimed; nothing was called. "
+                "Call hf.run with start= to start a new run."
+            )
         branch = branch_of(seen.position)
         if branch != lease.row.branch:
             self._context.store.update_run(lease.changed(branch=branch, began=seen.position.head))
@@ -156,7 +159,7 @@ class RunCore:
     def calls(self) -> Calls:
         """The calls of the run. HoldfastError if it has ended."""
         if self._calls is None:
-            raise over(self.status)
+            raise over(self.thread, self.status)
         return self._calls
 
     def _held(self) -> Calls:
@@ -440,9 +443,12 @@ def _final_row(context: RunContext) -> RunRow:
     return context.journal.counted(context.lease.final_row())
 
 
-def waits_in_hook(status: Status) -> HoldfastError:
+def waits_in_hook(thread: str, status: Status) -> HoldfastError:
     """The error of a block that cannot start because the hook of its run has to wait."""
-    return HoldfastError(f"the run is {status}: its on_resume waits; run it again later")
+    return HoldfastError(
+        f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
+        "Call hf.run again later."
+    )
 
 
 # -- the error that ends a block ----------------------------------------------------------------------------------

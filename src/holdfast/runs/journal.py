@@ -58,7 +58,8 @@ def note_posted() -> None:
 class Journal:
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
-    Results of reads are not committed one by one. They are written with the next entry, and read again after a crash.
+    Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
+    tool is called again.
     """
 
     def __init__(self, store: Store, lease: Lease, closed_step: int, watch: Watch, redaction: Redaction) -> None:
@@ -300,8 +301,8 @@ class Journal:
         """The result of a call from the journal."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
-                f"{row.name} ran, but its result could not be recorded ({row.error}); settle the call with hf.settle "
-                "before the run resumes"
+                f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
+                f"Settle call {row.number} with hf.settle, then run the thread again."
             )
         if row.fence != self._lease.fence and row.kind in _CALLS:
             with self._lock:

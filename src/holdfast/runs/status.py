@@ -78,13 +78,15 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
             raise Conflict(
-                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed"
+                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed. "
+                "hf.effects() shows its outcome."
             )
         return
     run = store.run(thread.position.thread)
     if run is not None and not is_free(store, run):
         raise Conflict(
-            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed"
+            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
+            "Try again when its run has ended."
         )
     is_awaited = run is not None and run.status == "waiting" and run.question == number
     store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)

@@ -192,7 +192,10 @@ class ToolCall:
         self._attempt = self._entry
         if tool.effect != "read":
             if context.past.effects == "recorded":
-                raise NotRecorded(f'{tool.name} was not called: it has no recorded result, and effects="recorded"')
+                raise NotRecorded(
+                    f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
+                    'changed. Run with effects="ask" or "live" to call it.'
+                )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
             entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
             self._attempt = self._journal.write(replace(entry, ended_at=None, error=None))
@@ -230,7 +233,7 @@ class ToolCall:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
         if entry.redacted & CALL_REDACTED:
-            # The recorded arguments are not the original ones. Those of this call are, if they redact to the same.
+            # The journal has redacted arguments. If this call's arguments redact to the same text, use this call's.
             if self._with_call(entry).arguments != entry.arguments and self._tool.in_doubt != "give_up":
                 raise suspended_by(entry)
         elif entry.call is not None:
@@ -354,6 +357,6 @@ def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
     return Suspended(
         replace(entry, status="asked"),
-        f"{entry.name} {why}. A person must decide: hf.settle(NotDone()) lets it be called; hf.waiting shows its "
-        "arguments.",
+        f"{entry.name} {why}. A person must decide. Allow it with hf.settle(THREAD, NUMBER, NotDone()), or give its "
+        "result with Happened(result); hf.waiting shows its number and its arguments.",
     )

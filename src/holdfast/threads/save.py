@@ -402,7 +402,7 @@ class Saver:
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(
-                        f"thread {quoted(self._name)} already exists; nothing was saved. latest() loads it"
+                        f"thread {quoted(self._name)} already exists; nothing was saved. Call latest() to load it."
                     ) from conflict
                 raise Conflict(
                     f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
@@ -508,11 +508,15 @@ class Saver:
         """Read the record of the head of a thread. Raises Damaged if it is missing."""
         row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
         if row is None or row.deleted:
-            raise Damaged(f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing")
+            raise Damaged(
+                f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing; nothing was "
+                "changed. hf.verify() shows what is damaged."
+            )
         return row
 
     def moved(self) -> Conflict:
         """The error for a thread that other writers move faster than it can be read."""
         return Conflict(
-            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. Try again."
+            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. "
+            "Nothing was changed by this call. Try again."
         )
