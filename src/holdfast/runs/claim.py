@@ -80,9 +80,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRun(NamedTuple):
-    """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
+    """The result of `claim`: a run with its lease, or a completed run without one.
 
-    `before` is the trace of its last claim, or of the process that submitted it.
+    `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
+    submitted it.
     """
 
     lease: Lease | None
@@ -242,7 +243,7 @@ class ClaimRequest:
                 raise NotFound(
                     f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
                 )
-            row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
+            row = _created(self._thread.saver, self._start, _with_lease(_new_row(0, 0, 1), terms, clock))
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
@@ -253,7 +254,7 @@ class ClaimRequest:
         is_started = False
         if known is None:
             self._thread.saver.require_compatible()
-            row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
+            row = _with_lease(_new_row(thread.position.thread, branch, head), terms, clock)
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
@@ -269,7 +270,7 @@ class ClaimRequest:
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible()
-            row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
+            row = _with_lease(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
@@ -344,7 +345,7 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock,
     return row
 
 
-def _held(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
+def _with_lease(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
     until = clock.now + round(terms.lease * 1000)
     moment = now()
     return replace(

@@ -58,7 +58,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCore:
-    """A run in a block, without the functions that call the user's code."""
+    """The part of a run that sync and async runs share: its state, its steps and its end."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class RunCore:
             raise over(self.thread, self.status)
         return self._calls
 
-    def _held(self) -> Calls:
+    def _calls_if_held(self) -> Calls:
         """The calls of the run, which this process certainly holds."""
         calls = self.calls()
         calls.context.require_held()
@@ -181,7 +181,7 @@ class RunCore:
     @contextmanager
     def hooking(self) -> Generator[None]:
         """Require keys while a hook runs: without, its calls would be answered with those of the block."""
-        keys = self._held().keys
+        keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
             yield
@@ -190,7 +190,7 @@ class RunCore:
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
-        context = self._held().context
+        context = self._calls_if_held().context
         context.lease.report(progress_of(done, total, context.redaction.value(note)))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
@@ -200,7 +200,7 @@ class RunCore:
 
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
-        calls = self._held()
+        calls = self._calls_if_held()
         setup, seconds = self._setup, time.monotonic() - self._saved_at
         events: list[Event] = [*calls.context.events, "step"]
         write: Callable[[], object]
@@ -209,7 +209,8 @@ class RunCore:
         ):
             write = self._writing("running", "step")
         else:
-            write = self._boundary(calls, lambda: self._open_next(calls))
+            calls.keys.close_step()
+            write = self._closing_step(calls, lambda: self._open_next(calls))
 
         def close() -> None:
             write()
@@ -224,7 +225,7 @@ class RunCore:
 
     def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
-        context = self._held().context
+        context = self._calls_if_held().context
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
@@ -250,11 +251,21 @@ class RunCore:
         self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
-        calls = self._held()
+        calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
         if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
             # A checkpoint is progress: failures before it do not count for later attempts.
             row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
+        calls.keys.close_step()
+        try:
+            calls.require_none_in_doubt()
+            request = self._saver.request(
+                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+            )
+            save = self._saver.prepare(request, None)
+        except BaseException:
+            calls.keys.reopen_step()
+            raise
 
         def write() -> Checkpoint:
             unwritten = journal.take_unwritten()
@@ -278,21 +289,13 @@ class RunCore:
             self._open_next(calls)
             return checkpoint
 
-        boundary = self._boundary(calls, write)
-        try:
-            calls.require_none_in_doubt()
-            request = self._saver.request(
-                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
-            )
-            save = self._saver.prepare(request, None)
-        except BaseException:
-            calls.keys.reopen_step()
-            raise
-        return boundary
+        return self._closing_step(calls, write)
 
-    def _boundary(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
-        """Close the open step for calls; the returned function does the work, unless the run was cancelled."""
-        calls.keys.close_step()
+    def _closing_step(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
+        """A function that does the work of a step that is closed for calls, unless the run was cancelled.
+
+        If it fails, the step is opened again.
+        """
 
         def end_step() -> T:
             try:

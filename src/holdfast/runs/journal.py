@@ -113,8 +113,8 @@ class Journal:
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
-    def newest_uncounted(self, step: int, key: str) -> int:
-        """The newest entry that does not count for a call: of an earlier turn, or undone."""
+    def newest_void(self, step: int, key: str) -> int:
+        """The newest entry that is void for a call: of an earlier turn, or undone."""
         return self._undone.get((step, key), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:

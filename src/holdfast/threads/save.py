@@ -255,7 +255,7 @@ class SeenHead(msgspec.Struct, frozen=True):
     """The head of a thread, as a thread object last saw it."""
 
     position: Position
-    parent: Parent
+    as_parent: Parent
 
     @classmethod
     def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
@@ -356,14 +356,14 @@ class Saver:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
         context, details = self._context, request.details
         head = self._head if expect is None and self._is_head_known else self._expected(expect)
-        if head is not None and details.step is not None and details.step <= head.parent.step:
+        if head is not None and details.step is not None and details.step <= head.as_parent.step:
             self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,
             details,
             expect=None if head is None else head.position,
-            parent=None if head is None else head.parent,
+            parent=None if head is None else head.as_parent,
             base=None if head is None else self._base(head),
             size_limit=context.max_state_bytes,
             hashing=context.store.hashing,
@@ -438,8 +438,8 @@ class Saver:
         if expect is ANY:
             return head
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
-        if head is None or to_text(head.parent.id) != wanted:
-            found = "it does not exist" if head is None else f"its head is {to_text(head.parent.id)}"
+        if head is None or to_text(head.as_parent.id) != wanted:
+            found = "it does not exist" if head is None else f"its head is {to_text(head.as_parent.id)}"
             raise Conflict(
                 f"thread {quoted(self._name)} was expected to have the head {quoted(wanted)}, but {found}; nothing was "
                 "saved. Call latest() and try again."
