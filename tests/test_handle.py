@@ -318,7 +318,7 @@ def test_locks_held_at_a_fork_do_not_hang_the_child(open_file: OpenHandle) -> No
     hf = open_file(retention=Retention(keep_last=5))
     thread = hf.thread("t")
     thread.save({"n": 1})
-    with hf.context.bases._lock, hf._maintenance._lock:
+    with hf.context.bases._lock, hf._background._lock:
         child = os.fork()
         if child == 0:
             signal.alarm(20)

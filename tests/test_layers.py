@@ -38,7 +38,7 @@ LAYERS = {
     "urls": "codec crypto errors stores",
     "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.raw threads",
     "handle": f"{BASE} aio crypto maintenance urls policy runs stores.contract threads",
-    "aio": f"{BASE} codec crypto handle maintenance urls policy runs threads",
+    "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",
     "telemetry": f"{BASE} handle",
     "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs stores.walking threads",

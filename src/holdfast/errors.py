@@ -15,13 +15,13 @@ class HoldfastError(Exception):
 
 
 class InvalidArgument(HoldfastError, ValueError):
-    """An argument has the wrong type or is out of range; nothing was read or written."""
+    """An argument has the wrong type or is out of range; nothing was changed."""
 
 
 class Unsupported(InvalidArgument):
-    """A state contains a value that could not be restored exactly; nothing was stored.
+    """A value could not be restored exactly. A save stored nothing. A call was made, and its result is not recorded.
 
-    `path` says where (`$.messages[3].args.when`).
+    `path` says where the value is (`$.messages[3].args.when`).
     """
 
     def __init__(self, path: str, problem: str) -> None:
@@ -78,7 +78,7 @@ class LeaseHeld(HoldfastError):
 
 
 class LeaseLost(HoldfastError):
-    """This worker's lease ended and another worker holds the thread. This write was not made."""
+    """This worker can no longer be sure that it holds the run; another worker may have it. This write was not made."""
 
 
 class ToolNotDone(HoldfastError):
@@ -211,10 +211,10 @@ class Damaged(StoreError):
 
 
 class OutcomeUnknown(StoreError):
-    """The store failed during a commit: the write may or may not have been made.
+    """The store failed during a commit. It is not known whether the write was made or, with a cipher, its key was kept.
 
-    This handle accepts no further calls. Open the store again and call `load(error.checkpoint.id)`: it returns the
-    whole checkpoint, or raises `NotFound`.
+    Open the store again and call `load(error.checkpoint.id)`: it returns the whole checkpoint, or raises `NotFound`. A
+    handle of a SQLite or directory store accepts no further calls.
     """
 
     checkpoint: Checkpoint | None = None

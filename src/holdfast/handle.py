@@ -29,7 +29,7 @@ from holdfast.threads.diff import diff
 from holdfast.threads.metadata import checked_status, moment
 from holdfast.threads.migration import M
 from holdfast.threads.refs import find_row, split_reference
-from holdfast.threads.retention import Retention
+from holdfast.threads.retention import BackgroundRetention, Retention
 from holdfast.threads.thread import Ref, Thread, checked_limit, checked_name
 from holdfast.threads.verify import verify
 from holdfast.types import (
@@ -79,7 +79,7 @@ class Holdfast:
             if type(size) is not int or size < 0:
                 raise InvalidArgument(f"{name} must be a whole number of bytes")
         self._retention = retention
-        self._maintenance = gc.Maintenance(self._apply_retention)
+        self._background = BackgroundRetention(self._apply_retention)
         self.context = Context(
             store,
             namespace=namespace,
@@ -229,7 +229,7 @@ class Holdfast:
         return waits.waiting(self.context.store, name)
 
     def progress(self, thread: str) -> Progress | None:
-        """Return the status that the run of a thread last reported; None if it reported none since its last claim."""
+        """Return the progress that the run of a thread last reported; None if it reported none since its last claim."""
         return status.progress_of(self.context.store, self._row(thread))
 
     def stuck(self, older_than: float = 300.0) -> Iterator[StuckRun]:
@@ -400,13 +400,13 @@ class Holdfast:
     def optimize(self) -> OptimizeResult:
         """Merge small segments, remove unused data and return free space to the file system."""
         self.context.check_open()
-        self._maintenance.run_now()
+        self._background.run_now()
         return gc.optimize(self.context.store)
 
     def maintain(self) -> None:
         """Apply the handle's retention now, instead of in the background, to the threads saved since the last time."""
         self.context.check_open()
-        self._maintenance.run_now()
+        self._background.run_now()
 
     def close(self) -> None:
         """Finish maintenance and release everything. Closing again does nothing."""
@@ -415,7 +415,7 @@ class Holdfast:
         except Closed:
             return
         try:
-            self._maintenance.stop()
+            self._background.stop()
         finally:
             self.context.close()
 
@@ -430,7 +430,7 @@ class Holdfast:
 
     def _saved(self, name: str) -> None:
         if self._retention is not None:
-            self._maintenance.note(name)
+            self._background.note(name)
 
     def _apply_retention(self, name: str) -> None:
         if self._retention is None:
@@ -443,7 +443,7 @@ class Holdfast:
 
 
 def open(  # noqa: A001 - the firm name, as in gzip.open
-    url: str | os.PathLike[str] | None = None,
+    url: str | os.PathLike[str] | Store | None = None,
     *,
     namespace: str = "default",
     durability: Durability = "full",
@@ -457,7 +457,8 @@ def open(  # noqa: A001 - the firm name, as in gzip.open
     """Open a store. Create it if it does not exist.
 
     `url` is a path, "sqlite:///path", "dir:path", "postgresql://…" or "memory:". None means $HOLDFAST_STORE, or a file
-    in the user's data folder.
+    in the user's data folder. It may also be a store object, or a URL whose scheme an installed package provides
+    (docs/stores.md).
     `durability`: "full" survives a power loss, "normal" may lose the last saves in one, "off" may lose the store in
     one. A killed process loses nothing with any of them.
     `retention` is applied in the background; by default nothing is deleted. States larger than `max_state_bytes` are

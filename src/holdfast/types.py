@@ -97,7 +97,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ThreadInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A thread in the list of `hf.threads()`, described by its newest checkpoint."""
+    """A thread in the list of `hf.threads()`, described by its head. `status` is that of its run, if it has one."""
 
     name: str
     head: str
@@ -196,8 +196,8 @@ class PendingQuestion(msgspec.Struct, frozen=True, kw_only=True):
     """A question that a run waits for: an answer, or the outcome of a call.
 
     `about` is "wait" for a question of `run.wait`, answered with `hf.answer`, or "in doubt" for a call to be settled
-    with `hf.settle`. `effect` is its number in the thread's journal. `payload` is the payload of the question, or the
-    arguments of the call.
+    with `hf.settle`. That includes a call that waits for permission; its effect has the status "asked". `effect` is its
+    number in the thread's journal. `payload` is the payload of the question, or the arguments of the call.
     """
 
     thread: str

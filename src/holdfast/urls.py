@@ -1,11 +1,12 @@
-"""Store URLs: open the store that a URL names."""
+"""Store URLs: open the store that a URL names, or that the caller or another package provides."""
 
 from __future__ import annotations
 
 import os
 from importlib import import_module
+from importlib.metadata import entry_points
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 from holdfast.crypto.cipher import Cipher
 from holdfast.errors import InvalidArgument, NotEncrypted, StoreError, WrongKey
@@ -15,12 +16,16 @@ Durability = Literal["full", "normal", "off"]
 
 _KNOWN = 'a path, "sqlite:///path", "dir:path", "postgresql://host/database" or "memory:"'
 _POSTGRES = ("postgresql://", "postgres://")
+_OWN_SCHEMES = frozenset({"memory", "sqlite", "dir", "postgresql", "postgres"})
+ENTRY_POINTS = "holdfast.stores"
 
 
 def open_store(
-    url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
+    url: str | os.PathLike[str] | Store | None, *, namespace: str, durability: Durability, cipher: Cipher | None = None
 ) -> Store:
     """Open the store that a URL names. None means $HOLDFAST_STORE, or a file in the user's data folder.
+
+    A store object is used as it is.
 
     Without a `cipher`, the keys in $HOLDFAST_KEY are used if it is set. `WrongKey` if the cipher does not open the
     namespace.
@@ -68,7 +73,7 @@ def path_of(url: str | os.PathLike[str]) -> tuple[str, str]:
     return "sqlite", str(_path(text))
 
 
-def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability: Durability) -> Store:
+def open_plain(url: str | os.PathLike[str] | Store | None, *, namespace: str, durability: Durability) -> Store:
     """Open the store that a URL names, without a cipher."""
     if type(namespace) is not str or not namespace:
         raise InvalidArgument("a namespace must be a non-empty string")
@@ -77,7 +82,7 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
     if url is None:
         url = os.environ.get("HOLDFAST_STORE") or default_path()
     if not isinstance(url, str | os.PathLike):
-        raise InvalidArgument(f"a store is named by {_KNOWN}")
+        return _checked(url)
     text = os.fspath(url)
     # Each store is imported when it is opened: importing all of them is slow.
     if text == "memory:":
@@ -90,9 +95,34 @@ def open_plain(url: str | os.PathLike[str] | None, *, namespace: str, durability
         from holdfast.stores.log import DirectoryStore  # noqa: PLC0415
 
         return DirectoryStore(_folder(text), namespace=namespace, durability=durability)
+    provided = _from_package(text, namespace, durability)
+    if provided is not None:
+        return provided
     from holdfast.stores.sqlite import SQLiteStore  # noqa: PLC0415
 
     return SQLiteStore(_path(text), namespace=namespace, durability=durability)
+
+
+def _from_package(text: str, namespace: str, durability: Durability) -> Store | None:
+    """The store of an installed package that provides the scheme of a URL; None if there is none."""
+    scheme, separator, _ = text.partition(":")
+    if not separator or len(scheme) < 2 or scheme in _OWN_SCHEMES:
+        return None
+    for point in entry_points(group=ENTRY_POINTS, name=scheme):
+        return _checked(point.load()(text, namespace=namespace, durability=durability))
+    return None
+
+
+def _checked(store: Any) -> Store:
+    """The object, if it has the verbs of a store."""
+    names = [name for name in (*Store.__annotations__, *vars(Store)) if not name.startswith("_")]
+    missing = [name for name in names if not hasattr(store, name)]
+    if len(missing) == len(names):
+        raise InvalidArgument(f"a store is named by {_KNOWN}, or is an object with the verbs of a store")
+    if missing:
+        raise InvalidArgument(f"the object is not a store: it does not have {', '.join(missing)}; nothing was opened")
+    found: Store = store
+    return found
 
 
 def _open_postgres(url: str, namespace: str, durability: Durability) -> Store:

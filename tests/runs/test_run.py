@@ -184,7 +184,7 @@ def test_attempts_count_at_the_claim_and_begin_anew_at_a_checkpoint(world: World
 @covers("D3", "continuum/CrashRecovery.mark_session_active")
 @every_store("each store keeps leases and their clock")
 def test_a_second_claimer_hears_that_the_run_is_held(world: World) -> None:
-    with world.running("t", start={}), pytest.raises(LeaseHeld, match="another worker"), world.open().run("t"):
+    with world.running("t", start={}), pytest.raises(LeaseHeld, match="another process"), world.open().run("t"):
         pytest.fail("two workers hold one run")
     with world.running("t"):
         pass

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pytest
@@ -185,4 +186,23 @@ def test_a_save_from_outside_does_not_settle_what_is_in_doubt(world: World, bank
     hf.settle("t", next(iter(hf.waiting())).effect, Happened("charged 5"))
     with world.running("t", hf) as run:
         assert run.state == {"edited": True}
+    assert bank.charged == []
+
+
+def test_a_save_from_outside_cannot_pass_for_a_checkpoint_of_the_run(world: World, bank: Bank) -> None:
+    """A run knows its own checkpoints by their triggers. After any other checkpoint it closes its journal."""
+    hf = world.open()
+    bank.fault = Crash()
+    with world.dying("t", hf, start={}) as run:
+        run.tool(bank.charge, {"amount": 5})
+    bank.fault = None
+    thread = hf.thread("t")
+    thread.latest()
+    for trigger in ("start", "submit", "step", "save", "finish", "fork"):
+        with pytest.raises(InvalidArgument, match="nothing was saved"):
+            thread.save({"edited": True}, trigger=trigger)
+        with pytest.raises(InvalidArgument, match="nothing was saved"):
+            asyncio.run(hf.aio.thread("t").save({"edited": True}, trigger=trigger))
+    with world.running("t", hf, ends="waiting") as run:
+        run.tool(bank.charge, {"amount": 5})
     assert bank.charged == []

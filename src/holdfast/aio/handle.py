@@ -19,6 +19,7 @@ from holdfast.policy import Policy
 from holdfast.runs.claim import ClaimRequest, Terms
 from holdfast.runs.guards import Guard
 from holdfast.runs.past import Effects
+from holdfast.stores.contract import Store
 from holdfast.threads.migration import M
 from holdfast.threads.retention import Retention
 from holdfast.threads.save import Details, Expect, SaveRequest
@@ -207,7 +208,7 @@ class AsyncHoldfast(HoldfastViews):
 
 
 async def aopen(
-    url: str | os.PathLike[str] | None = None,
+    url: str | os.PathLike[str] | Store | None = None,
     *,
     namespace: str = "default",
     durability: Durability = "full",

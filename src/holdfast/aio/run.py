@@ -47,7 +47,9 @@ class Tasks:
     def enter(self) -> Callable[[], None]:
         """Count the current task as inside the run, until it calls the function returned."""
         if self._is_left:
-            raise HoldfastError("the block of this run is ending: nothing more can be done in it")
+            raise HoldfastError(
+                "the block of this run is ending; nothing was done. Await all calls of other tasks before it ends."
+            )
         entry = _Entry(_current_task())
         self._entries.append(entry)
 
@@ -366,7 +368,7 @@ class AsyncRunBlock:
                     await result
         except BaseException as error:
             if await self.__aexit__(type(error), error, error.__traceback__):
-                raise waits_in_hook(run.status) from None
+                raise waits_in_hook(run.thread, run.status) from None
             raise
 
     async def _claimed_in_time(self) -> RunCore:

@@ -10,9 +10,10 @@ _SAID: Final = (
     ("history() lists the others, and load() loads them", "`holdfast log` lists the others"),
     ("history() lists", "`holdfast log` lists"),
     ("Call latest() and try again", "Try again"),
-    ("latest() loads it", "`holdfast show` shows it"),
+    ("Call latest() to load it", "`holdfast show` shows it"),
     ("Open it with cipher=holdfast.Cipher(…), or set HOLDFAST_KEY", "Set HOLDFAST_KEY"),
-    ("hf.settle(NotDone()) lets it be called", "`holdfast settle --not-done` lets it be called"),
+    ("hf.settle(THREAD, NUMBER, NotDone())", "`holdfast settle THREAD NUMBER --not-done`"),
+    ("Try again later, or pass wait=.", "Try again later."),
     ("hf.run with other guards resumes it", "a program with other guards can resume it"),
 )
 _VERBS: Final = {"run": "resume"}

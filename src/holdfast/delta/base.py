@@ -49,14 +49,16 @@ class Index:
             if holder is not None:
                 yield holder
 
-    def add(self, holder: CellHolder, digests: Iterable[bytes], held: frozenset[int] | None = None) -> None:
-        """Add a part of the new state. `held` are the ids of all its parts; None while the index is built."""
+    def add(self, holder: CellHolder, digests: Iterable[bytes], holder_ids: frozenset[int] | None = None) -> None:
+        """Add a part of the new state. `holder_ids` are the ids of all its parts; None while the index is
+        built.
+        """
         ref = weakref.ref(holder)
         for digest in digests:
             known = self.newest.get(digest)
             self.newest[digest] = ref
             before = None if known is None else known()
-            if before is not None and before is not holder and (held is None or id(before) in held):
+            if before is not None and before is not holder and (holder_ids is None or id(before) in holder_ids):
                 others = [other for other in self._others.get(digest, ()) if other() is not None]
                 self._others[digest] = [*others, weakref.ref(before)]
         if len(self.newest) > self._purge_at:
@@ -70,20 +72,20 @@ class Index:
 class Base:
     """A stored state as parts, and the position of the logs that the next save may append to.
 
-    `branch` is the seq of the save that opened those logs, `ends` where each of them ends. `footprint` is about how
+    `opened_by` is the seq of the save that opened those logs, `ends` where each of them ends. `footprint` is about how
     many bytes of memory the base takes.
     """
 
-    __slots__ = ("_held", "_index", "_large", "branch", "ends", "footprint", "root", "seq")
+    __slots__ = ("_holder_ids", "_index", "_large", "ends", "footprint", "opened_by", "root", "seq")
 
-    def __init__(self, root: Part, seq: int, branch: int, ends: tuple[int, ...], index: Index | None = None) -> None:
+    def __init__(self, root: Part, seq: int, opened_by: int, ends: tuple[int, ...], index: Index | None = None) -> None:
         self.root = root
         self.seq = seq
-        self.branch = branch
+        self.opened_by = opened_by
         self.ends = ends
         self.footprint = root.size + _ITEM_OVERHEAD * root.items
         self._index = index
-        self._held: frozenset[int] | None = None
+        self._holder_ids: frozenset[int] | None = None
         self._large: dict[bytes | int, Large] | None = None
 
     @property
@@ -104,18 +106,18 @@ class Base:
         index = self._index or self.index
         if digest not in index.newest:
             return None
-        held = self.held
+        holder_ids = self.holder_ids
         for holder in index.holders(digest):
-            if id(holder) in held:
+            if id(holder) in holder_ids:
                 return holder
         return None
 
     @property
-    def held(self) -> frozenset[int]:
+    def holder_ids(self) -> frozenset[int]:
         """The ids of the parts that have cells of their own."""
-        if self._held is None:
-            self._held = frozenset(_holder_ids(self.root))
-        return self._held
+        if self._holder_ids is None:
+            self._holder_ids = frozenset(_holder_ids(self.root))
+        return self._holder_ids
 
     def large(self, key: bytes | int) -> Large | None:
         """A blob of this base by its digest, or by the id of the object last seen."""

@@ -41,8 +41,8 @@ from holdfast.delta.parts import (
     flatten,
     is_map,
     join_spans,
-    log_branch,
     log_kind,
+    log_opened_by,
     node_digest,
     refs_of,
 )
@@ -79,7 +79,8 @@ def _part(value: Any, base: Part | None, draft: Draft, depth: int) -> Part:
         return _hinted(value, base, draft, depth)
     container = (kind is dict or kind is list or kind is tuple) and len(value) > 0
     if container:
-        # Large before, large now: otherwise each level would be encoded once for itself and once per parent.
+        # If it was large before, divide it without encoding it first. Otherwise every level would be encoded again for
+        # each level above it.
         if isinstance(base, _STRUCTURED) and base.size > 2 * UNIT_MAX and depth < STRUCTURE_DEPTH:
             return _structured(value, base, draft, depth)
     elif (kind is str or kind is bytes) and len(value) >= LARGE_MIN:
@@ -137,7 +138,7 @@ def _unit(value: Any, plain: bytes, base: Part | None, draft: Draft, depth: int)
     if len(plain) <= INLINE_MAX:
         return Unit(plain, None)
     if len(plain) >= LARGE_MIN:
-        return _shared(Ext.PACKED, plain, None, base, draft)
+        return _blob(Ext.PACKED, plain, None, base, draft)
     return draft.unit(plain)
 
 
@@ -146,20 +147,20 @@ def _large(value: str | bytes, base: Part | None, draft: Draft) -> Part:
     if known is not None and known.value is value:
         return known
     if isinstance(value, bytes):
-        return _shared(Ext.BINARY, value, value, base, draft)
+        return _blob(Ext.BINARY, value, value, base, draft)
     try:
-        return _shared(Ext.TEXT, value.encode(), value, base, draft)
+        return _blob(Ext.TEXT, value.encode(), value, base, draft)
     except UnicodeEncodeError:  # lone surrogates: the codec has an extension for them
-        return _shared(Ext.PACKED, msgpack.encode(value), value, base, draft)
+        return _blob(Ext.PACKED, msgpack.encode(value), value, base, draft)
 
 
-def _shared(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, draft: Draft) -> Part:
+def _blob(ext: Ext, data: bytes, value: str | bytes | None, base: Part | None, draft: Draft) -> Part:
     digest = draft.address(data)
     known = base if isinstance(base, Large) and base.digest == digest else draft.large(digest)
     if known is not None and known.ext is ext:
         known.value = value
         return known
-    draft.value(digest, data)
+    draft.add_blob(digest, data)
     return Large(ext, digest, len(data), value)
 
 
@@ -199,14 +200,14 @@ def _series(
     known = base if isinstance(base, Series) and base.kind is kind else None
     flat = value if kind is Kind.LIST else flatten(value)
     change = _SeriesChange(flat, 2 if kind is Kind.DICT else 1, known, draft, depth, beside)
-    chunks, log = change.run(keep)
+    chunks, item_log_kind = change.run(keep)
     if known is not None and len(chunks) == len(known.chunks) and all(map(is_, chunks, known.chunks)):
         return known
     spans: list[Span] = []
     for chunk in chunks:
         spans += chunk.spans
     level, named, tables = fold(spans, known.tables if known is not None else {}, draft)
-    return Series(kind, chunks, log, level, named, tables)
+    return Series(kind, chunks, item_log_kind, level, named, tables)
 
 
 class _SeriesChange:
@@ -224,9 +225,9 @@ class _SeriesChange:
         self._base = base.chunks if base is not None else []
         # A new branch opens logs of its own, so the log numbers of the base do not apply to it.
         home = beside if isinstance(beside, Series) else base
-        self._log = home.log if home is not None and draft.linear else None
-        if self._log is None and home is beside and isinstance(home, Series) and draft.linear:
-            self._log = _last_log(home, draft.branch)
+        self._log_kind = home.log_kind if home is not None and draft.linear else None
+        if self._log_kind is None and home is beside and isinstance(home, Series) and draft.linear:
+            self._log_kind = _last_log_kind(home, draft.opened_by)
         self._draft = draft
         self._depth = depth + 1
         self._chunks: list[Chunk | Split] = []
@@ -237,7 +238,7 @@ class _SeriesChange:
         self._places: dict[int, int] | None = None
 
     def run(self, keep: int = 0) -> tuple[list[Chunk | Split], int | None]:
-        """The chunks of the first `keep` items of the base and of all items given, and the log of the new items."""
+        """The chunks of the first `keep` items of the base and of all given items, and the log kind of new items."""
         count = len(self._flat) // self._stride
         expected = self._keep_first(keep) if keep else 0
         at = 0
@@ -257,7 +258,7 @@ class _SeriesChange:
             else:
                 at, expected = self._look_up(at, chunk)
         self._flush()
-        return self._chunks, self._log
+        return self._chunks, self._log_kind
 
     def _keep_first(self, keep: int) -> int:
         """Keep the first `keep` items of the base. Return the place of the chunk that is expected next."""
@@ -318,8 +319,8 @@ class _SeriesChange:
                 if span is None:
                     for value in values:
                         msgpack.check(value, self._depth)
-                    self._log = draft.items_log(self._log)
-                    span = draft.append(self._log, plain, digest)
+                    self._log_kind = draft.items_log(self._log_kind)
+                    span = draft.append(self._log_kind, plain, digest)
                 self._take(plain, digest, span)
             at += 1
         return at, len(self._base)
@@ -363,10 +364,10 @@ class _SeriesChange:
         return self._places.get(id(chunk), len(self._base))
 
 
-def _last_log(series: Series, branch: int) -> int | None:
-    """The log of the last items, if this branch may append to it. The items may all come from another series."""
+def _last_log_kind(series: Series, opened_by: int) -> int | None:
+    """The kind of the log of the last items, if this branch may append to it. They may all be of another series."""
     span = series.chunks[-1].spans[-1] if series.chunks else None
-    if span is None or span.thread or log_branch(span.log) != branch:
+    if span is None or span.thread or log_opened_by(span.log) != opened_by:
         return None
     kind = log_kind(span.log)
     return kind if kind >= LogKind.ITEMS else None

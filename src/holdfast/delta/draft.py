@@ -22,10 +22,11 @@ _Ends = Annotated[tuple[_Natural, ...], msgspec.Meta(min_length=int(LogKind.ITEM
 class Skeleton(msgspec.Struct, frozen=True, array_like=True):
     """The part of a checkpoint that is needed, with its references, to read the state and to append to its logs.
 
-    `wrote` lists (log, start, count) of the cells that the save added. The digest of the checkpoint covers them.
+    `opened_by` is the seq of the save that opened the logs. `wrote` lists (log, start, count) of the cells that this
+    save added. The digest of the checkpoint covers them.
     """
 
-    branch: _Natural
+    opened_by: _Natural
     ends: _Ends
     wrote: tuple[tuple[_Natural, _Natural, _Natural], ...]
     size: _Natural
@@ -54,10 +55,10 @@ class Draft:
         self.address = hashing.address
         self.linear = linear
         if base is not None and linear:
-            self.branch = base.branch
+            self.opened_by = base.opened_by
             self._ends = list(base.ends)
         else:
-            self.branch = seq
+            self.opened_by = seq
             self._ends = [0] * LogKind.ITEMS
         self._base = base
         self.holder: Callable[[bytes], CellHolder | None] = _nothing if base is None else base.find
@@ -86,7 +87,7 @@ class Draft:
         self._ends[kind] = position + 1
         new = self._cells.get(kind)
         if new is None:
-            new = self._cells[kind] = _NewCells(log_number(self.branch, kind), position, [], [])
+            new = self._cells[kind] = _NewCells(log_number(self.opened_by, kind), position, [], [])
         new.cells.append(cell)
         if kind == LogKind.NODE:
             new.refs.append(NO_REFS if refs is None else refs)
@@ -116,7 +117,7 @@ class Draft:
         self.hold(item, (digest,))
         return item
 
-    def value(self, digest: bytes, data: bytes) -> None:
+    def add_blob(self, digest: bytes, data: bytes) -> None:
         """Add a blob."""
         if digest not in self.blobs:
             view = memoryview(data)
@@ -137,18 +138,18 @@ class Draft:
 
     def finish(self, root: Part) -> tuple[Skeleton, tuple[Append, ...]]:
         """The skeleton of the state, and the new cells by log."""
-        runs: list[Append] = []
+        appends: list[Append] = []
         wrote: list[tuple[int, int, int]] = []
         for _, (log, start, cells, refs) in sorted(self._cells.items()):
-            runs.append(Append(log, start, tuple(cells), tuple(refs)))
+            appends.append(Append(log, start, tuple(cells), tuple(refs)))
             wrote.append((log, start, len(cells)))
         body = root.body if isinstance(root, Map) else root.embed
-        return Skeleton(self.branch, tuple(self._ends), tuple(wrote), root.size, body), tuple(runs)
+        return Skeleton(self.opened_by, tuple(self._ends), tuple(wrote), root.size, body), tuple(appends)
 
     def base(self, root: Part) -> Base:
         """The base of the next save. Call it only when the draft is stored: it makes the new cells findable."""
         index = Index() if self._base is None else self._base.index
-        base = Base(root, self.seq, self.branch, tuple(self._ends), index)
+        base = Base(root, self.seq, self.opened_by, tuple(self._ends), index)
         for holder, digests in self._holders:
-            index.add(holder, digests, base.held)
+            index.add(holder, digests, base.holder_ids)
         return base

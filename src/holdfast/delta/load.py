@@ -27,8 +27,8 @@ from holdfast.delta.parts import (
     cell_of,
     is_map,
     join_spans,
-    log_branch,
     log_kind,
+    log_opened_by,
     node_digest,
 )
 from holdfast.errors import Damaged
@@ -71,7 +71,7 @@ def load_base(store: CellReader, thread: int, row: CheckpointRow) -> Base:
         raise Damaged(f"checkpoint {row.seq}: its cells do not fit together") from cause
     if root.size != skeleton.size:
         raise Damaged(f"checkpoint {row.seq}: its cells hold {root.size} bytes, {skeleton.size} were saved")
-    return Base(root, row.seq, skeleton.branch, skeleton.ends)
+    return Base(root, row.seq, skeleton.opened_by, skeleton.ends)
 
 
 # -- spans and cells --------------------------------------------------------------------------------------------------
@@ -262,7 +262,7 @@ class _Builder:
             spans = join_spans(below)
         kind = Kind(shape.kind)
         stride = 2 if kind is Kind.DICT else 1
-        part = Series(kind, self._chunks(spans, stride), self._log(spans), shape.level, named, tables)
+        part = Series(kind, self._chunks(spans, stride), self._log_kind(spans), shape.level, named, tables)
         if part.length != shape.length:
             raise Damaged(f"a list of {shape.length} items has {part.length} cells")
         return part
@@ -287,9 +287,9 @@ class _Builder:
         pending.finish()
         return chunks
 
-    def _log(self, spans: Sequence[Span]) -> int | None:
-        """The log that a series appends to: the one of its last items, if this branch may append to it."""
-        if not spans or spans[-1].thread or log_branch(spans[-1].log) != self._skeleton.branch:
+    def _log_kind(self, spans: Sequence[Span]) -> int | None:
+        """The kind of the log that a series appends to: that of its last items, if this branch may append to it."""
+        if not spans or spans[-1].thread or log_opened_by(spans[-1].log) != self._skeleton.opened_by:
             return None
         kind = log_kind(spans[-1].log)
         return kind if kind >= LogKind.ITEMS else None

@@ -1,7 +1,7 @@
 """Parts: a stored state as a tree that a handle keeps in memory, holding each stored byte once.
 
 A part is compared with the current value at its place to find what changed. The skeleton of its parent names it by
-`embed` (bytes), `spans` and `values` (what those bytes refer to, in order). Parts never change once a save is
+`embed` (bytes), `spans` and `blob_digests` (what those bytes refer to, in order). Parts never change once a save is
 acknowledged, so the tree of the next save shares every part that stayed the same.
 """
 
@@ -24,7 +24,7 @@ INLINE_MAX = 96  # a value up to this size is written into the skeleton of its p
 UNIT_MAX = 2_048  # a dict or list up to this size is one cell; the members of a larger one are parts
 SPLIT_MIN = 4_096  # a list item above this size is split if it holds a long list, a large dict or a large string …
 SPLIT_ALWAYS = 65_536  # … and in any case above this size
-LARGE_MIN = 16_384  # a string above this size is a blob, stored once per namespace
+LARGE_MIN = 16_384  # a string of this size or more is a blob, stored once per namespace
 
 MAP_MAX = 64  # a dict with more entries is stored like a list of entries …
 MAP_AGAIN = 32  # … and stays one down to this size: it would be rewritten each time it crosses a single limit
@@ -48,15 +48,15 @@ class LogKind(IntEnum):
     LAST = 15
 
 
-def log_number(branch: int, kind: int) -> int:
-    return branch << 4 | kind
+def log_number(opened_by: int, kind: int) -> int:
+    return opened_by << 4 | kind
 
 
 def log_kind(log: int) -> int:
     return log & 15
 
 
-def log_branch(log: int) -> int:
+def log_opened_by(log: int) -> int:
     return log >> 4
 
 
@@ -69,7 +69,7 @@ class Kind(IntEnum):
 
 
 class Ext(IntEnum):
-    """Codes in a skeleton for what is stored elsewhere. Each takes the next spans or values of the refs."""
+    """Codes in a skeleton for what is stored elsewhere. Each takes the next spans or blob digests of the refs."""
 
     UNIT = 64  # one span of one plain cell
     MAP = 65  # one span of one node cell: a dict whose members are parts
@@ -150,7 +150,7 @@ class Unit:
 
     __slots__ = ("__weakref__", "embed", "plain", "size", "spans")
 
-    values: tuple[bytes, ...] = ()
+    blob_digests: tuple[bytes, ...] = ()
     items = 1
 
     def __init__(self, plain: bytes, span: Span | None) -> None:
@@ -169,7 +169,7 @@ class Large:
     str and bytes cannot change, so the same object is the same value: then nothing is encoded or hashed.
     """
 
-    __slots__ = ("__weakref__", "embed", "ext", "size", "value", "values")
+    __slots__ = ("__weakref__", "blob_digests", "embed", "ext", "size", "value")
 
     spans: tuple[Span, ...] = ()
     items = 1
@@ -178,12 +178,12 @@ class Large:
         self.ext = ext
         self.size = size
         self.value = value
-        self.values = (digest,)
+        self.blob_digests = (digest,)
         self.embed = msgpack.extension(ext, _encode(size))
 
     @property
     def digest(self) -> bytes:
-        return self.values[0]
+        return self.blob_digests[0]
 
 
 class Map:
@@ -206,7 +206,7 @@ class Map:
     embed: bytes
     size: int
     items: int
-    values: tuple[bytes, ...] = ()
+    blob_digests: tuple[bytes, ...] = ()
 
     def __init__(self, keys: list[str], parts: list[Part], encoded_keys: list[bytes] | None = None) -> None:
         self.keys = keys
@@ -216,15 +216,15 @@ class Map:
         size = len(pieces[0])
         items = 0
         spans: list[Span] = []
-        values: list[bytes] = []
+        blob_digests: list[bytes] = []
         for key, part in zip(self._encoded_keys, parts, strict=True):
             pieces += (key, part.embed)
             size += len(key) + part.size
             items += part.items
             spans += part.spans
-            values += part.values
+            blob_digests += part.blob_digests
         self.body = b"".join(pieces)
-        self.refs = Refs(tuple(spans), tuple(values))
+        self.refs = Refs(tuple(spans), tuple(blob_digests))
         self.size = size
         self.items = items
         self.embed = _MAP_EMBED
@@ -326,27 +326,28 @@ class Split:
 class Series:
     """A list, a tuple, or the entries of a large dict, in chunks.
 
-    `log` is the item log to append to, None if none is chosen yet. `tables` are the table cells that name its spans.
+    `log_kind` is the kind of the item log to append to, None if none is chosen yet. `tables` are the table cells that
+    name its spans.
     """
 
-    __slots__ = ("__weakref__", "chunks", "embed", "items", "kind", "length", "log", "size", "spans", "tables")
+    __slots__ = ("__weakref__", "chunks", "embed", "items", "kind", "length", "log_kind", "size", "spans", "tables")
 
     size: int
     items: int
-    values: tuple[bytes, ...] = ()
+    blob_digests: tuple[bytes, ...] = ()
 
     def __init__(
         self,
         kind: Kind,
         chunks: list[Chunk | Split],
-        log: int | None,
+        log_kind: int | None,
         level: int,
         spans: Sequence[Span],
         tables: dict[bytes, Span],
     ) -> None:
         self.kind = kind
         self.chunks = chunks
-        self.log = log
+        self.log_kind = log_kind
         self.tables = tables
         length, size, items = 0, 5, 0
         for chunk in chunks:
@@ -373,11 +374,11 @@ CellHolder: TypeAlias = Unit | Map | Chunk | Split  # a part that has cells of i
 def refs_of(parts: Iterable[Part]) -> Refs:
     """The references of a body that consists of these parts, in order."""
     spans: list[Span] = []
-    values: list[bytes] = []
+    blob_digests: list[bytes] = []
     for part in parts:
         spans.extend(part.spans)
-        values.extend(part.values)
-    return Refs(tuple(spans), tuple(values))
+        blob_digests.extend(part.blob_digests)
+    return Refs(tuple(spans), tuple(blob_digests))
 
 
 def is_map(value: dict[Any, Any]) -> bool:

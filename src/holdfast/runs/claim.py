@@ -80,9 +80,10 @@ class Terms(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class ClaimedRun(NamedTuple):
-    """A claimed run. `lease` is None if it is completed; `resumed` is whether it was started before.
+    """The result of `claim`: a run with its lease, or a completed run without one.
 
-    `before` is the trace of its last claim, or of the process that submitted it.
+    `resumed` is whether the run was started before. `before` is the trace of its last claim, or of the process that
+    submitted it.
     """
 
     lease: Lease | None
@@ -239,17 +240,21 @@ class ClaimRequest:
         taken_at, clock = local_seconds(), store.clock()
         if thread is None:
             if self._start is None:
-                raise NotFound(f"there is no thread {quoted(name)} to resume; pass start= to start one")
-            row = _created(self._thread.saver, self._start, _held(_new_row(0, 0, 1), terms, clock))
+                raise NotFound(
+                    f"there is no thread {quoted(name)} to resume; nothing was changed. Pass start= to start a run."
+                )
+            row = _created(self._thread.saver, self._start, _with_lease(_new_row(0, 0, 1), terms, clock))
             return ClaimedRun(Lease(store, row, terms.lease, taken_at), row, resumed=False)
         known = store.run(thread.position.thread)
         if self._expect is not None and known != self._expect:
-            raise LeaseHeld(f"the run of thread {quoted(name)} was claimed or ended by another worker")
+            raise LeaseHeld(
+                f"the run of thread {quoted(name)} was claimed or ended by another process; nothing was changed"
+            )
         branch, head = branch_of(thread.position), thread.position.head
         is_started = False
         if known is None:
             self._thread.saver.require_compatible()
-            row = _held(_new_row(thread.position.thread, branch, head), terms, clock)
+            row = _with_lease(_new_row(thread.position.thread, branch, head), terms, clock)
         else:
             if known.parent != terms.parent:
                 raise _other_parent(name, known)
@@ -257,12 +262,15 @@ class ClaimRequest:
             if done is not None:
                 return ClaimedRun(None, done, resumed=True, before=done.trace)
             if not is_free(store, known, clock):
-                raise LeaseHeld(f"another worker is running thread {quoted(name)}; try again when it is done")
+                raise LeaseHeld(
+                    f"another process holds the run of thread {quoted(name)}; nothing was changed. "
+                    "Try again later, or pass wait=."
+                )
             is_new_turn = _is_new_turn(name, known, terms.turn)
             if not is_new_turn:
                 _require_version(name, known, terms.version)
             self._thread.saver.require_compatible()
-            row = _held(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
+            row = _with_lease(_next_row(store, known, branch, head, clock, is_new_turn=is_new_turn), terms, clock)
             # Submitting a run gives it its first fence. That does not start it.
             is_started = not is_new_turn and (known.fence > 1 or known.status != "queued")
             if is_started:
@@ -296,7 +304,7 @@ def until_free(attempt: Callable[[], RunCore], seconds: float) -> RunCore:
 
 def _created(saver: Saver, start: Any, row: RunRow) -> RunRow:
     """Create the thread with its run, and return the run's record with the number of the thread."""
-    request = saver.request(start, trigger="start", step=0, agent=row.agent)
+    request = saver.request(start, is_of_run=True, trigger="start", step=0, agent=row.agent)
     row = replace(row, start=start_digest(request.state))
     saver.commit(saver.prepare(request, NEW), run=row)
     head = saver.known_head
@@ -337,7 +345,7 @@ def _next_row(store: Store, known: RunRow, branch: int, head: int, clock: Clock,
     return row
 
 
-def _held(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
+def _with_lease(row: RunRow, terms: Terms, clock: Clock) -> RunRow:
     until = clock.now + round(terms.lease * 1000)
     moment = now()
     return replace(
@@ -374,10 +382,13 @@ def _held_before(known: RunRow) -> int:
 def _other_parent(name: str, known: RunRow) -> InvalidArgument:
     if known.parent is not None:
         return InvalidArgument(
-            f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; "
-            f"run {quoted(known.parent)}"
+            f"thread {quoted(name)} is a child of {quoted(known.parent)} and can only be run by it; nothing was "
+            f"changed. Run {quoted(known.parent)}."
         )
-    return InvalidArgument(f"thread {quoted(name)} has its own run, so it cannot be a child; name the child otherwise")
+    return InvalidArgument(
+        f"thread {quoted(name)} has its own run, so it cannot be a child; nothing was changed. "
+        "Give the child another name."
+    )
 
 
 def _require_version(name: str, known: RunRow, version: str | None) -> None:
@@ -417,7 +428,10 @@ def _confirm_none(store: Store, number: int, topic: str) -> None:
     """
     newest = max(store.last_entry(number) - _TURNS_SEARCHED, 0)
     if any(row.topic == topic for row in store.entries(number, after=newest, limit=_TURNS_SEARCHED)):
-        raise Damaged("a journal entry is missing from the index of topics; hf.verify() shows what is damaged")
+        raise Damaged(
+            "a journal entry is missing from the index of topics; nothing was changed. hf.verify() shows what is "
+            "damaged."
+        )
 
 
 def _is_new_turn(name: str, known: RunRow, turn: str | None) -> bool:

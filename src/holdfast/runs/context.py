@@ -16,6 +16,7 @@ from holdfast.runs.past import Effects, Past
 from holdfast.runs.tools import Tools
 from holdfast.stores.contract import Store
 from holdfast.stores.contract_runs import Entry
+from holdfast.text import quoted
 from holdfast.threads.context import Context
 from holdfast.types import Status
 
@@ -59,6 +60,7 @@ class RunContext:
         """`closed_step` is the step of the last checkpoint."""
         row = lease.row
         names = (name.encode("utf-8", "surrogatepass") for name in (context.namespace, thread))
+        self._thread = thread
         self.store: Final[Store] = context.store
         self.redaction: Final[Redaction] = context.redaction
         self.lease: Final = lease
@@ -80,7 +82,7 @@ class RunContext:
     def require_held(self) -> None:
         """HoldfastError if the run has ended, Suspended if it waits, LeaseLost if another worker may have it."""
         if self.ended is not None:
-            raise over(self.ended)
+            raise over(self._thread, self.ended)
         if self.suspended is not None:
             raise self.suspended  # the program caught it, and still cannot continue
         self.lease.check()
@@ -106,6 +108,9 @@ class RunContext:
             return suspended
 
 
-def over(status: Status) -> HoldfastError:
+def over(thread: str, status: Status) -> HoldfastError:
     """The error of a verb that is used after its run has ended."""
-    return HoldfastError(f"the run is {status}: nothing more can be done in it")
+    return HoldfastError(
+        f"this block of the run of thread {quoted(thread)} has ended, and the run is {status}; nothing was done. "
+        "Call hf.run again."
+    )

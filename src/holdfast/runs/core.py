@@ -28,13 +28,11 @@ from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.context import Context
+from holdfast.threads.save import RUN_TRIGGERS
 from holdfast.threads.thread import Thread
 from holdfast.types import Checkpoint, Effect, Status
 
 T = TypeVar("T")
-
-# The triggers of checkpoints that a run writes. After a checkpoint with another trigger, its journal is closed.
-_OWN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
 
 
 class Keeper(Protocol):
@@ -60,7 +58,7 @@ class Setup(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunCore:
-    """A run in a block, without the functions that call the user's code."""
+    """The part of a run that sync and async runs share: its state, its steps and its end."""
 
     def __init__(
         self,
@@ -101,7 +99,7 @@ class RunCore:
         if lease is None or head is None:
             return
         unsettled = None
-        if head.trigger not in _OWN_TRIGGERS and row.closed_at != head.seq:
+        if head.trigger not in RUN_TRIGGERS and row.closed_at != head.seq:
             unsettled = self._close_entries(head, lease)
             self._row = lease.row
         run_context = RunContext(
@@ -122,7 +120,10 @@ class RunCore:
         """The run's record on the branch of its thread, which may have been rewound just before the claim."""
         seen = self._saver.known_head
         if seen is None:
-            raise HoldfastError(f"thread {quoted(self.thread)} was dropped while its run was claimed")
+            raise HoldfastError(
+                f"thread {quoted(self.thread)} was dropped while its run was claimed; nothing was called. "
+                "Call hf.run with start= to start a new run."
+            )
         branch = branch_of(seen.position)
         if branch != lease.row.branch:
             self._context.store.update_run(lease.changed(branch=branch, began=seen.position.head))
@@ -158,10 +159,10 @@ class RunCore:
     def calls(self) -> Calls:
         """The calls of the run. HoldfastError if it has ended."""
         if self._calls is None:
-            raise over(self.status)
+            raise over(self.thread, self.status)
         return self._calls
 
-    def _held(self) -> Calls:
+    def _calls_if_held(self) -> Calls:
         """The calls of the run, which this process certainly holds."""
         calls = self.calls()
         calls.context.require_held()
@@ -180,7 +181,7 @@ class RunCore:
     @contextmanager
     def hooking(self) -> Generator[None]:
         """Require keys while a hook runs: without, its calls would be answered with those of the block."""
-        keys = self._held().keys
+        keys = self._calls_if_held().keys
         keys.are_needed = True
         try:
             yield
@@ -189,7 +190,7 @@ class RunCore:
 
     def progress(self, done: float, total: float | None, note: str | None) -> None:
         """See `Run.progress`."""
-        context = self._held().context
+        context = self._calls_if_held().context
         context.lease.report(progress_of(done, total, context.redaction.value(note)))
 
     # -- boundaries -----------------------------------------------------------------------------------------------
@@ -199,7 +200,7 @@ class RunCore:
 
     def prepare_step_end(self) -> Callable[[], None]:
         """Prepare to close the open step by the policy. The returned function raises Stopped if the worker stops."""
-        calls = self._held()
+        calls = self._calls_if_held()
         setup, seconds = self._setup, time.monotonic() - self._saved_at
         events: list[Event] = [*calls.context.events, "step"]
         write: Callable[[], object]
@@ -208,7 +209,8 @@ class RunCore:
         ):
             write = self._writing("running", "step")
         else:
-            write = self._boundary(calls, lambda: self._open_next(calls))
+            calls.keys.close_step()
+            write = self._closing_step(calls, lambda: self._open_next(calls))
 
         def close() -> None:
             write()
@@ -223,7 +225,7 @@ class RunCore:
 
     def prepare_finish(self, result: Any) -> Callable[[], None]:
         """Prepare `Run.finish`."""
-        context = self._held().context
+        context = self._calls_if_held().context
         msgpack.check(result)
         encoded = msgpack.encode(context.redaction.value(result))
         row = replace(released(context.journal.counted(context.lease.row), "completed"), result=encoded)
@@ -249,11 +251,21 @@ class RunCore:
         self, status: Status, trigger: str, row: RunRow | None = None, entries: tuple[Entry, ...] = ()
     ) -> Callable[[], Checkpoint]:
         """Prepare a checkpoint of the state as it is now; the returned function writes it."""
-        calls = self._held()
+        calls = self._calls_if_held()
         lease, journal = calls.context.lease, calls.context.journal
         if row is None and (lease.row.attempt > 1 or journal.has_uncounted):
             # A checkpoint is progress: failures before it do not count for later attempts.
             row = replace(journal.counted(lease.row), attempt=1, updated_at=now())
+        calls.keys.close_step()
+        try:
+            calls.require_none_in_doubt()
+            request = self._saver.request(
+                self.state, is_of_run=True, step=self.step, status=status, trigger=trigger, agent=self._row.agent
+            )
+            save = self._saver.prepare(request, None)
+        except BaseException:
+            calls.keys.reopen_step()
+            raise
 
         def write() -> Checkpoint:
             unwritten = journal.take_unwritten()
@@ -277,21 +289,13 @@ class RunCore:
             self._open_next(calls)
             return checkpoint
 
-        boundary = self._boundary(calls, write)
-        try:
-            calls.require_none_in_doubt()
-            request = self._saver.request(
-                self.state, step=self.step, status=status, trigger=trigger, agent=self._row.agent
-            )
-            save = self._saver.prepare(request, None)
-        except BaseException:
-            calls.keys.reopen_step()
-            raise
-        return boundary
+        return self._closing_step(calls, write)
 
-    def _boundary(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
-        """Close the open step for calls; the returned function does the work, unless the run was cancelled."""
-        calls.keys.close_step()
+    def _closing_step(self, calls: Calls, work: Callable[[], T]) -> Callable[[], T]:
+        """A function that does the work of a step that is closed for calls, unless the run was cancelled.
+
+        If it fails, the step is opened again.
+        """
 
         def end_step() -> T:
             try:
@@ -442,9 +446,12 @@ def _final_row(context: RunContext) -> RunRow:
     return context.journal.counted(context.lease.final_row())
 
 
-def waits_in_hook(status: Status) -> HoldfastError:
+def waits_in_hook(thread: str, status: Status) -> HoldfastError:
     """The error of a block that cannot start because the hook of its run has to wait."""
-    return HoldfastError(f"the run is {status}: its on_resume waits; run it again later")
+    return HoldfastError(
+        f"the run of thread {quoted(thread)} is {status}, because its on_resume waits; the block was not entered. "
+        "Call hf.run again later."
+    )
 
 
 # -- the error that ends a block ----------------------------------------------------------------------------------

@@ -58,7 +58,8 @@ def note_posted() -> None:
 class Journal:
     """Finds and writes the entries of a run's open steps. Entries that a checkpoint closed are not found again.
 
-    Results of reads are not committed one by one. They are written with the next entry, and read again after a crash.
+    Results of reads are not committed one by one. They are written with the next entry. If a crash comes first, the
+    tool is called again.
     """
 
     def __init__(self, store: Store, lease: Lease, closed_step: int, watch: Watch, redaction: Redaction) -> None:
@@ -112,8 +113,8 @@ class Journal:
         with self._lock:
             return sorted(self._entries.values(), key=lambda row: row.number)
 
-    def newest_uncounted(self, step: int, key: str) -> int:
-        """The newest entry that does not count for a call: of an earlier turn, or undone."""
+    def newest_void(self, step: int, key: str) -> int:
+        """The newest entry that is void for a call: of an earlier turn, or undone."""
         return self._undone.get((step, key), self._lease.row.closed)
 
     def has_acted(self, step: int) -> bool:
@@ -300,8 +301,8 @@ class Journal:
         """The result of a call from the journal."""
         if row.status == "unstored" or row.result is None:
             raise HoldfastError(
-                f"{row.name} ran, but its result could not be recorded ({row.error}); settle the call with hf.settle "
-                "before the run resumes"
+                f"{row.name} ran, but its result could not be recorded ({row.error}); it was not called again. "
+                f"Settle call {row.number} with hf.settle, then run the thread again."
             )
         if row.fence != self._lease.fence and row.kind in _CALLS:
             with self._lock:

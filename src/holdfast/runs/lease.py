@@ -52,7 +52,8 @@ class Lease:
                 self._renew()
         if self._lost or local_seconds() > self._stop_at:
             raise LeaseLost(
-                "this worker could not renew its lease, and another worker may hold the run; recorded calls are kept"
+                "this worker could not renew its lease, and another worker may hold the run; it does nothing more. "
+                "Recorded calls are kept. Call hf.run again to resume the run."
             )
 
     def has_passed(self, until: int) -> bool:

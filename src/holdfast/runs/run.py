@@ -45,12 +45,15 @@ class RunBase:
 
     @property
     def fresh(self) -> bool:
-        """Whether nothing of this run, or of this turn, is stored yet: then put its input into the state."""
+        """Whether no checkpoint was written since this run, or this turn, started: then put its input into the state.
+
+        Recorded calls do not change it.
+        """
         return self.core.fresh
 
     @property
     def attempt(self) -> int:
-        """How often the run was claimed since its last checkpoint, this time included."""
+        """1, plus the number of claims since the last checkpoint that ended in a crash, a failure or a halt."""
         return self.core.attempt
 
     @property
@@ -69,7 +72,7 @@ class RunBase:
 
     @property
     def changed(self) -> tuple[Effect, ...]:
-        """The recorded calls that were asked for with other arguments than they were made with."""
+        """Calls that were answered from the journal although the program now passes other arguments."""
         return self.core.changed
 
     @property
@@ -103,7 +106,7 @@ class Run(RunBase):
         finish()
 
     def halt(self, reason: str) -> None:
-        """Stop the run for a reason. The state is not stored: run again, it resumes from its last checkpoint."""
+        """Stop the run for a reason. The state is not stored. The next `hf.run` resumes from the last checkpoint."""
         self.core.halt(reason)
 
     def progress(self, done: float, total: float | None = None, note: str | None = None) -> None:
@@ -163,9 +166,9 @@ class Run(RunBase):
     ) -> ChildBlock:
         """A run that belongs to this one: `with run.child("name", start=state) as child`.
 
-        Its thread is `PARENT/name`, which only its parent can run. In another step of the parent it resumes from its
-        head with another turn. Its result is recorded in the parent's journal. If it waits, its parent waits; both are
-        cancelled together. Children at the same time need their own threads and names.
+        Its thread is `PARENT/name`, which only its parent can run. If the parent uses the name again in a later step,
+        the child continues from its head, as a new turn. Its result is recorded in the parent's journal. If it waits,
+        its parent waits; both are cancelled together. Children at the same time need their own threads and names.
         """
         return ChildBlock(Child(self.core, self._request, name, start, type, agent, policy, tools))
 
@@ -248,7 +251,7 @@ class RunBlock:
                 hook(run)
         except BaseException as error:
             if self.__exit__(type(error), error, error.__traceback__):
-                raise waits_in_hook(run.status) from None
+                raise waits_in_hook(run.thread, run.status) from None
             raise
 
     def __exit__(

@@ -78,13 +78,15 @@ def settle(store: Store, thread: ThreadRow, effect: Effect | int, outcome: Outco
         # Repeated by a caller that did not get the first answer: the run is queued already.
         if (row.status, row.result) != (settled.status, settled.result):
             raise Conflict(
-                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed"
+                f"effect {number} of thread {quoted(thread.name)} is {row.status} already; nothing was changed. "
+                "hf.effects() shows its outcome."
             )
         return
     run = store.run(thread.position.thread)
     if run is not None and not is_free(store, run):
         raise Conflict(
-            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed"
+            f"thread {quoted(thread.name)} is being run, and a call under way is not in doubt; nothing was changed. "
+            "Try again when its run has ended."
         )
     is_awaited = run is not None and run.status == "waiting" and run.question == number
     store.settle(thread.position.thread, number, row.status, settled, run, queued(run) if run and is_awaited else None)
@@ -111,7 +113,7 @@ def submit(store: Store, saver: Saver, name: str, handler: str, start: Any, vers
         raise InvalidArgument("the name of a handler must be a non-empty string")
     if version is not None and (type(version) is not str or not version):
         raise InvalidArgument("version must be a non-empty string")
-    request = saver.request(start, trigger="submit", step=0, status="queued")
+    request = saver.request(start, is_of_run=True, trigger="submit", step=0, status="queued")
     digest = start_digest(request.state)
     row = RunRow(
         thread=0,

@@ -68,9 +68,9 @@ class ToolCall:
         self._retries = tool.retry
         self._cause: BaseException | None = None  # the error that left this call in doubt
         self._result: Any = None
-        # The entry to write the next attempt from, and the entry of the attempt under way.
+        # `_entry`: the template of the next try. `_try`: the try that is running.
         self._entry = self._with_call(self._journal.new(step, key, tool.name, tool.effect, "begun", b""))
-        self._attempt = self._entry
+        self._try = self._entry
 
     def make(self) -> Call:
         """The recorded result, or that of a call made now. Suspended if a person has to decide."""
@@ -94,7 +94,7 @@ class ToolCall:
                 result = yield invocation
             except Uncalled:
                 if acts:
-                    self._journal.end(replace(self._attempt, status="not_done"))
+                    self._journal.end(replace(self._try, status="not_done"))
                 raise
             except nothing_done as error:
                 following = self._failed(error, "not_done")
@@ -106,7 +106,7 @@ class ToolCall:
                 if following == "raise":
                     raise
             else:
-                entry = replace(self._attempt, status="done")
+                entry = replace(self._try, status="done")
                 self._result = self._journal.record(entry, result, with_next=not acts)
                 following = "return"
         self._context.answered[place] = exact
@@ -153,7 +153,7 @@ class ToolCall:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same)
         entry = self._entry = replace(
-            self._entry, counted_after=self._journal.newest_uncounted(self._entry.step, self._entry.key)
+            self._entry, counted_after=self._journal.newest_void(self._entry.step, self._entry.key)
         )
         if known is not None:
             # It was tried before, or a person allowed it.
@@ -189,20 +189,23 @@ class ToolCall:
         """Write the intent of a call that acts. Every call of a tool starts here."""
         context, tool = self._context, self._tool
         context.watch.enter(self._entry)
-        self._attempt = self._entry
+        self._try = self._entry
         if tool.effect != "read":
             if context.past.effects == "recorded":
-                raise NotRecorded(f'{tool.name} was not called: it has no recorded result, and effects="recorded"')
+                raise NotRecorded(
+                    f'{tool.name} was not called: it has no recorded result, and effects="recorded"; nothing was '
+                    'changed. Run with effects="ask" or "live" to call it.'
+                )
             # The intent is the fence check: the store refuses a worker that lost its lease before it acts.
             entry = replace(self._entry, status="begun", fence=context.lease.fence, begun_at=now())
-            self._attempt = self._journal.write(replace(entry, ended_at=None, error=None))
+            self._try = self._journal.write(replace(entry, ended_at=None, error=None))
         try:
             context.lease.check()
         except LeaseLost:
             if tool.effect != "read":
-                self._journal.end(replace(self._attempt, status="not_done"))
+                self._journal.end(replace(self._try, status="not_done"))
             raise
-        given = self._with_key(self._attempt) if tool.takes_key else self._given
+        given = self._with_key(self._try) if tool.takes_key else self._given
         return Invocation(tool.function, (), given, tool.timeout)
 
     def _failed(self, error: BaseException, status: Literal["failed", "not_done", "in_doubt"]) -> Next:
@@ -210,16 +213,16 @@ class ToolCall:
         tool, journal = self._tool, self._journal
         if status == "in_doubt":
             self._cause = error
-            self._entry = journal.end(replace(self._attempt, status=status, error=self._text_of(error)))
+            self._entry = journal.end(replace(self._try, status=status, error=self._text_of(error)))
             if self._retries and tool.in_doubt in ("rerun", "give_up"):
                 self._retries -= 1
                 return "call"
             return "raise" if tool.in_doubt == "rerun" else self._decide()
         is_final = not self._retries or not isinstance(error, Exception) or isinstance(error, LeaseLost | Unsupported)
         if tool.effect == "read" and isinstance(error, Exception):
-            journal.fail(self._attempt, error, is_heard=is_final)
+            journal.fail(self._try, error, is_heard=is_final)
         else:
-            ended = replace(self._attempt, status=status, error=self._text_of(error), heard=is_final)
+            ended = replace(self._try, status=status, error=self._text_of(error), heard=is_final)
             journal.note(error, journal.end(ended))
         self._retries -= 1
         return "raise" if is_final else "call"
@@ -230,7 +233,7 @@ class ToolCall:
         """Decide about a call that an earlier process started and whose outcome is unknown."""
         self._entry = entry
         if entry.redacted & CALL_REDACTED:
-            # The recorded arguments are not the original ones. Those of this call are, if they redact to the same.
+            # The journal has redacted arguments. If this call's arguments redact to the same text, use this call's.
             if self._with_call(entry).arguments != entry.arguments and self._tool.in_doubt != "give_up":
                 raise suspended_by(entry)
         elif entry.call is not None:
@@ -353,5 +356,5 @@ def _asking_first(entry: Entry, why: str = "waits for permission") -> Suspended:
     """The suspension of a run until a person allows a call."""
     return Suspended(
         replace(entry, status="asked"),
-        f"{entry.name} (call {entry.number}) {why}; allow it with hf.settle and NotDone()",
+        f"{entry.name} {why}; allow it with hf.settle(THREAD, NUMBER, NotDone())",
     )

@@ -115,13 +115,13 @@ def tool(
     - `effect`: the effect kind. "read" changes nothing. "idempotent" may be called again with the same idempotency key.
       "irreversible", the default, must not happen twice.
     - `in_doubt`: what to do when a call was started and its outcome is unknown. "rerun" calls the tool again. "probe"
-      calls `probe`, which returns Happened, NotDone or None. "ask" waits for `hf.settle`. "give_up" returns to the
-      model that the outcome is unknown.
+      calls `probe`, which returns Happened, NotDone, GiveUp or None. "ask" waits for `hf.settle`. "give_up" returns to
+      the model that the outcome is unknown.
     - `not_done`: errors after which nothing was done. `ToolNotDone` is always one.
     - `retry`: how often a failed call is made again before its error is raised.
     - `timeout`: after so many seconds the run stops waiting for a call, and its outcome is unknown.
-    - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` if it has such a
-      parameter.
+    - `undo`: a function that reverts a call, for `hf.undo`. It gets the same arguments, and `result` and
+      `idempotency_key` if it has such parameters.
     - `max_age`: a resumed run reads again if a recorded read is older than so many seconds and nothing was done or
       asked since.
 

@@ -252,17 +252,21 @@ def _require_answered(thread: ThreadRow, name: str, question: Entry) -> None:
     if question.status == "failed":
         raise Conflict(
             f"{name!r} of thread {quoted(thread.name)} was not answered in time, and the run has continued; "
-            "nothing was changed"
+            "nothing was changed. hf.waiting() lists the open questions."
         )
     if question.status == "asked":
         raise Conflict(
-            f"{name!r} of thread {quoted(thread.name)} is no longer asked: its turn has ended; nothing was changed"
+            f"{name!r} of thread {quoted(thread.name)} is no longer asked: its turn has ended; nothing was changed. "
+            "hf.waiting() lists the open questions."
         )
 
 
 def _require_same(thread: ThreadRow, name: str, row: Entry, encoded: bytes) -> None:
     if row.result != encoded:
-        raise Conflict(f"{name!r} of thread {quoted(thread.name)} already has another answer; nothing was changed")
+        raise Conflict(
+            f"{name!r} of thread {quoted(thread.name)} already has another answer; nothing was changed. "
+            "The first answer counts."
+        )
 
 
 def _question(thread: str, row: Entry) -> PendingQuestion:

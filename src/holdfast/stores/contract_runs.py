@@ -63,7 +63,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
 
     thread: int
     status: Status
-    fence: int  # increases with every claim
+    fence: int  # grows with every claim, and when another process queues or ends the run
     attempt: int = 0
     tried_at: int = 0  # when the first attempt since the run last waited claimed it
     reason: str | None = None
@@ -89,7 +89,7 @@ class RunRow(msgspec.Struct, frozen=True, kw_only=True):
     handler: str | None = None
     version: str | None = None
     agent: str | None = None
-    branch: int = 1  # starts at 1, increases with every rewind
+    branch: int = 1  # how many times the thread was rewound before; 0 at first
     start: bytes = b""  # a digest of the arguments that the run was started with
     result: bytes | None = None  # the encoded result of a completed run
     created_at: int = 0

@@ -49,7 +49,7 @@ def fork_of(
     It creates a thread, or with `expect` follows `parent` in a thread that exists.
     """
     branch = 1 if expect is None else expect.last + 1
-    skeleton = replace(read_skeleton(source), branch=branch, ends=(0, 0), wrote=())
+    skeleton = replace(read_skeleton(source), opened_by=branch, ends=(0, 0), wrote=())
     refs = seen_from_fork(source, origin).refs
     above = parent or Parent.of(source, origin)
     commit, meta = commit_of(name, details, skeleton, refs, hashing, expect=expect, parent=above)
@@ -106,7 +106,7 @@ def _labelled(
     )
     position = thread.position
     # It opens logs of its own: later checkpoints may have appended to those of its source.
-    skeleton = replace(read_skeleton(source), branch=position.last + 1, ends=(0, 0), wrote=())
+    skeleton = replace(read_skeleton(source), opened_by=position.last + 1, ends=(0, 0), wrote=())
     commit, meta = commit_of(
         thread.name,
         Details(source.step, source.label if label is None else label, meta),

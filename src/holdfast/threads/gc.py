@@ -1,12 +1,9 @@
-"""Find dead cells and blobs, remove them, and apply retention in the background."""
+"""Find dead cells and blobs, and remove them."""
 
 from __future__ import annotations
 
-import threading
 from collections import defaultdict
-from collections.abc import Callable
 
-from holdfast import forksafe
 from holdfast.delta.load import reachable
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
@@ -90,73 +87,3 @@ def optimize(store: Store) -> OptimizeResult:
         store.sweep_blobs(values, epoch)
     store.reclaim()
     return OptimizeResult(merged, damaged)
-
-
-# -- retention in the background --------------------------------------------------------------------------------------
-
-QUIET_SECONDS = 1.0  # a thread is pruned this long after a save; saves in between share one pruning
-
-
-class Maintenance:
-    """Applies a retention to the threads that were saved, in a background thread that ends when there is no work.
-
-    `run_now()`, which `hf.close()` calls, raises a failure of the background thread. No save fails because of it.
-    """
-
-    def __init__(self, prune: Callable[[str], None], quiet_seconds: float = QUIET_SECONDS) -> None:
-        self._prune = prune
-        self._quiet_seconds = quiet_seconds
-        self._lock = threading.Lock()
-        self._due: set[str] = set()
-        self._worker: threading.Thread | None = None
-        self._stop = threading.Event()
-        self._failure: Exception | None = None
-        forksafe.renew_in_child(self)
-
-    def renew(self) -> None:
-        """Replace the lock and the background thread in a forked child: both are the parent's."""
-        self._lock = threading.Lock()
-        self._worker = None
-
-    def note(self, name: str) -> None:
-        """Record that a thread was saved, so it is due."""
-        with self._lock:
-            self._due.add(name)
-            if self._stop.is_set() or self._worker is not None:
-                return
-            self._worker = threading.Thread(target=self._work, name="holdfast-maintenance", daemon=True)
-            self._worker.start()
-
-    def run_now(self) -> None:
-        """Prune what is due, in the calling thread. Raises an error of its own or of the background thread."""
-        while (name := self._next()) is not None:
-            self._prune(name)
-        with self._lock:
-            failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
-
-    def stop(self) -> None:
-        """Let the background thread end, then prune what is left."""
-        self._stop.set()
-        with self._lock:
-            worker = self._worker
-        if worker is not None:
-            worker.join()
-        self.run_now()
-
-    def _work(self) -> None:
-        while not self._stop.wait(self._quiet_seconds):
-            while not self._stop.is_set() and (name := self._next()) is not None:
-                try:
-                    self._prune(name)
-                except Exception as failure:  # noqa: BLE001 - run_now() raises it
-                    self._failure = failure
-            with self._lock:
-                if not self._due:
-                    self._worker = None
-                    return
-
-    def _next(self) -> str | None:
-        with self._lock:
-            return self._due.pop() if self._due else None

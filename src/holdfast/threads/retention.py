@@ -1,13 +1,15 @@
-"""Retention: which checkpoints to keep, and deleting the others."""
+"""Retention: which checkpoints to keep, and deleting the others, also in the background."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+import threading
+from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
 
 import msgspec
 
+from holdfast import forksafe
 from holdfast.errors import InvalidArgument
 from holdfast.stores.contract import Store
 from holdfast.threads.gc import live_cells
@@ -19,8 +21,8 @@ _BATCH = 200  # checkpoints deleted in one transaction, which must be short for 
 class Retention(msgspec.Struct, frozen=True, kw_only=True):
     """Checkpoints to keep: the newest `keep_last`, and those not older than `older_than`. The others are deleted.
 
-    A limit that is not given keeps nothing. At least one must be given, so that an empty policy deletes nothing. The
-    head, and every checkpoint at which a fork starts, always stay.
+    The head, and every checkpoint at which a fork starts, always stay. A Retention without a limit would keep only the
+    protected checkpoints, so it is refused.
 
     >>> Retention(keep_last=50)
     Retention(keep_last=50, older_than=None, keep_newest_completed=True, keep_labelled=True)
@@ -82,3 +84,73 @@ def remove(store: Store, thread: int, seqs: list[int]) -> None:
     for at in range(0, len(seqs), _BATCH):
         store.delete(thread, seqs[at : at + _BATCH])
     store.sweep(thread, live_cells(store, thread))
+
+
+# -- retention in the background --------------------------------------------------------------------------------------
+
+QUIET_SECONDS = 1.0  # a thread is pruned this long after a save; saves in between share one pruning
+
+
+class BackgroundRetention:
+    """Applies a retention to the threads that were saved, in a background thread that ends when there is no work.
+
+    `run_now()`, which `hf.close()` calls, raises a failure of the background thread. No save fails because of it.
+    """
+
+    def __init__(self, prune: Callable[[str], None], quiet_seconds: float = QUIET_SECONDS) -> None:
+        self._prune = prune
+        self._quiet_seconds = quiet_seconds
+        self._lock = threading.Lock()
+        self._due: set[str] = set()
+        self._worker: threading.Thread | None = None
+        self._stop = threading.Event()
+        self._failure: Exception | None = None
+        forksafe.renew_in_child(self)
+
+    def renew(self) -> None:
+        """Replace the lock and the background thread in a forked child: both are the parent's."""
+        self._lock = threading.Lock()
+        self._worker = None
+
+    def note(self, name: str) -> None:
+        """Record that a thread was saved, so it is due."""
+        with self._lock:
+            self._due.add(name)
+            if self._stop.is_set() or self._worker is not None:
+                return
+            self._worker = threading.Thread(target=self._work, name="holdfast-retention", daemon=True)
+            self._worker.start()
+
+    def run_now(self) -> None:
+        """Prune what is due, in the calling thread. Raises an error of its own or of the background thread."""
+        while (name := self._next()) is not None:
+            self._prune(name)
+        with self._lock:
+            failure, self._failure = self._failure, None
+        if failure is not None:
+            raise failure
+
+    def stop(self) -> None:
+        """Let the background thread end, then prune what is left."""
+        self._stop.set()
+        with self._lock:
+            worker = self._worker
+        if worker is not None:
+            worker.join()
+        self.run_now()
+
+    def _work(self) -> None:
+        while not self._stop.wait(self._quiet_seconds):
+            while not self._stop.is_set() and (name := self._next()) is not None:
+                try:
+                    self._prune(name)
+                except Exception as failure:  # noqa: BLE001 - run_now() raises it
+                    self._failure = failure
+            with self._lock:
+                if not self._due:
+                    self._worker = None
+                    return
+
+    def _next(self) -> str | None:
+        with self._lock:
+            return self._due.pop() if self._due else None

@@ -49,6 +49,10 @@ ANY: Final = Expectation("ANY")
 
 Expect: TypeAlias = str | Checkpoint | Expectation | None
 
+# The triggers of the checkpoints of runs and forks. A run knows its own checkpoints by them, so other saves cannot use
+# them. After a checkpoint with another trigger, a run closes its journal.
+RUN_TRIGGERS: Final = ("start", "submit", "step", "save", "finish", "fork")
+
 
 class SaveOptions(TypedDict, total=False):
     """The arguments of a save besides the state, as callers give them."""
@@ -250,7 +254,7 @@ class SeenHead(msgspec.Struct, frozen=True):
     """The head of a thread, as a thread object last saw it."""
 
     position: Position
-    parent: Parent
+    as_parent: Parent
 
     @classmethod
     def of(cls, position: Position, row: CheckpointRow, meta: Meta) -> SeenHead:
@@ -308,11 +312,16 @@ class Saver:
 
     # -- saving -----------------------------------------------------------------------------------------------------
 
-    def request(self, state: Any, **options: Unpack[SaveOptions]) -> SaveRequest:
+    def request(self, state: Any, *, is_of_run: bool = False, **options: Unpack[SaveOptions]) -> SaveRequest:
         """Check the arguments of a save, convert the state to plain values and redact both."""
         context = self._context
         context.check_open()
         details = checked_details(context.redaction, self._schema_version, **options)
+        if not is_of_run and details.meta.trigger in RUN_TRIGGERS:
+            raise InvalidArgument(
+                f"trigger {quoted(details.meta.trigger)} is reserved for checkpoints of runs and forks; nothing was "
+                "saved. Use another text."
+            )
         return SaveRequest(self.plain(state), details)
 
     def plain(self, state: Any) -> Any:
@@ -346,14 +355,14 @@ class Saver:
         """Find what is new in a state and lay out its commit. Nothing is stored."""
         context, details = self._context, request.details
         head = self._head if expect is None and self._is_head_known else self._expected(expect)
-        if head is not None and details.step is not None and details.step <= head.parent.step:
+        if head is not None and details.step is not None and details.step <= head.as_parent.step:
             self._require_no_run(head.position.thread)
         return save_of(
             self._name,
             request.state,
             details,
             expect=None if head is None else head.position,
-            parent=None if head is None else head.parent,
+            parent=None if head is None else head.as_parent,
             base=None if head is None else self._base(head),
             size_limit=context.max_state_bytes,
             hashing=context.store.hashing,
@@ -392,7 +401,7 @@ class Saver:
             except Conflict as conflict:
                 if save.commit.expect is None:
                     raise AlreadyExists(
-                        f"thread {quoted(self._name)} already exists; nothing was saved. latest() loads it"
+                        f"thread {quoted(self._name)} already exists; nothing was saved. Call latest() to load it."
                     ) from conflict
                 raise Conflict(
                     f"thread {quoted(self._name)} was changed by another writer; nothing was saved. "
@@ -428,8 +437,8 @@ class Saver:
         if expect is ANY:
             return head
         wanted = expect.id if isinstance(expect, Checkpoint) else str(expect)
-        if head is None or to_text(head.parent.id) != wanted:
-            found = "it does not exist" if head is None else f"its head is {to_text(head.parent.id)}"
+        if head is None or to_text(head.as_parent.id) != wanted:
+            found = "it does not exist" if head is None else f"its head is {to_text(head.as_parent.id)}"
             raise Conflict(
                 f"thread {quoted(self._name)} was expected to have the head {quoted(wanted)}, but {found}; nothing was "
                 "saved. Call latest() and try again."
@@ -498,11 +507,15 @@ class Saver:
         """Read the record of the head of a thread. Raises Damaged if it is missing."""
         row = self._context.store.checkpoint(thread.position.thread, thread.position.head)
         if row is None or row.deleted:
-            raise Damaged(f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing")
+            raise Damaged(
+                f"thread {quoted(self._name)}: its head, checkpoint {thread.position.head}, is missing; nothing was "
+                "changed. hf.verify() shows what is damaged."
+            )
         return row
 
     def moved(self) -> Conflict:
         """The error for a thread that other writers move faster than it can be read."""
         return Conflict(
-            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. Try again."
+            f"thread {quoted(self._name)} was changed {MAX_RETRIES} times while it was being read. "
+            "Nothing was changed by this call. Try again."
         )

@@ -129,7 +129,7 @@ def _rewind(view: View, form: Form) -> Plan:
     # Read the head before the effects: if it moves after that, the rewind raises Conflict.
     head = thread.saver.refresh()
     ahead = effects_ahead(view.hf, name, checkpoint.id)
-    come_from = "" if head is None else f" from step {head.parent.step}"
+    come_from = "" if head is None else f" from step {head.as_parent.step}"
     said = joined(
         tag("p", "The head of ", tag("b", line(name)), f" moves{come_from} to step {checkpoint.step}."),
         tag("p", "Nothing is deleted.", class_="dim"),
