@@ -77,7 +77,7 @@ def test_a_copy_made_with_another_compressor_is_read_as_the_store_was(
     with opened("sqlite", tmp_path, "old", AES) as hf:
         with_large_values(hf)
         before = seen(hf)
-        monkeypatch.setattr(segment, "deflate", lambda _: None)
+        monkeypatch.setattr(segments, "deflate", lambda _: None)
         assert hf.repair(address("directory", tmp_path, "new")).ok
     with opened("directory", tmp_path, "new", AES) as new:
         assert seen(new) == before

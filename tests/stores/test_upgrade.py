@@ -34,7 +34,10 @@ def test_an_earlier_format_is_upgraded_when_it_is_opened(
         hf.thread("a").save({"n": 1})
     steps = {"next.sql": "CREATE TABLE made_up (n INTEGER PRIMARY KEY);\nINSERT INTO made_up VALUES (7);\n"}
     if kind == "postgres":
-        steps = {"next.sql": "CREATE TABLE hf.made_up (n bigint);\nINSERT INTO hf.made_up VALUES (7);\n", "none.sql": ""}
+        steps = {
+            "next.sql": "CREATE TABLE hf.made_up (n bigint);\nINSERT INTO hf.made_up VALUES (7);\n",
+            "none.sql": "",
+        }
     for module, step in ((sqlite, "next.sql"), (postgres, ("next.sql", "none.sql"))):
         text = module._text
         monkeypatch.setattr(module, "_text", lambda file, text=text: steps[file] if file in steps else text(file))

@@ -137,15 +137,18 @@ class Work(Protocol[T_co]):
         ...
 
 
-class Plain(Generic[T]):
+class Writes(Protocol):
+    """The writer of a store."""
+
+    def write(self, work: Work[T]) -> T:
+        """Do a write in a durable transaction, alone or in a group with other waiting writes."""
+        ...
+
+
+class Unguarded(Generic[T]):
     """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find`."""
 
-    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
-        self._run = run
-        self.weight = weight
-
-    def run(self, tx: Transaction) -> T:
-        return self._run(tx)
+    weight = 0
 
     def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
         return None
@@ -158,3 +161,11 @@ class Plain(Generic[T]):
 
     def numbered(self) -> tuple[int, int] | None:
         return None
+
+
+class Plain(Unguarded[T]):
+    """A function as a write."""
+
+    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
+        self.run = run
+        self.weight = weight

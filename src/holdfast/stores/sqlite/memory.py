@@ -35,6 +35,7 @@ class MemoryStore(SQLStore):
         wall: Callable[[], int] | None = None,
     ) -> None:
         self._namespace = rows.to_bytes(namespace)
+        self._writer = self
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._user = 0  # the thread that is in a call
@@ -67,7 +68,8 @@ class MemoryStore(SQLStore):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def _write(self, work: Work[T]) -> T:
+    def write(self, work: Work[T]) -> T:
+        """Do a write in a transaction."""
         with self._turn():
             self._ready()
             self._connection.execute("BEGIN")
