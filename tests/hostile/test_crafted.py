@@ -65,7 +65,9 @@ def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
 
 def set_segment(connection: sqlite3.Connection, seq: int, header: object, body: bytes, encoding: int) -> None:
     packed = msgspec.msgpack.encode(header)
-    blob = segments.seal(struct.pack("<BBI", 1, encoding, len(packed)) + packed + body, segments.context_of(segments.key(1, seq)))
+    blob = segments.seal(
+        struct.pack("<BBI", 1, encoding, len(packed)) + packed + body, segments.context_of(segments.key(1, seq))
+    )
     connection.execute("UPDATE checkpoint SET cells = ? WHERE row_key = ?", (blob, segments.key(1, seq)))
 
 

@@ -38,7 +38,7 @@ _BEYOND: Final = (
 )
 
 
-class PostgresStore(SQLStore):
+class PostgresStore(SQLStore[Writer]):
     """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
 
     `connections` is the maximum number of connections of this handle; they are made when needed. `patience` is the

@@ -87,7 +87,13 @@ class CommitWork(Unguarded[Position]):
         if expect is not None and not self._is_tried:
             is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
             own = wanted.bases in ((), ((expect.thread, expect.head),))
-            if is_moved and own and wanted.fence is wanted.run is None and not (wanted.origins or wanted.blobs):
+            if (
+                is_moved
+                and own
+                and wanted.fence is None
+                and wanted.run is None
+                and not (wanted.origins or wanted.blobs)
+            ):
                 tx.put("insert_checkpoint", *self._prepared.columns(expect.thread))
                 return Position(expect.thread, wanted.row.seq, wanted.row.move, wanted.row.seq)
         else:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
@@ -29,19 +29,20 @@ from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
+W = TypeVar("W", bound=Writes)
 
 _BLOBS_AT_ONCE: Final = 64
 # Roughly the bytes that one changed row writes.
 _ROW: Final = 2048
 
 
-class SQLStore(ABC):
+class SQLStore(ABC, Generic[W]):
     """The verbs of a store. A subclass runs them in transactions of its database."""
 
     encoding: Literal["packed", "text"] = "packed"
     hashing = PLAIN
     _namespace: bytes
-    _writer: Writes
+    _writer: W
 
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

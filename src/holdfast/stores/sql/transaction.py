@@ -9,7 +9,6 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from holdfast.stores.contract_runs import Clock
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Row = tuple[Any, ...]
 Query = tuple[str, Sequence[Any]]  # the name of a statement, and its parameters
@@ -104,12 +103,12 @@ class Guarded(NamedTuple):
     args: Sequence[Any]
 
 
-class Work(Protocol[T_co]):
+class Work(Protocol[T]):
     """A write."""
 
     weight: int  # roughly how many bytes it writes
 
-    def run(self, tx: Transaction) -> T_co:
+    def run(self, tx: Transaction) -> T:
         """Do the write in a transaction. Keep what `find` needs."""
         ...
 
@@ -120,11 +119,11 @@ class Work(Protocol[T_co]):
         """
         ...
 
-    def guarded_answer(self) -> T_co:
+    def guarded_answer(self) -> T:
         """The result, after the guarded statement was done."""
         ...
 
-    def find(self, tx: Transaction) -> Done[Any] | None:
+    def find(self, tx: Transaction) -> Done[T] | None:
         """After the result of a write was lost: the result if the write was done, else None.
 
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do

@@ -13,7 +13,7 @@ from holdfast.stores import clock as clocks
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work
+from holdfast.stores.sql.transaction import Transaction, Work, Writes
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _SHOWN = "memory:"
 
 
-class MemoryStore(SQLStore):
+class MemoryStore(SQLStore[Writes]):
     """One database in memory, opened on one namespace. Any thread may use it; calls run one after the other."""
 
     def __init__(

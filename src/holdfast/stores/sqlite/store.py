@@ -33,7 +33,7 @@ _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
 _FORK_PATIENCE: Final = 5.0
 
 
-class SQLiteStore(SQLStore):
+class SQLiteStore(SQLStore[Writer]):
     """One SQLite file, opened on one namespace. Any number of threads and processes may use it.
 
     Raises `StoreError` if the folder does not exist or the file cannot be opened. Raises `NotAStore` or `NewerFormat`,
