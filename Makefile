@@ -36,6 +36,14 @@ define install_strace
 	  echo 'strace was not found, and the crash lab needs it. On Debian and Ubuntu: apt-get install strace' >&2
 endef
 
+# As above.
+define install_pgbouncer
+@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends pgbouncer >/dev/null; } || \
+	  echo 'pgbouncer was not found, and tests of the PostgreSQL store need it. On Debian and Ubuntu:' \
+	  'apt-get install pgbouncer' >&2
+endef
+
 # As above. Without fonts, the browser draws boxes.
 define install_chromium
 @{ command -v chromium && command -v chromedriver && test -e /usr/share/fonts/truetype/dejavu; } >/dev/null || \
@@ -81,12 +89,14 @@ format: $(READY)
 # fail a build. Plain pytest generates new examples.
 test: $(READY)
 	$(install_strace)
+	$(install_pgbouncer)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
 
 # `make test` runs the contract suite on every store and most other tests on SQLite, with a share of each sweep: see
 # tests/selection.py.
 test-stores: $(READY)
+	$(install_pgbouncer)
 	$(install_chromium)
 	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
 	  --ignore=tests/crash --ignore=tests/bench $(ARGS)
@@ -94,6 +104,7 @@ test-stores: $(READY)
 # Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
 	$(install_strace)
+	$(install_pgbouncer)
 	$(install_chromium)
 	$(BIN)/pytest -n 3 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 

@@ -15,11 +15,11 @@ from holdfast.codec.jsontext import TextForm
 from holdfast.errors import LeaseHeld, StoreError
 from holdfast.stores import clock
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
-from holdfast.stores.sqlite.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import commit, held, inside, run_row, saved
 from tests.stores.postgres.server import address_at
 

@@ -19,13 +19,13 @@ from msgspec.structs import replace
 from holdfast.codec.jsontext import TextForm
 from holdfast.errors import HoldfastError
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
-from tests.stores.model import ModelStore
-from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.contract_runs import Clock, Entry, Owner, RunRow
+from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
 from tests.selection import tries
+from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
 # A server is farther away than a file.

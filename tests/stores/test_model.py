@@ -7,11 +7,11 @@ import pytest
 
 from holdfast.errors import AlreadyExists, Conflict, InvalidArgument, NotFound
 from holdfast.stores.contract import Append, Blob, Live, Span, Store
-from tests.stores.model import ModelStore
-from tests.stores.model.thread import Thread
 from holdfast.stores.contract_runs import Clock
 from holdfast.testing.contract.build import cell, commit, effect, inside, run, run_row, saved, value
 from tests.covers import covers
+from tests.stores.model import ModelStore
+from tests.stores.model.thread import Thread
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ from typing import Any
 
 import pytest
 
-import holdfast
 from holdfast import Damaged, Holdfast
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.sql import reads

@@ -11,8 +11,8 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Live
-from holdfast.stores.directory import DirectoryStore
 from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.directory import DirectoryStore
 from holdfast.testing.contract.build import FAR, Line, effect, inside, running
 from holdfast.testing.contract.build import commit as commit_of
 from tests.stores.directory.conftest import Open, damage_line, log_of

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+from holdfast.types import Problem
 from tests.stores.model.thread import Thread
 from tests.stores.model.waking import Waking
-from holdfast.types import Problem
 
 
 def problems(

@@ -20,8 +20,9 @@ from holdfast.errors import AlreadyExists, Closed, Conflict, Damaged, NotFound, 
 from holdfast.stores import clock as clocks
 from holdfast.stores import contract as c
 from holdfast.stores import rules
-from holdfast.stores.contract import PLAIN
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import PLAIN, KeyRow
+from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
+from holdfast.types import Problem
 from tests.stores.model import check
 from tests.stores.model.keys import Keys
 from tests.stores.model.thread import (
@@ -36,8 +37,6 @@ from tests.stores.model.thread import (
     write_journal,
 )
 from tests.stores.model.waking import Waking
-from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.types import Problem
 
 
 class ModelStore:

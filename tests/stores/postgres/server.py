@@ -34,7 +34,7 @@ class Server:
 
     def __init__(self, folder: Path, *settings: str) -> None:
         self.folder = folder
-        self.port = _free_port()
+        self.port = free_port()
         self._settings = settings
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -62,7 +62,7 @@ class Server:
             ],
             check=True,
             capture_output=True,
-            **_ordinary_user(),
+            **ordinary_user(),
         )
 
     def start(self) -> None:
@@ -76,7 +76,7 @@ class Server:
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                **_ordinary_user(),
+                **ordinary_user(),
             )
         deadline = time.monotonic() + PATIENCE
         while True:
@@ -160,13 +160,13 @@ def _program(name: str) -> Path:
     return Path(spec.submodule_search_locations[0], os.environ.get("HOLDFAST_TEST_PGINSTALL", "pginstall"), "bin", name)
 
 
-def _ordinary_user() -> dict[str, Any]:
+def ordinary_user() -> dict[str, Any]:
     """PostgreSQL does not run as root."""
     own: dict[str, Any] = {"cwd": "/"}
     return {**own, "user": NOBODY, "group": NOBODY, "extra_groups": []} if os.getuid() == 0 else own
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.create_server(("127.0.0.1", 0)) as probe:
         port: int = probe.getsockname()[1]
         return port

@@ -18,8 +18,8 @@ from psycopg import sql
 
 from holdfast.errors import Busy, Conflict, LeaseLost, NotFound
 from holdfast.stores import rows
-from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.contract_runs import Owner
+from holdfast.stores.postgres import PostgresStore
 from holdfast.testing.contract.build import (
     Line,
     commit,

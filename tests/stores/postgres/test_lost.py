@@ -16,9 +16,8 @@ from msgspec.structs import replace
 import holdfast
 from holdfast.errors import Conflict, OutcomeUnknown, StoreError
 from holdfast.stores.contract import Position, Store
-from tests.stores.model import ModelStore
-from holdfast.stores.postgres import PostgresStore, pool
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.postgres import PostgresStore, pool
 from holdfast.testing.contract.build import (
     FAR,
     commit,
@@ -33,6 +32,7 @@ from holdfast.testing.contract.build import (
     value,
 )
 from tests.covers import covers
+from tests.stores.model import ModelStore
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
 from tests.waiting import DEADLINE

@@ -15,8 +15,8 @@ from psycopg import sql
 from holdfast.errors import ReadOnly, StoreError
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.postgres.pool import connect
-from holdfast.stores.rows import name_digest
 from holdfast.stores.postgres.schema import statements
+from holdfast.stores.rows import name_digest
 from holdfast.testing.contract.build import effect, held, names_of, saved, value
 from tests.stores.postgres.conftest import Open
 
