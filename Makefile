@@ -36,11 +36,10 @@ define install_strace
 	  echo 'strace was not found, and the crash lab needs it. On Debian and Ubuntu: apt-get install strace' >&2
 endef
 
-# As above, for the tests that put a pooler in front of PostgreSQL.
+# As above.
 define install_pgbouncer
-@{ command -v pgbouncer || test -x /usr/sbin/pgbouncer; } >/dev/null || \
-	  { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && apt-get -qq update && \
-	  apt-get -qq install --yes --no-install-recommends pgbouncer >/dev/null; } || \
+@PATH="$$PATH:/usr/sbin" command -v pgbouncer >/dev/null || { test "$$(id -u)" = 0 && command -v apt-get >/dev/null && \
+	  apt-get -qq update && apt-get -qq install --yes --no-install-recommends pgbouncer >/dev/null; } || \
 	  echo 'pgbouncer was not found, and tests of the PostgreSQL store need it. On Debian and Ubuntu:' \
 	  'apt-get install pgbouncer' >&2
 endef

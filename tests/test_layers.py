@@ -29,11 +29,11 @@ LAYERS = {
     "stores": BASE,
     "stores.log": "codec formats",
     "crypto": f"{BASE} "
-    "stores.abilities stores.contract stores.hashing stores.keys stores.contract_runs stores.segment stores.walking",
-    "delta": f"{BASE} codec stores.contract stores.hashing",
+    "stores.abilities stores.contract stores.contract_runs stores.segments stores.walking",
+    "delta": f"{BASE} codec stores.contract",
     "formats": f"{BASE} codec stores.contract stores.contract_runs",
     "states": BASE,
-    "threads": f"{BASE} codec delta formats stores.contract stores.hashing stores.contract_runs stores.walking",
+    "threads": f"{BASE} codec delta formats stores.contract stores.contract_runs stores.walking",
     "runs": f"{BASE} codec policy stores.abilities stores.contract stores.contract_runs threads",
     "urls": "codec crypto errors stores",
     "maintenance": f"{BASE} urls stores.abilities stores.contract stores.files stores.sqlite.raw threads",
@@ -44,12 +44,12 @@ LAYERS = {
     "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs stores.walking threads",
     "looking.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
-    "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.hashing stores.contract_runs threads "
+    "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.groups stores.log.replay",
     "exporters": f"{BASE} codec delta formats handle looking runs "
-    "stores.contract stores.hashing stores.contract_runs stores.walking threads",
+    "stores.contract stores.contract_runs stores.walking threads",
     "ui": f"{BASE} codec handle looking runs threads",
-    "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.hashing stores.contract_runs threads",
+    "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",
     "cli": f"{BASE} codec exporters handle importers maintenance looking urls runs stores.contract_runs threads ui",
     "cli.drill": "testing.drill",
     "__main__": "cli",
@@ -136,8 +136,8 @@ def test_no_modules_import_each_other() -> None:
 
 FORBIDDEN = [
     ("stores.sqlite.store", "from holdfast.state import parts"),
-    ("stores.memory", "import holdfast.threads.thread"),
-    ("stores.memory", "from holdfast import Store"),
+    ("stores.sqlite", "import holdfast.threads.thread"),
+    ("stores.sqlite", "from holdfast import Store"),
     ("codec.packed", "from holdfast.stores.contract import Span"),
     ("codec.packed", "def f():\n    from holdfast.threads import diff"),
     ("delta.base", "from holdfast.stores.sqlite.memory import MemoryStore"),

@@ -45,14 +45,14 @@ class Budget(NamedTuple):
 
 BUDGETS = {
     # walk: frames and modules at most, then the targets of both
-    "thread.save": Budget(138, 23, 110, 14),
-    "thread.latest, cold": Budget(184, 18, 130, 13),
-    "run.tool, irreversible, new": Budget(161, 25, 110, 14),
-    "resume after a kill": Budget(262, 35, 170, 22),
-    "langgraph put": Budget(528, 46, 250),
-    "langgraph put_writes": Budget(351, 44, 120),
+    "thread.save": Budget(118, 23, 110, 14),
+    "thread.latest, cold": Budget(178, 16, 130, 13),
+    "run.tool, irreversible, new": Budget(155, 25, 110, 14),
+    "resume after a kill": Budget(257, 34, 170, 22),
+    "langgraph put": Budget(508, 46, 250),
+    "langgraph put_writes": Budget(331, 44, 120),
     "langgraph get_tuple": Budget(220, 27, 120),
-    "langgraph list(limit=5)": Budget(2508, 34, 700),
+    "langgraph list(limit=5)": Budget(2477, 32, 700),
 }
 GAIN = 0.1  # a walk that is shorter than its budget by more than this share needs a lower budget
 ROUNDS = 3  # each walk is measured so often, and the shortest counts

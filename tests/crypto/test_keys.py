@@ -104,7 +104,7 @@ def test_a_file_of_a_key_that_cannot_be_read(tmp_path: Path, unreadable: bytes) 
     look_at_one_that_cannot_be_read(f"dir:{tmp_path / 'store'}", tmp_path, bad)
 
 
-@pytest.mark.parametrize("change", ["name = CAST(x'ff' AS TEXT)", "name = ''", "wrapped = x''"])
+@pytest.mark.parametrize("change", ["name = x'ff'", "name = x''", "wrapped = x''"])
 def test_a_row_of_a_key_that_cannot_be_read(tmp_path: Path, change: str) -> None:
     with opened(str(tmp_path / "store.db")) as hf:
         bad = key_made_by_saving(hf, "bad")

@@ -159,8 +159,9 @@ def _run(row: Row, rng: random.Random) -> Row:
         row = _any_column(row, rng)
     with contextlib.suppress(TypeError, struct.error, AttributeError):
         row["lease_checksum"] = rows.lease_checksum(row["thread_no"], row["fence"], row["lease_until"])
-        columns = list(row.values())
-        row["checksum"] = rows._run_checksum(*columns[:8], columns[11])
+        names = "thread_no namespace status fence updated_at clock wake_at wake_wall record"
+        columns: Any = [row[name] for name in names.split()]
+        row["checksum"] = rows._run_checksum(*columns)
     return row
 
 

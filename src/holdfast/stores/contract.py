@@ -222,7 +222,7 @@ PLAIN: Final[Hashing] = _Plain()
 class KeyRow(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A data key of an encrypted store, encrypted by the user's key called `name`, which the store does not have.
 
-    A row without a name and a wrapped key stands in a listing for a record that cannot be read.
+    In a listing, a record that cannot be read has an empty name and an empty wrapped key.
     """
 
     id: bytes

@@ -15,7 +15,7 @@ from holdfast.errors import Damaged, InvalidArgument, TooLarge
 from holdfast.stores import rules, segments
 from holdfast.stores.contract import NO_REFS, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, context_of, key
+from holdfast.stores.segments import MAX_SEQ, SEQ_BITS, key
 from holdfast.text import escaped, quoted, unescaped
 from holdfast.types import UNREADABLE
 
@@ -72,7 +72,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     updated_at: int
 
     def checksum(self) -> int:
-        return _thread_checksum(
+        fields = (
             self.thread_no,
             self.namespace,
             self.name,
@@ -87,6 +87,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
             self.size,
             self.updated_at,
         )
+        return crc32(_encode(fields))
 
     def columns(self) -> tuple[Any, ...]:
         """The whole row."""
@@ -158,10 +159,6 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
             position = replace(position, head=0)
         damage.known = replace(self.record(), position=position)
         return damage
-
-
-def _thread_checksum(*fields: Any) -> int:
-    return crc32(_encode(fields))
 
 
 def read_thread(row: Sequence[Any]) -> StoredThread:
@@ -383,7 +380,8 @@ _decode_run = msgspec.msgpack.Decoder(RunRow).decode
 def store_run(namespace: bytes, row: RunRow, entries: int) -> RunColumns:
     """The columns of a run. `InvalidArgument` if a number does not fit its column."""
     record = _packed(replace(row, lease_until=0) if row.lease_until else row)
-    status, clock, wake = row.status.encode(), to_bytes(row.clock), _wake(row)
+    status, clock = row.status.encode(), to_bytes(row.clock)
+    wake = (row.wake_at, row.wake_wall) if rules.is_timed(row) else (0, 0)
     try:
         lease = lease_checksum(row.thread, row.fence, row.lease_until)
         checksum = _run_checksum(row.thread, namespace, status, row.fence, row.updated_at, clock, *wake, record)
@@ -404,7 +402,7 @@ def read_run(columns: Sequence[Any]) -> RunRow:
         columns
     )
     try:
-        if lease != lease_checksum(thread_no, fence, until) or checksum != _run_checksum(
+        if lease != crc32(_LEASE.pack(thread_no, fence, until)) or checksum != _run_checksum(
             thread_no, namespace, status, fence, updated_at, clock, wake_at, wake_wall, record
         ):
             raise Damaged(f"the run of the thread with number {thread_no} does not match its checksum")
@@ -420,12 +418,10 @@ def read_run(columns: Sequence[Any]) -> RunRow:
 
 def repeats(columns: Sequence[Any], run: RunRow) -> bool:
     """Whether the columns of a run match its record."""
-    fields = run.thread, run.status.encode(), run.fence, run.updated_at, to_bytes(run.clock), *_wake(run)
+    wake = (run.wake_at, run.wake_wall) if run.status == "waiting" and run.wake_at > 0 else (0, 0)
+    clock = run.clock.encode("utf-8", "surrogatepass")
+    fields = run.thread, run.status.encode(), run.fence, run.updated_at, clock, *wake
     return (columns[0], *columns[2:_LEASE_UNTIL]) == fields
-
-
-def _wake(row: RunRow) -> tuple[int, int]:
-    return (row.wake_at, row.wake_wall) if rules.is_timed(row) else (0, 0)
 
 
 def _run_checksum(
@@ -548,8 +544,8 @@ class Prepared(NamedTuple):
 
     def columns(self, thread: int) -> tuple[Any, ...]:
         """The row of the checkpoint."""
-        row_key = key(thread, self.commit.row.seq)
-        cells = None if self.cells is None else segments.seal(self.cells, context_of(row_key))
+        row_key = thread << SEQ_BITS | self.commit.row.seq
+        cells = None if self.cells is None else segments.seal(self.cells, _KEY.pack(row_key))
         return *self.row.columns(row_key), cells
 
 
@@ -560,8 +556,11 @@ def prepare(commit: Commit) -> Prepared:
     if row.seq > MAX_SEQ or row.move > MAX_SEQ:
         raise TooLarge("a thread has at most 2**32 - 1 checkpoints and moves; nothing was stored")
     stored = store_checkpoint(row)
-    appends = [append for append in commit.appends if append.cells]
-    cells = segments.draft(appends) if appends else None
+    cells = None
+    for append in commit.appends:
+        if append.cells:
+            cells = segments.draft(commit.appends)
+            break
     weight = len(stored.skeleton) + len(row.meta) + (len(cells) if cells else 0)
     if commit.entries:
         weight += weigh(commit.entries)

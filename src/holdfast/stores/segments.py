@@ -146,9 +146,10 @@ def draft(appends: Iterable[Append], *, level: int = FAST) -> bytes:
     refs: list[tuple[Refs, ...]] = []
     cells: list[bytes] = []
     for append in appends:
-        ranges.append((append.log, append.start, len(append.cells)))
-        refs.append(append.refs)
-        cells += append.cells
+        if append.cells:
+            ranges.append((append.log, append.start, len(append.cells)))
+            refs.append(append.refs)
+            cells += append.cells
     try:
         lengths = struct.pack(f"<{len(cells)}I", *map(len, cells))
     except struct.error as error:

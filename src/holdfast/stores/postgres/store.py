@@ -22,7 +22,7 @@ from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.transaction import PostgresTransaction
 from holdfast.stores.postgres.writer import Writer
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work
+from holdfast.stores.sql.transaction import Transaction
 from holdfast.stores.walking import one_by_one
 
 P = ParamSpec("P")
@@ -38,7 +38,7 @@ _BEYOND: Final = (
 )
 
 
-class PostgresStore(SQLStore):
+class PostgresStore(SQLStore[Writer]):
     """One schema of a PostgreSQL database, opened on one namespace. Any number of threads and processes may use it.
 
     `connections` is the maximum number of connections of this handle; they are made when needed. `patience` is the
@@ -154,9 +154,6 @@ class PostgresStore(SQLStore):
                 self._pool.give(connection)
 
         return self._again(attempt)
-
-    def _write(self, work: Work[T]) -> T:
-        return self._writer.write(work)
 
     def _again(self, attempt: Callable[[], T]) -> T:
         """Run `attempt`, and retry it while the database is unreachable or busy."""

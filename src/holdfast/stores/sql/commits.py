@@ -19,8 +19,8 @@ from holdfast.stores.rows import Prepared, StoredThread, name_digest, read_check
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries
-from holdfast.stores.sql.locks import NO_RUN, StoredRun, checked_run, hold, lock_run, lock_threads, put_run, run_queries
-from holdfast.stores.sql.transaction import Done, Guarded, Plain, Query, Row, Transaction
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, lock_threads, put_run, run_queries
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
 _ROUNDS: Final = 20
@@ -28,11 +28,11 @@ _ROUNDS: Final = 20
 _CHUNK: Final = 256
 
 
-class CommitWork(Plain[Position]):
+class CommitWork(Unguarded[Position]):
     """A prepared commit. `packed` are the pieces of its blobs, None for a blob that was already stored."""
 
     def __init__(self, prepared: Prepared, namespace: bytes, packed: Sequence[list[Packed] | None]) -> None:
-        super().__init__(self._commit, prepared.weight)
+        self.weight = prepared.weight
         self._prepared = prepared
         self._wanted = prepared.commit
         self._namespace = namespace
@@ -81,7 +81,26 @@ class CommitWork(Plain[Position]):
 
     # -- in a transaction -------------------------------------------------------------------------------------------
 
-    def _commit(self, tx: Transaction) -> Position:
+    def run(self, tx: Transaction) -> Position:
+        wanted, expect = self._wanted, self._wanted.expect
+        # Where no other writer can be in between, the thread's row is not read if it is as expected.
+        if expect is not None and not self._is_tried:
+            is_moved = tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)) == 1
+            own = wanted.bases in ((), ((expect.thread, expect.head),))
+            if (
+                is_moved
+                and own
+                and wanted.fence is None
+                and wanted.run is None
+                and not (wanted.origins or wanted.blobs)
+            ):
+                tx.put("insert_checkpoint", *self._prepared.columns(expect.thread))
+                return Position(expect.thread, wanted.row.seq, wanted.row.move, wanted.row.seq)
+        else:
+            is_moved = False
+        return self._commit(tx, is_moved=is_moved)
+
+    def _commit(self, tx: Transaction, *, is_moved: bool) -> Position:
         wanted, expect = self._wanted, self._wanted.expect
         bases = self._bases()
         needed = {*wanted.origins, *(thread for thread, _ in bases)}
@@ -92,8 +111,7 @@ class CommitWork(Plain[Position]):
             number, threads, stored = self._create(tx, needed, *more, *of_blobs)
         else:
             number = expect.thread
-            # Where no other writer can be in between, the thread's row is not read if it is as expected.
-            if self._is_tried or not tx.change("advance_thread", *rows.advanced(self._namespace, wanted, expect)):
+            if not is_moved:
                 run, threads, stored = self._advance(tx, expect, needed, *more, *of_blobs)
             else:
                 if wanted.fence is not None or wanted.run is not None:
@@ -199,16 +217,15 @@ class CommitWork(Plain[Position]):
         self._written = number, entries.last
 
 
-class RewindWork(Plain[Position]):
+class RewindWork(Unguarded[Position]):
     """Make an earlier checkpoint the head."""
 
     def __init__(self, expect: Position, to: int, summary: Summary) -> None:
-        super().__init__(self._rewind)
         self._expect = expect
         self._to = to
         self._summary = summary
 
-    def _rewind(self, tx: Transaction) -> Position:
+    def run(self, tx: Transaction) -> Position:
         expect, to = self._expect, self._to
         at = min(max(expect.thread, 0), MAX_THREAD)
         row_key = key(at, to if 1 <= to <= MAX_SEQ else 0)
@@ -238,16 +255,16 @@ class RewindWork(Plain[Position]):
         return Done(Position(expect.thread, self._to, expect.move + 1, expect.last))
 
 
-class DeleteWork(Plain[int]):
+class DeleteWork(Unguarded[int]):
     """Turn checkpoints into tombstones and count them. Their cells stay, because other checkpoints may use them."""
 
     def __init__(self, number: int, seqs: Collection[int], weight: int) -> None:
-        super().__init__(self._delete, weight)
+        self.weight = weight
         self._number = number
         self._seqs = frozenset(seqs)
         self._buried: list[int] = []
 
-    def _delete(self, tx: Transaction) -> int:
+    def run(self, tx: Transaction) -> int:
         number = self._number
         thread = lock_threads(tx, [number])[0].get(number)
         if thread is None or thread.name is None:
@@ -274,14 +291,13 @@ class DeleteWork(Plain[int]):
         return Done(len(self._buried))
 
 
-class DropWork(Plain[list[int]]):
+class DropWork(Unguarded[list[int]]):
     """Free a thread's name, which hides its checkpoints from all readers; return the threads whose cells it used."""
 
     def __init__(self, number: int) -> None:
-        super().__init__(self._drop)
         self._number = number
 
-    def _drop(self, tx: Transaction) -> list[int]:
+    def run(self, tx: Transaction) -> list[int]:
         thread, run, (origins,) = hold(tx, self._number, ("origins", (self._number,)))
         if thread is None or thread.name is None:
             raise rules.no_thread(self._number)

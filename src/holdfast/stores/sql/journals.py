@@ -16,8 +16,8 @@ from holdfast.stores import rows, rules
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.rows import RUN_COLUMNS, Entries, StoredThread, read_entry, read_run, read_thread, to_bytes
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
-from holdfast.stores.sql.locks import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
-from holdfast.stores.sql.transaction import Done, Guarded, Plain, Query, Row, Transaction
+from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, put_run
+from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
 
 # -- reading --------------------------------------------------------------------------------------------------------
 
@@ -112,11 +112,11 @@ def _named(row: Row) -> tuple[str, RunRow]:
 # -- writing --------------------------------------------------------------------------------------------------------
 
 
-class JournalWork(Plain[list[int]]):
+class JournalWork(Unguarded[list[int]]):
     """Journal entries of a running run."""
 
     def __init__(self, thread: int, fence: int, entries_: Sequence[Entry], namespace: bytes) -> None:
-        super().__init__(self._journal, rows.weigh(entries_))
+        self.weight = rows.weigh(entries_)
         self._thread = thread
         self._fence = fence
         self._entries = entries_
@@ -135,7 +135,7 @@ class JournalWork(Plain[list[int]]):
     def guarded_answer(self) -> list[int]:
         return [] if self._written is None else self._written.numbers
 
-    def _journal(self, tx: Transaction) -> list[int]:
+    def run(self, tx: Transaction) -> list[int]:
         run = lock_run(tx, self._thread)
         rules.require_fence(run.row, self._fence)
         self._written = rows.store_entries(self._thread, run.last, self._entries)
@@ -149,18 +149,18 @@ class JournalWork(Plain[list[int]]):
         return None if self._written is None else (self._thread, self._written.last)
 
 
-class PostWork(Plain[int]):
+class PostWork(Unguarded[int]):
     """A journal entry posted from outside the run."""
 
     def __init__(self, thread: int, entry: Entry, last: int | None, expected: RunRow | None) -> None:
-        super().__init__(self._post, rows.weigh([entry]))
+        self.weight = rows.weigh([entry])
         self._thread = thread
         self._entry = replace(entry, number=0)
         self._last = last
         self._expected = expected
         self._written: Entries | None = None
 
-    def _post(self, tx: Transaction) -> int:
+    def run(self, tx: Transaction) -> int:
         run = lock_run(tx, self._thread)
         if run.row is None:
             raise rules.no_run(self._thread)
@@ -180,11 +180,10 @@ class PostWork(Plain[int]):
         return None if self._written is None else (self._thread, self._written.last)
 
 
-class RenewWork(Plain[None]):
+class RenewWork(Unguarded[None]):
     """An extension of a lease. Repeating it does no harm."""
 
     def __init__(self, thread: int, fence: int, until: int, progress: Progress | None, namespace: bytes) -> None:
-        super().__init__(self._renew)
         self._thread = thread
         self._fence = fence
         self._until = until
@@ -200,7 +199,7 @@ class RenewWork(Plain[None]):
     def guarded_answer(self) -> None:
         return None
 
-    def _renew(self, tx: Transaction) -> None:
+    def run(self, tx: Transaction) -> None:
         run = lock_run(tx, self._thread)
         row = rules.require_fence(run.row, self._fence)
         put_run(tx, rules.renewed(row, self._until, self._progress), run.last)
@@ -209,7 +208,7 @@ class RenewWork(Plain[None]):
 Change = Callable[[Transaction, StoredThread | None, StoredRun], tuple[RunRow | None, Entries | None]]
 
 
-class RunWork(Plain[None]):
+class RunWork(Unguarded[None]):
     """A write that replaces the record of a run and updates its thread: a claim, update, suspension or settlement.
 
     `change` gets the stored rows. It returns the new record of the run, or None to keep it, and the journal entries to
@@ -217,14 +216,14 @@ class RunWork(Plain[None]):
     """
 
     def __init__(self, thread: int, change: Change, weight: int = 0) -> None:
-        super().__init__(self._replace, weight)
+        self.weight = weight
         self._thread = thread
         self._change = change
         self._before: StoredRun | None = None
         self._after: StoredRun | None = None
         self._written: Entries | None = None
 
-    def _replace(self, tx: Transaction) -> None:
+    def run(self, tx: Transaction) -> None:
         thread, run, _ = hold(tx, self._thread)
         row, self._written = self._change(tx, thread, run)
         self._before = self._after = run

@@ -1,16 +1,28 @@
-"""Read threads, checkpoints, cells and blobs. Each verb sees one snapshot, if possible in one round trip."""
+"""Read threads, checkpoints, cells and blobs, and lock the rows that a write needs.
+
+Each read verb sees one snapshot, if possible in one round trip.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Final
+from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
-from holdfast.stores import blobs, rows, segments
+from holdfast.stores import blobs, rows, rules, segments
 from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
-from holdfast.stores.rows import StoredThread, name_digest, read_checkpoint, read_thread
-from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
+from holdfast.stores.contract_runs import RunRow
+from holdfast.stores.rows import (
+    ENTRIES,
+    RUN_COLUMNS,
+    StoredThread,
+    name_digest,
+    read_checkpoint,
+    read_run,
+    read_thread,
+)
+from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
 from holdfast.stores.sql.transaction import Query, Row, Transaction
 
 # Rows fetched at once when tombstones must be skipped.
@@ -30,7 +42,7 @@ def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
         return None
     # A third lookup: the thread's row must agree with the table of checkpoints.
     newest, head = ends[0] if ends else (None, None)
-    if newest != key(found.thread_no, found.last) or head is None:
+    if newest != found.thread_no << SEQ_BITS | found.last or head is None:
         raise found.disagreeing(newest)
     return found.record()
 
@@ -193,10 +205,8 @@ def checkpoints(
     while top > 0 and len(page) < limit:
         size = CHUNK if step is not None else min(limit - len(page), CHUNK)
         ends = (key(number, 1), key(number, top), size)
-        if label is None:
-            chunk = tx.rows("checkpoints_down", *ends)
-        else:
-            chunk = tx.rows("checkpoints_by_label", *ends, label)
+        by_label = () if label is None else (label,)
+        chunk = tx.rows("checkpoints_by_label" if by_label else "checkpoints_down", *ends, *by_label)
         for fields in chunk:
             row = read_checkpoint(*fields)
             met.append(fields[0])
@@ -285,27 +295,31 @@ def missing(number: int, seq: int) -> Damaged:
 
 
 def cells(tx: Transaction, spans: Sequence[Span]) -> list[Cells]:
-    wanted = {number: segments.Wanted(own) for number, own in segments.by_thread(spans).items()}
-    numbers_ = [number for number in wanted if 1 <= number <= MAX_THREAD]
-    queries: list[Query] = [("thread_by_number", (number,)) for number in numbers_]
-    owners: list[segments.Wanted] = []
-    for number in numbers_:
-        for first, last in wanted[number].commits():
-            ends = key(number, first), key(number, last)
-            queries += [("cells", ends), ("segments", ends)]
-            owners += [wanted[number]] * 2
+    queries: list[Query] = []
+    owners: list[tuple[int, segments.Wanted]] = []
+    for number, own in segments.by_thread(spans).items():
+        wanted = segments.Wanted(own)
+        queries.append(("thread_by_number", (number if 1 <= number <= MAX_THREAD else 0,)))
+        owners.append((number, wanted))
+        if 1 <= number <= MAX_THREAD:
+            for first, last in wanted.commits():
+                ends = number << SEQ_BITS | first, number << SEQ_BITS | last
+                queries += [("cells", ends), ("segments", ends)]
+                owners += [(number, wanted)] * 2
     try:
-        answers = tx.ask(*queries) if queries else []
+        answers = tx.ask(*queries)
     except Damaged:
         answers = _cells_apart(tx, queries)
-    stored = [read_thread(row) for found in answers[: len(numbers_)] for row in found]
-    there = {found.thread_no for found in stored if found.namespace == tx.namespace}
-    for number in wanted:
-        if number not in there:
+    pieces: dict[int, segments.ByLog] = {}
+    for (name, _), (number, wanted), found in zip(queries, owners, answers, strict=True):
+        if name != "thread_by_number":
+            wanted.add(found)
+        elif not found or read_thread(found[0]).namespace != tx.namespace:
             raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
-    for own, found_rows in zip(owners, answers[len(numbers_) :], strict=True):
-        own.add(found_rows)
-    return segments.assemble(spans, {number: own.pieces() for number, own in wanted.items()})
+    for number, wanted in owners:
+        if number not in pieces:
+            pieces[number] = wanted.pieces()
+    return segments.assemble(spans, pieces)
 
 
 def _cells_apart(tx: Transaction, queries: Sequence[Query]) -> list[list[Row]]:
@@ -319,7 +333,7 @@ def _cells_apart(tx: Transaction, queries: Sequence[Query]) -> list[list[Row]]:
                 ends[args[0]] = key(args[0], read_thread(answers[-1][0]).last)
         else:
             low, high = args
-            answers.append(tx.range("cells", "cells_of_one", low, min(high, ends.get(low >> segments.SEQ_BITS, 0))))
+            answers.append(tx.range("cells", "cells_of_one", low, min(high, ends.get(low >> SEQ_BITS, 0))))
     return answers
 
 
@@ -335,3 +349,88 @@ def stored_blobs(tx: Transaction, digests: Sequence[bytes]) -> set[bytes]:
     """The digests that are already stored, so that packing these blobs is probably unnecessary."""
     answers = tx.ask(*(("blob", (tx.namespace, digest)) for digest in digests))
     return {digest for digest, found in zip(digests, answers, strict=True) if found}
+
+
+# -- rows that a write locks until the end of its transaction ---------------------------------------------------------
+
+
+class StoredRun(NamedTuple):
+    """A run's record, its columns, and the number of its newest journal entry. Without a run: None, () and 0."""
+
+    row: RunRow | None
+    columns: Row
+    last: int
+
+
+NO_RUN: Final = StoredRun(None, (), 0)
+
+
+def lock_threads(
+    tx: Transaction, numbers: Collection[int], *more: Query
+) -> tuple[dict[int, StoredThread], list[list[Row]]]:
+    """Lock and return the threads of this namespace among these numbers; also the answers to other queries.
+
+    They are locked in the order of their numbers, so that two transactions never wait for each other.
+    """
+    queries: list[Query] = []
+    for number in sorted(set(numbers)):
+        if 1 <= number <= MAX_THREAD:
+            queries.append(("lock_thread", (number,)))  # noqa: PERF401 - one frame less per write
+    answers = tx.ask(*queries, *more)
+    threads: dict[int, StoredThread] = {}
+    for found in answers[: len(queries)]:
+        for row in found:
+            stored = read_thread(row)
+            if stored.namespace == tx.namespace:
+                threads[stored.thread_no] = stored
+    return threads, answers[len(queries) :]
+
+
+def lock_run(tx: Transaction, thread: int) -> StoredRun:
+    """Lock and return the run of a thread. `Damaged` if its journal is cut short."""
+    if not 1 <= thread <= MAX_THREAD:
+        return NO_RUN
+    return checked_run(tx.namespace, thread, tx.ask(*run_queries(tx, thread)))
+
+
+def hold(tx: Transaction, thread: int, *more: Query) -> tuple[StoredThread | None, StoredRun, list[list[Row]]]:
+    """Lock and return a thread, then its run; also the answers to other queries."""
+    if not 1 <= thread <= MAX_THREAD:
+        return None, NO_RUN, tx.ask(*more)
+    queries = run_queries(tx, thread)
+    threads, answers = lock_threads(tx, [thread], *queries, *more)
+    run = checked_run(tx.namespace, thread, answers[: len(queries)])
+    return threads.get(thread), run, answers[len(queries) :]
+
+
+def run_queries(tx: Transaction, thread: int) -> list[Query]:
+    """The queries that lock a run, and find the newest entry of its journal.
+
+    One query, if nothing can change between two; otherwise the second one must come after the lock.
+    """
+    if tx.has("run_and_newest_entry"):
+        return [("run_and_newest_entry", (thread,))]
+    return [("lock_run", (thread,)), ("newest_entry", (thread,))]
+
+
+def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> StoredRun:
+    """The run from the answers to `run_queries`, after checking that its journal ends with the entry it should."""
+    if not answers[0] or answers[0][0][1] != namespace:
+        return NO_RUN
+    columns = answers[0][0][:RUN_COLUMNS]
+    newest = answers[-1][0][-1] if answers[-1] else None
+    run = StoredRun(read_run(columns), columns, columns[ENTRIES])
+    if (newest or 0) & MAX_SEQ != run.last:
+        raise Damaged(
+            f"the run of the thread with number {thread} does not match its journal; run hf.verify() to see what is affected"
+        )
+    return run
+
+
+def put_run(tx: Transaction, row: RunRow, entries: int) -> Row:
+    """Write the record of a run; return its columns."""
+    columns = rows.store_run(tx.namespace, row, entries)
+    tx.put("put_run", *columns)
+    if rules.is_due(row):
+        tx.announce()
+    return columns

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator, Sequence
-from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Generic, Literal, ParamSpec, TypeVar
 
 from holdfast.errors import Damaged, OutcomeUnknown, StoreError
 from holdfast.stores import blobs, rows, rules, segments
@@ -24,37 +24,35 @@ from holdfast.stores.contract import (
 )
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.sql import checks, commits, journals, reads, upkeep, wrapped_keys
-from holdfast.stores.sql.transaction import Plain, Transaction, Work
+from holdfast.stores.sql.transaction import Plain, Transaction, Writes
 from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
+W = TypeVar("W", bound=Writes)
 
 _BLOBS_AT_ONCE: Final = 64
 # Roughly the bytes that one changed row writes.
 _ROW: Final = 2048
 
 
-class SQLStore(ABC):
+class SQLStore(ABC, Generic[W]):
     """The verbs of a store. A subclass runs them in transactions of its database."""
 
     encoding: Literal["packed", "text"] = "packed"
     hashing = PLAIN
     _namespace: bytes
+    _writer: W
 
     @abstractmethod
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Run a read verb in its own transaction, on one snapshot."""
 
-    @abstractmethod
-    def _write(self, work: Work[T]) -> T:
-        """Do a write in a durable transaction, alone or in a group with other waiting writes."""
-
     def _repeatable(
         self, weight: int, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs
     ) -> T:
         """Run a write verb that may be repeated."""
-        return self._write(Plain(lambda tx: verb(tx, *args, **kwargs), weight))
+        return self._writer.write(Plain(lambda tx: verb(tx, *args, **kwargs), weight))
 
     # -- reading ----------------------------------------------------------------------------------------------------
 
@@ -130,31 +128,31 @@ class SQLStore(ABC):
         if commit.blobs:
             stored = self._read(reads.stored_blobs, [blob.digest for blob in commit.blobs])
             packed = [None if blob.digest in stored else blobs.pack(blob) for blob in commit.blobs]
-        return self._write(commits.CommitWork(prepared, self._namespace, packed))
+        return self._writer.write(commits.CommitWork(prepared, self._namespace, packed))
 
     def rewind(self, expect: Position, *, to: int, summary: Summary) -> Position:
-        return self._write(commits.RewindWork(expect, to, summary))
+        return self._writer.write(commits.RewindWork(expect, to, summary))
 
     def claim(self, expect: RunRow | None, row: RunRow) -> None:
         rules.check_claim(expect, row)
-        self._write(journals.claim(expect, row))
+        self._writer.write(journals.claim(expect, row))
 
     def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> None:
-        self._write(journals.RenewWork(thread, fence, until, progress, self._namespace))
+        self._writer.write(journals.RenewWork(thread, fence, until, progress, self._namespace))
 
     def update_run(self, row: RunRow) -> None:
-        self._write(journals.update(row))
+        self._writer.write(journals.update(row))
 
     def suspend(self, row: RunRow, entry: Entry | None, last: int) -> int:
         work, question = journals.suspend(row, entry, last)
-        self._write(work)
+        self._writer.write(work)
         return question
 
     def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> list[int]:
-        return self._write(journals.JournalWork(thread, fence, rows, self._namespace))
+        return self._writer.write(journals.JournalWork(thread, fence, rows, self._namespace))
 
     def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> int:
-        return self._write(journals.PostWork(thread, row, last, run))
+        return self._writer.write(journals.PostWork(thread, row, last, run))
 
     def settle(
         self,
@@ -166,13 +164,13 @@ class SQLStore(ABC):
         then: RunRow | None = None,
     ) -> None:
         rules.check_then(run, then)
-        self._write(journals.settle(thread, number, expect, row, run, then))
+        self._writer.write(journals.settle(thread, number, expect, row, run, then))
 
     def delete(self, thread: int, seqs: Collection[int]) -> int:
-        return self._write(commits.DeleteWork(thread, seqs, len(seqs) * _ROW))
+        return self._writer.write(commits.DeleteWork(thread, seqs, len(seqs) * _ROW))
 
     def drop(self, thread: int) -> None:
-        origins = self._write(commits.DropWork(thread))
+        origins = self._writer.write(commits.DropWork(thread))
         # The thread is gone for every reader. If this fails half-way, the next sweep finishes it. Most errors would
         # report that nothing was changed, which is wrong here.
         try:

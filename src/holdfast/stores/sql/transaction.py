@@ -9,7 +9,6 @@ from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 from holdfast.stores.contract_runs import Clock
 
 T = TypeVar("T")
-T_co = TypeVar("T_co", covariant=True)
 
 Row = tuple[Any, ...]
 Query = tuple[str, Sequence[Any]]  # the name of a statement, and its parameters
@@ -104,12 +103,12 @@ class Guarded(NamedTuple):
     args: Sequence[Any]
 
 
-class Work(Protocol[T_co]):
+class Work(Protocol[T]):
     """A write."""
 
     weight: int  # roughly how many bytes it writes
 
-    def run(self, tx: Transaction) -> T_co:
+    def run(self, tx: Transaction) -> T:
         """Do the write in a transaction. Keep what `find` needs."""
         ...
 
@@ -120,11 +119,11 @@ class Work(Protocol[T_co]):
         """
         ...
 
-    def guarded_answer(self) -> T_co:
+    def guarded_answer(self) -> T:
         """The result, after the guarded statement was done."""
         ...
 
-    def find(self, tx: Transaction) -> Done[Any] | None:
+    def find(self, tx: Transaction) -> Done[T] | None:
         """After the result of a write was lost: the result if the write was done, else None.
 
         Lock the thread first, to wait for a transaction that may still commit. `OutcomeUnknown` if the stored rows do
@@ -137,15 +136,18 @@ class Work(Protocol[T_co]):
         ...
 
 
-class Plain(Generic[T]):
+class Writes(Protocol):
+    """The writer of a store."""
+
+    def write(self, work: Work[T]) -> T:
+        """Do a write in a durable transaction, alone or in a group with other waiting writes."""
+        ...
+
+
+class Unguarded(Generic[T]):
     """A write that always runs in its own transaction, and may be repeated unless a subclass defines `find`."""
 
-    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
-        self._run = run
-        self.weight = weight
-
-    def run(self, tx: Transaction) -> T:
-        return self._run(tx)
+    weight = 0
 
     def guarded(self, newest: Mapping[int, int]) -> Guarded | None:
         return None
@@ -158,3 +160,11 @@ class Plain(Generic[T]):
 
     def numbered(self) -> tuple[int, int] | None:
         return None
+
+
+class Plain(Unguarded[T]):
+    """A function as a write."""
+
+    def __init__(self, run: Callable[[Transaction], T], weight: int = 0) -> None:
+        self.run = run
+        self.weight = weight

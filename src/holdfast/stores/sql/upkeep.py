@@ -10,8 +10,7 @@ from holdfast.errors import Damaged
 from holdfast.stores import segments
 from holdfast.stores.contract import Compacted, Live
 from holdfast.stores.segments import MAX_SEQ, Plan, Source, is_dead, key
-from holdfast.stores.sql.locks import lock_threads
-from holdfast.stores.sql.reads import find_number, using
+from holdfast.stores.sql.reads import find_number, lock_threads, using
 from holdfast.stores.sql.transaction import Query, Row, Transaction
 
 # Rows to delete per transaction, and rows to read per query together with their cells.

@@ -1,4 +1,4 @@
-"""Open the store's file, apply and verify SQLite settings, and pool reader connections."""
+"""Open the store's file, and apply and verify SQLite settings."""
 
 from __future__ import annotations
 
@@ -6,11 +6,10 @@ import os
 import sqlite3
 import stat
 import threading
-import time
 from typing import Final, Literal
 from urllib.parse import quote
 
-from holdfast.errors import Closed, NewerFormat, NotAStore, ReadOnly, StoreError
+from holdfast.errors import NewerFormat, NotAStore, ReadOnly, StoreError
 from holdfast.stores.files import sync_folder
 from holdfast.stores.gate import Gate
 from holdfast.stores.sqlite import schema
@@ -34,7 +33,6 @@ _SETTINGS: Final = {
     "temp_store": 2,  # memory
     "secure_delete": 1,  # deleted data is overwritten; `scrub` handles pages that were merely rewritten
 }
-_IDLE_READERS: Final = 16
 # Bytes: the smallest page of SQLite, and so its smallest database.
 _SMALLEST: Final = 512
 
@@ -85,73 +83,6 @@ def connect(path: str, durability: Durability, timeout: float, *, reading: bool 
         connection.close()
         raise
     return connection
-
-
-class Readers:
-    """A pool of reader connections: as many as are in use at once, and a few idle ones."""
-
-    def __init__(self, path: str, durability: Durability, timeout: float) -> None:
-        self._arguments = (path, durability, timeout)
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
-        self._idle: list[sqlite3.Connection] = []
-        self._taken = 0
-        self._closed = False
-
-    def take(self) -> sqlite3.Connection:
-        """A connection for the exclusive use of the caller, who returns it with `give`."""
-        with self._door, self._lock:
-            if self._closed:
-                raise Closed(f"{self._arguments[0]}: the store was closed; open it again")
-            self._taken += 1
-            if self._idle:
-                return self._idle.pop()
-        try:
-            return connect(*self._arguments, reading=True)
-        except BaseException:
-            with self._lock:
-                self._taken -= 1
-            raise
-
-    def give(self, connection: sqlite3.Connection) -> None:
-        """Return a connection. One that is still in a transaction is closed, not reused."""
-        fit = not connection.in_transaction
-        with self._lock:
-            self._taken -= 1
-            if fit and not self._closed and len(self._idle) < _IDLE_READERS:
-                self._idle.append(connection)
-                return
-        connection.close()
-
-    def close(self) -> None:
-        """Close idle connections now and the others when they are returned."""
-        with self._lock:
-            self._closed = True
-            idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
-
-    def pause(self, deadline: float) -> bool:
-        """Block `take` until `resume` and wait for connections in use. False if that takes too long."""
-        if not self._door.acquire(timeout=max(0.0, deadline - time.monotonic())):
-            return False
-        while self._taken:
-            if time.monotonic() >= deadline:
-                self._door.release()
-                return False
-            time.sleep(0.0002)
-        return True
-
-    def resume(self) -> None:
-        self._door.release()
-
-    def restart(self) -> None:
-        """In a forked child, after `pause`: close inherited connections and start with new locks."""
-        self._door = threading.Lock()
-        self._lock = threading.Lock()
-        idle, self._idle = self._idle, []
-        for connection in idle:
-            connection.close()
 
 
 def _connect(path: str, mode: Literal["ro", "rw", "ro&immutable=1"], timeout: float) -> sqlite3.Connection:

@@ -13,7 +13,7 @@ from holdfast.stores import clock as clocks
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work
+from holdfast.stores.sql.transaction import Transaction, Work, Writes
 from holdfast.stores.sqlite import schema
 from holdfast.stores.sqlite.errors import FAILURES, translate
 from holdfast.stores.sqlite.transaction import SQLiteTransaction
@@ -24,7 +24,7 @@ T = TypeVar("T")
 _SHOWN = "memory:"
 
 
-class MemoryStore(SQLStore):
+class MemoryStore(SQLStore[Writes]):
     """One database in memory, opened on one namespace. Any thread may use it; calls run one after the other."""
 
     def __init__(
@@ -35,6 +35,7 @@ class MemoryStore(SQLStore):
         wall: Callable[[], int] | None = None,
     ) -> None:
         self._namespace = rows.to_bytes(namespace)
+        self._writer = self
         self._clock = clock or _clock
         self._lock = threading.Lock()
         self._user = 0  # the thread that is in a call
@@ -67,7 +68,8 @@ class MemoryStore(SQLStore):
             self._ready()
             return verb(self._tx, *args, **kwargs)
 
-    def _write(self, work: Work[T]) -> T:
+    def write(self, work: Work[T]) -> T:
+        """Do a write in a transaction."""
         with self._turn():
             self._ready()
             self._connection.execute("BEGIN")

@@ -8,6 +8,7 @@ import threading
 import time
 import weakref
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Concatenate, Final, ParamSpec, TypeVar
 
 from holdfast import forksafe
@@ -16,11 +17,11 @@ from holdfast.stores import clock as clocks
 from holdfast.stores import rows
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.sql.store import SQLStore
-from holdfast.stores.sql.transaction import Transaction, Work
+from holdfast.stores.sql.transaction import Transaction
 from holdfast.stores.sqlite import backup, salvage
-from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, Readers, opening
+from holdfast.stores.sqlite.connection import OLDEST_SQLITE, PAGE_SIZE, Durability, opening
 from holdfast.stores.sqlite.errors import FAILURES, translate
-from holdfast.stores.sqlite.transaction import SQLiteTransaction
+from holdfast.stores.sqlite.transaction import Readers, SQLiteTransaction
 from holdfast.stores.sqlite.writer import Writer
 from holdfast.types import Problem
 
@@ -32,7 +33,7 @@ _VACUUM_PAGES: Final = 256  # as in the statement `vacuum`
 _FORK_PATIENCE: Final = 5.0
 
 
-class SQLiteStore(SQLStore):
+class SQLiteStore(SQLStore[Writer]):
     """One SQLite file, opened on one namespace. Any number of threads and processes may use it.
 
     Raises `StoreError` if the folder does not exist or the file cannot be opened. Raises `NotAStore` or `NewerFormat`,
@@ -100,7 +101,8 @@ class SQLiteStore(SQLStore):
             try:
                 return backup.copy(reader, path, progress)
             finally:
-                _end(reader)
+                with suppress(*FAILURES):
+                    reader.execute("COMMIT")
         except FAILURES as error:
             raise translate(error, self._path) from error
         finally:
@@ -122,7 +124,8 @@ class SQLiteStore(SQLStore):
     # -- how a verb runs --------------------------------------------------------------------------------------------
 
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
-        self._writer.ready()
+        if not self._writer.usable:
+            self._writer.ready()
         try:
             reader = self._readers.take()
             try:
@@ -131,14 +134,13 @@ class SQLiteStore(SQLStore):
                     tx = SQLiteTransaction(reader, self._namespace, self._clock, self._wall, self._path)
                     return verb(tx, *args, **kwargs)
                 finally:
-                    _end(reader)
+                    # It fails after an unreadable page. Then the pool does not reuse the connection.
+                    with suppress(*FAILURES):
+                        reader.execute("COMMIT")
             finally:
                 self._readers.give(reader)
         except FAILURES as error:
             raise translate(error, self._path) from error
-
-    def _write(self, work: Work[T]) -> T:
-        return self._writer.write(work)
 
     def _writing(self, connection: sqlite3.Connection) -> SQLiteTransaction:
         return SQLiteTransaction(connection, self._namespace, self._clock, self._wall)
@@ -178,15 +180,6 @@ def _vacuum(tx: Transaction) -> bool:
     tx.rows("vacuum")
     [(after,)] = tx.rows("free_pages")
     return bool(0 < after < before)
-
-
-def _end(reader: sqlite3.Connection) -> None:
-    """End a read transaction. The pool does not reuse a connection if this fails."""
-    try:
-        reader.execute("COMMIT")
-    except FAILURES:
-        # It fails after an unreadable page, even if the verb handled that. Nothing was written either way.
-        return
 
 
 _stores: weakref.WeakSet[SQLiteStore] = weakref.WeakSet()

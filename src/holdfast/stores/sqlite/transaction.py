@@ -1,24 +1,29 @@
-"""A transaction on one SQLite connection."""
+"""Transactions on SQLite connections, and the pool of connections that read."""
 
 from __future__ import annotations
 
 import sqlite3
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NoReturn
 
+from holdfast.errors import Closed
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.rows import to_text
 from holdfast.stores.segments import MAX_SEQ
 from holdfast.stores.sql.transaction import Query, Row
 from holdfast.stores.sqlite import schema
+from holdfast.stores.sqlite.connection import Durability, connect
 from holdfast.stores.sqlite.errors import FAILURES, Failure, primary, translate
 
 _SQL: Final = schema.statements()
+_IDLE_READERS: Final = 16
 _CELLS: Final = 7  # the column of a checkpoint
 
 
 class SQLiteTransaction:
-    """The statements of a transaction that the caller begins and ends. Only one transaction writes at a time.
+    """The statements of a transaction that the caller starts and ends. Only one transaction writes at a time.
 
     With a `path`, errors of SQLite are translated, as read verbs expect. The writer needs the errors themselves.
     """
@@ -45,10 +50,13 @@ class SQLiteTransaction:
 
     def ask(self, *queries: Query) -> list[list[Row]]:
         execute = self._execute
+        answers: list[list[Row]] = []
         try:
-            return [execute(_SQL[name], args).fetchall() for name, args in queries]
+            for name, args in queries:
+                answers.append(execute(_SQL[name], args).fetchall())
         except FAILURES as error:
             self._fail(error)
+        return answers
 
     def rows(self, name: str, *args: Any) -> list[Row]:
         try:
@@ -117,3 +125,70 @@ class SQLiteTransaction:
         if self._path is None:
             raise error
         raise translate(error, self._path) from error
+
+
+class Readers:
+    """A pool of reader connections: as many as are in use at once, and a few idle ones."""
+
+    def __init__(self, path: str, durability: Durability, timeout: float) -> None:
+        self._arguments = (path, durability, timeout)
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+        self._idle: list[sqlite3.Connection] = []
+        self._taken = 0
+        self._closed = False
+
+    def take(self) -> sqlite3.Connection:
+        """A connection for the exclusive use of the caller, who returns it with `give`."""
+        with self._door, self._lock:
+            if self._closed:
+                raise Closed(f"{self._arguments[0]}: the store was closed; open it again")
+            self._taken += 1
+            if self._idle:
+                return self._idle.pop()
+        try:
+            return connect(*self._arguments, reading=True)
+        except BaseException:
+            with self._lock:
+                self._taken -= 1
+            raise
+
+    def give(self, connection: sqlite3.Connection) -> None:
+        """Return a connection. One that is still in a transaction is closed, not reused."""
+        fit = not connection.in_transaction
+        with self._lock:
+            self._taken -= 1
+            if fit and not self._closed and len(self._idle) < _IDLE_READERS:
+                self._idle.append(connection)
+                return
+        connection.close()
+
+    def close(self) -> None:
+        """Close idle connections now and the others when they are returned."""
+        with self._lock:
+            self._closed = True
+            idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()
+
+    def pause(self, deadline: float) -> bool:
+        """Block `take` until `resume` and wait for connections in use. False if that takes too long."""
+        if not self._door.acquire(timeout=max(0.0, deadline - time.monotonic())):
+            return False
+        while self._taken:
+            if time.monotonic() >= deadline:
+                self._door.release()
+                return False
+            time.sleep(0.0002)
+        return True
+
+    def resume(self) -> None:
+        self._door.release()
+
+    def restart(self) -> None:
+        """In a forked child, after `pause`: close inherited connections and start with new locks."""
+        self._door = threading.Lock()
+        self._lock = threading.Lock()
+        idle, self._idle = self._idle, []
+        for connection in idle:
+            connection.close()

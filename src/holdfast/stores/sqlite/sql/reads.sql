@@ -2,7 +2,8 @@
 SELECT * FROM thread INDEXED BY thread_by_name WHERE namespace = ?1 AND name = ?2
 
 -- name: thread_by_digest
-SELECT * FROM thread INDEXED BY thread_by_digest WHERE name_digest = ?2 AND namespace = ?1
+-- The digest covers the namespace. A row whose namespace was damaged is found, and does not match.
+SELECT * FROM thread INDEXED BY thread_by_digest WHERE name_digest = ?2 AND ?1 IS NOT NULL
 
 -- name: number_of_name
 SELECT
