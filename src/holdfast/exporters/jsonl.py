@@ -302,7 +302,7 @@ class _Exporting:
     def _open(self, number: int, name: str, *, gone: bool) -> None:
         origins = tuple(sorted(used for used, users in self._users.items() if number in users))
         made = time.time_ns()
-        line = ln.ThreadLine(
+        line = ln.ThreadHeader(
             format=ln.FORMAT,
             number=self._number(number),
             **jsonl.show_name(name),
