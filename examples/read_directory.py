@@ -48,7 +48,7 @@ def state(space: Path, thread: str) -> Any:
 
 
 def references(record: Any) -> Any:
-    return {kind: iter(record.get("refs", {}).get(kind, ())) for kind in ("spans", "values")}
+    return {kind: iter(record.get("refs", {}).get(kind, ())) for kind in ("spans", "blobs")}
 
 
 def find(span: list[int], log: Path) -> list[tuple[Any, Path]]:
@@ -73,10 +73,10 @@ def resolve(shown: Any, refs: Any, log: Path) -> Any:
         items = [item for span in spans for item in cells(*span)]
         return items if held[0] < 2 else dict(item["$items"] for item in items)
     if tag in ("$text", "$binary", "$any"):
-        digest = next(refs["values"])
-        data = (log.parents[2] / "values" / digest[:2] / digest).read_bytes()
+        digest = next(refs["blobs"])
+        data = (log.parents[2] / "blobs" / digest[:2] / digest).read_bytes()
         if sha256(data).hexdigest() != digest:
-            raise SystemExit(f"the shared value {digest} is damaged")
+            raise SystemExit(f"the blob {digest} is damaged")
         return data.decode() if tag == "$text" else {tag: digest}
     if isinstance(shown, dict):  # $object is a user's dict with a single key that starts with $
         return {key: resolve(item, refs, log) for key, item in (held if tag == "$object" else shown).items()}

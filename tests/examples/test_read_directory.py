@@ -103,7 +103,7 @@ def test_a_tail_is_ignored(tmp_path: Path, tail: bytes | None) -> None:
 def test_a_damaged_value_is_not_printed(tmp_path: Path) -> None:
     with holdfast.open(f"dir:{tmp_path}/s") as hf:
         hf.thread("t").save({"messages": ["x" * 30_000]})
-    [value] = [file for file in (tmp_path / "s/default/values").rglob("*") if file.is_file()]
+    [value] = [file for file in (tmp_path / "s/default/blobs").rglob("*") if file.is_file()]
     value.write_bytes(b"y" + value.read_bytes()[1:])
     done = subprocess.run(
         [sys.executable, READER, tmp_path / "s/default", "t"], capture_output=True, text=True, check=False

@@ -283,7 +283,8 @@ def test_what_somebody_is_writing_beside_the_log_is_told(tmp_path: Path) -> None
     with holdfast.open(address("directory", tmp_path)) as hf:
         hf.thread(SUBJECT).save({"messages": ["a word" * 50] * 20})
         hf.thread(SUBJECT).fork("fork")
-        [log] = (tmp_path / "agents" / "default" / "threads").glob("people*/*")
+        hf.erase(SUBJECT)
+        [log] = (tmp_path / "agents" / "default" / "dropped").glob("*/*")
         beside = log.with_name("log.jsonl.0123.new")
         with beside.open("wb") as writing:
             fcntl.flock(writing, fcntl.LOCK_EX)

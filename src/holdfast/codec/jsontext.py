@@ -44,13 +44,15 @@ class _Extension(NamedTuple):
 
 def to_text(packed: bytes) -> bytes:
     """One line of JSON from which `from_text` makes the same bytes."""
-    try:
-        text = _encode(unpackb(packed))
-        # Values that JSON lacks became others (nan is null, bytes are base64), and repeated keys became one.
-        if not _has_tag(text) and packb(_decode(text)) == packed:
-            return text
-    except _WRONG:
-        pass  # extensions, or bytes that are not a value
+    # Bytes in a value start with this one, and are not plain in JSON.
+    if b"\xc4" not in packed:
+        try:
+            text = _encode(unpackb(packed))
+            # Values that JSON lacks became others (nan is null, bytes are base64), and repeated keys became one.
+            if not _has_tag(text) and packb(_decode(text)) == packed:
+                return text
+        except _WRONG:
+            pass  # extensions, or bytes that are not a value
     return _carefully(packed)
 
 
@@ -105,10 +107,11 @@ def _carefully(packed: bytes) -> bytes:
         # Most values are spelled as this module spells them: then it is enough to compare the whole once.
         for tries in (False, True):
             try:
-                shown = [_shown(value, tries) for value in values]
-                text = _encode(shown[0] if count == 1 else {"$items": shown})
-                if _bytes_of(_decode(text)) == packed:
-                    return text
+                items = [_shown(value, tries) for value in values]
+                shown = items[0] if count == 1 else {"$items": items}
+                # It holds nothing that JSON changes.
+                if _bytes_of(shown) == packed:
+                    return _encode(shown)
             except _WRONG:
                 continue
     return _encode({"$raw": b64encode(packed).decode()})
@@ -126,6 +129,8 @@ def _shown(value: Any, tries: bool) -> Any:
         shown = {key: item if type(item) in _PLAIN else _shown(item, tries) for key, item in value.items()}
         return {"$object": shown} if len(shown) == 1 and next(iter(shown)).startswith("$") else shown
     if kind is list:
+        if _PLAIN.issuperset(map(type, value)):
+            return value
         return [item if type(item) in _PLAIN else _shown(item, tries) for item in value]
     if kind is _Extension:
         return _shown_extension(value, tries)
@@ -176,6 +181,8 @@ def _in_words(code: int, payload: bytes, tries: bool) -> Any:
 
 def _read(shown: Any) -> Any:
     if type(shown) is list:
+        if _PLAIN.issuperset(map(type, shown)):
+            return shown
         return [item if type(item) in _PLAIN else _read(item) for item in shown]
     if type(shown) is not dict:
         return shown

@@ -242,7 +242,9 @@ class _Exporting:
         after = 0
         while after < entries:
             for entry in self._store.entries(number, after=after, limit=min(_PAGE, entries - after)):
-                self._put(jsonl.show_entry(replace(entry, sealed=b"", matches_thread=self._number(entry.matches_thread))))
+                self._put(
+                    jsonl.show_entry(replace(entry, sealed=b"", matches_thread=self._number(entry.matches_thread)))
+                )
                 after = entry.number
                 self._entries += 1
         summary = thread.summary
@@ -301,7 +303,7 @@ class _Exporting:
     def _open(self, number: int, name: str, *, gone: bool) -> None:
         origins = tuple(sorted(used for used, users in self._users.items() if number in users))
         made = time.time_ns()
-        line = ln.ThreadLine(
+        line = ln.ThreadHeader(
             format=ln.FORMAT,
             number=self._number(number),
             **jsonl.show_name(name),

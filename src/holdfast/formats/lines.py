@@ -86,7 +86,7 @@ class ExportLine(_Record, frozen=True, kw_only=True, tag="export"):
     keyed: bool = False
 
 
-class ThreadLine(_Record, frozen=True, kw_only=True, tag="thread"):
+class ThreadHeader(_Record, frozen=True, kw_only=True, tag="thread"):
     """The first line of a thread. `made` distinguishes this log from others that had its place."""
 
     format: int
@@ -237,7 +237,7 @@ class StampLine(_Record, frozen=True, kw_only=True, tag="stamp"):
 Replayed = (
     End
     | ExportLine
-    | ThreadLine
+    | ThreadHeader
     | BlobHead
     | CellHead
     | CheckpointHead
@@ -257,7 +257,7 @@ Replayed = (
 
 LETTERS: Final[dict[type[msgspec.Struct], str]] = {
     ExportLine: "h",
-    ThreadLine: "t",
+    ThreadHeader: "t",
     BlobHead: "v",
     BlobLine: "v",
     CellHead: "c",

@@ -21,7 +21,7 @@ from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.jsonl_file import LineFile, Lost
 from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.log.replay import Cell, Thread
+from holdfast.stores.log.replay import Cell, ReplayedThread
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica
 from holdfast.threads.soundness import Examiner
@@ -46,7 +46,7 @@ class JsonlSource:
         self.addresses: Final[dict[bytes, bytes]] = {}
         self._names: dict[bytes, bytes] = {}
         self.is_storing = False
-        self._gone: dict[int, Thread] = {}
+        self._gone: dict[int, ReplayedThread] = {}
 
     def size(self) -> int:
         return self.file.size()
@@ -143,7 +143,7 @@ class _LostThread:
 class _FileThread:
     """A thread of the file."""
 
-    def __init__(self, source: JsonlSource, thread: Thread, name: str) -> None:
+    def __init__(self, source: JsonlSource, thread: ReplayedThread, name: str) -> None:
         self.name = name
         self._source = source
         self._thread = thread

@@ -14,7 +14,7 @@ from holdfast.formats import lines as ln
 from holdfast.stores.contract import Append, Blob, CheckpointRow
 from holdfast.stores.contract_runs import Entry
 from holdfast.stores.log.groups import Item
-from holdfast.stores.log.replay import Cell, Place, Replay, Thread
+from holdfast.stores.log.replay import Cell, LinePlace, Replay, ReplayedThread
 
 _TAIL: Final = 1 << 12
 _MISSING: Final = "lines of this thread are missing or damaged"
@@ -32,7 +32,7 @@ class LineFile:
             raise NotFound(f"there is no file {path}") from None
         except OSError as error:
             raise InvalidArgument(f"cannot read {path} ({error.strerror})") from error
-        self._blobs: dict[str, list[Place]] = {}
+        self._blobs: dict[str, list[LinePlace]] = {}
         self.exported: tuple[int, int] | None = None
         """The number of threads and checkpoints of a complete export."""
         try:
@@ -45,7 +45,7 @@ class LineFile:
         """The first line of an export; None if the file is the log of a thread."""
         line = self._file.readline()
         record = ln.replayed(line[:-1]) if line.endswith(b"\n") and ln.is_whole(line[:-1]) else None
-        if not isinstance(record, ln.ExportLine | ln.ThreadLine):
+        if not isinstance(record, ln.ExportLine | ln.ThreadHeader):
             why = f"{self.path} was not written by `holdfast export`"
             if line.endswith(b"\r\n"):
                 why = f"{self.path} was changed: its lines end with CR LF. Copy the file in binary mode"
@@ -62,13 +62,13 @@ class LineFile:
             return 0
         return record.exported[1] if record.exported is not None else 0 if record.at is None else record.at.count
 
-    def threads(self) -> Iterator[Thread | Lost]:
+    def threads(self) -> Iterator[ReplayedThread | Lost]:
         """Each thread, or the reason why it cannot be used."""
         current: _Current | None = None
         group = _Group()
         for offset, line in self._lines():
             record = ln.replayed(line) if ln.is_whole(line) else None
-            if isinstance(record, ln.ThreadLine):
+            if isinstance(record, ln.ThreadHeader):
                 if current is not None:
                     yield current.ended(group)
                     group = _Group()
@@ -77,7 +77,7 @@ class LineFile:
                     group = _Group()
                 current = _Current(self.path, record)
             elif isinstance(record, ln.BlobHead):
-                self._blobs.setdefault(record.digest, []).append(Place(offset, len(line)))
+                self._blobs.setdefault(record.digest, []).append(LinePlace(offset, len(line)))
             if not isinstance(record, ln.End):
                 group.add(offset, line, record)
                 continue
@@ -110,14 +110,14 @@ class LineFile:
             raise Damaged("the file was changed during the import")
         return line
 
-    def row(self, thread: Thread, seq: int) -> CheckpointRow:
+    def row(self, thread: ReplayedThread, seq: int) -> CheckpointRow:
         thread.require(seq)
         found = thread.rows[seq]
         return (
             jsonl.read_tombstone(found.head) if found.place is None else jsonl.read_checkpoint(self.line(*found.place))
         )
 
-    def entries(self, thread: Thread) -> list[Entry]:
+    def entries(self, thread: ReplayedThread) -> list[Entry]:
         return [jsonl.read_entry(self.line(*entry.place)) for _, entry in sorted(thread.entries.items())]
 
     def appends(self, cells: list[tuple[int, Cell]]) -> list[Append]:
@@ -184,7 +184,7 @@ class _Group:
 class _Current:
     """A thread whose groups are being read."""
 
-    def __init__(self, path: str, first: ln.ThreadLine) -> None:
+    def __init__(self, path: str, first: ln.ThreadHeader) -> None:
         self._path = path
         self._name = jsonl.read_name(first.name, first.is_escaped)
         self._replay = Replay()
@@ -201,7 +201,7 @@ class _Current:
             except Damaged as damage:
                 self._lost = Lost(self._name, str(damage))
 
-    def ended(self, rest: _Group) -> Thread | Lost:
+    def ended(self, rest: _Group) -> ReplayedThread | Lost:
         """The thread, if all its groups were read and no lines are left."""
         thread = self._replay.thread
         if thread.damages or not thread.number or rest.items or rest.is_damaged:

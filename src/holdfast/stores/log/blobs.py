@@ -9,7 +9,7 @@ import msgspec
 
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Blob, KeyRow, key_changed
-from holdfast.stores.log.device import BLOBS, KEYS, Device, Seen
+from holdfast.stores.log.device import BLOBS, KEYS, Device, Version
 from holdfast.types import UNREADABLE
 
 _PIECE: Final = 8 << 20
@@ -23,7 +23,7 @@ class Blobs:
 
     def __init__(self, device: Device) -> None:
         self._device = device
-        self._sound: dict[str, Seen | None] = {}
+        self._sound: dict[str, Version | None] = {}
 
     def read(self, digest: bytes) -> list[bytes] | None:
         """The verified pieces of a blob; None if it is missing. `Damaged` if it is wrong."""
@@ -65,7 +65,7 @@ class Blobs:
             self._remember(key, seen)
         return is_sound
 
-    def _remember(self, key: str, seen: Seen | None) -> None:
+    def _remember(self, key: str, seen: Version | None) -> None:
         if len(self._sound) >= _REMEMBERED:
             self._sound.clear()
         self._sound[key] = seen
@@ -104,7 +104,7 @@ class _KeyFile(msgspec.Struct, frozen=True):
     wrapped: str
 
 
-class Keys:
+class WrappedKeys:
     """The wrapped keys of one namespace, each a small blob."""
 
     def __init__(self, device: Device) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from holdfast.errors import HoldfastError
 from holdfast.stores.log.device import Moved, name_in, thread_key
 from holdfast.stores.log.namespace import Namespace, ThreadLog
-from holdfast.stores.log.replay import Thread
+from holdfast.stores.log.replay import ReplayedThread
 from holdfast.types import Problem
 
 
@@ -72,7 +72,7 @@ def _thread(found: ThreadLog) -> Iterator[Problem]:
         yield Problem(name, (), "the run belongs to another thread")
 
 
-def _history(thread: Thread, name: str | None) -> Iterator[Problem]:
+def _history(thread: ReplayedThread, name: str | None) -> Iterator[Problem]:
     at = thread.at
     lost = tuple(seq for seq in range(1, at.last + 1) if seq not in thread.rows)
     if lost:

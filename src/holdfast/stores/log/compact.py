@@ -25,8 +25,8 @@ from holdfast.stores import rules
 from holdfast.stores.log import disk
 from holdfast.stores.log.device import Moved, dropped_key
 from holdfast.stores.log.namespace import Namespace, ThreadLog
-from holdfast.stores.log.replay import Cell, Thread
-from holdfast.stores.log.verbs import Plan, Verbs, write
+from holdfast.stores.log.plan import LogVerbs, WritePlan, write
+from holdfast.stores.log.replay import Cell, ReplayedThread
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
 _WORTH_REWRITING: Final = 64 << 10
@@ -35,7 +35,7 @@ _LOST_LINE: Final = "z"  # the letter for a damaged line in the composition of a
 _BEYOND: Final = ("freed disk blocks that are not overwritten yet, file system snapshots, and backups",)
 
 
-class Maintenance(Verbs):
+class CompactVerbs(LogVerbs):
     """The verbs that remove data."""
 
     @contextmanager
@@ -57,14 +57,14 @@ class Maintenance(Verbs):
                     with suppress(HoldfastError, OSError, Moved):
                         self._bury(number)
 
-    def _plan_drop(self, number: int) -> Plan[list[int]]:
+    def _plan_drop(self, number: int) -> WritePlan[list[int]]:
         """Plan to drop a thread. The result is the list of threads that may no longer be needed."""
         found = self._space.numbered(number)
         if found is None or found.thread.is_gone:
             raise NotFound(f"the thread with number {number} does not exist; nothing was changed")
         rules.require_free(found.thread.run, self._clock())
         affected = [number, *sorted(found.thread.origins)]
-        return Plan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)
+        return WritePlan(affected, [ln.sealed(ln.DropLine())], found.thread.at, found)
 
     def _bury(self, number: int) -> None:
         """Remove a dropped thread, or keep it under its number if its cells are needed.
@@ -136,12 +136,12 @@ class Maintenance(Verbs):
         return dropped
 
     @write
-    def _sweep(self, number: int, live: c.Live) -> Plan[int]:
+    def _sweep(self, number: int, live: c.Live) -> WritePlan[int]:
         """Plan to drop the cells of commits that have no live cells."""
-        alive = Alive(number, live)
+        alive = LiveCells(number, live)
         found = self._space.numbered(number)
         if found is None:
-            return Plan(0)
+            return WritePlan(0)
         ranges: list[tuple[int, int, int]] = []
         dropped = 0
         for log, cells in found.thread.logs.items():
@@ -152,8 +152,8 @@ class Maintenance(Verbs):
                     dropped += 1
                     ranges.append((log, segment[0].at, segment[-1].at - segment[0].at + 1))
         if not ranges:
-            return Plan(0)
-        return Plan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(_joined(ranges))))], log=found)
+            return WritePlan(0)
+        return WritePlan(dropped, [ln.sealed(ln.SweepLine(cells=tuple(_joined(ranges))))], log=found)
 
     def _rewriting_of(self, number: int) -> Rewriting | None:
         """The rewrite that removes what sweeps dropped, if that is worth it."""
@@ -176,7 +176,7 @@ class Maintenance(Verbs):
 
     def _compaction(self, number: int, live: c.Live) -> tuple[c.Compacted, Rewriting | None]:
         """The result of a compaction, and the rewrite that does it."""
-        alive = Alive(number, live)
+        alive = LiveCells(number, live)
         found = self._space.numbered(number)
         if found is None:
             return c.Compacted(), None
@@ -265,7 +265,7 @@ class Maintenance(Verbs):
         return self._rewriting(found), left
 
 
-class Alive:
+class LiveCells:
     """The cells that `Live` keeps, as sorted and disjoint ranges per log."""
 
     def __init__(self, thread: int, live: c.Live) -> None:
@@ -303,7 +303,7 @@ def _joined(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]
     return joined
 
 
-def _can_be_rewritten(thread: Thread) -> bool:
+def _can_be_rewritten(thread: ReplayedThread) -> bool:
     """Whether the thread's position is known, which a new log needs."""
     return thread.tail_damage is None and thread.stand_damage is None
 
@@ -410,8 +410,8 @@ class Rewriting:
             raise Damaged(f"{self.log.path}: {left} lines vanished while the log was rewritten; it was left unchanged")
 
 
-def _first(thread: Thread) -> list[ln.Sealed]:
-    head = ln.ThreadLine(
+def _first(thread: ReplayedThread) -> list[ln.Sealed]:
+    head = ln.ThreadHeader(
         format=ln.FORMAT,
         number=thread.number,
         **jsonl.show_name(thread.name or ""),
@@ -423,13 +423,13 @@ def _first(thread: Thread) -> list[ln.Sealed]:
     return [ln.sealed(head), *(ln.sealed(jsonl.show_tombstone(jsonl.read_tombstone(stone))) for stone in stones)]
 
 
-def _stand(thread: Thread) -> ln.Stand:
+def _stand(thread: ReplayedThread) -> ln.Stand:
     """The thread's position; for a dropped thread, without the agent."""
     at = thread.at
     return replace(at, summary=replace(at.summary, agent=None)) if thread.is_gone else at
 
 
-def _lost(thread: Thread) -> list[str]:
+def _lost(thread: ReplayedThread) -> list[str]:
     """The kinds of lost lines. Damaged lines represent them in the new group, so that the loss stays known."""
     lost = [] if thread.run_damage is None else ["r"]
     if thread.journal_damage is not None:
@@ -437,7 +437,7 @@ def _lost(thread: Thread) -> list[str]:
     return [*lost, "d"] if thread.doubtful else lost
 
 
-def _kept(thread: Thread, dead: frozenset[int]) -> dict[int, str]:
+def _kept(thread: ReplayedThread, dead: frozenset[int]) -> dict[int, str]:
     """The positions of the lines to keep, with the letters for their kinds."""
     kept = {cell.offset: "c" for cells in thread.logs.values() for cell in cells if cell.offset not in dead}
     kept |= {row.place.offset: "k" for row in thread.rows.values() if row.place is not None}

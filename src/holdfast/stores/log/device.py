@@ -33,15 +33,15 @@ class Unsure(Exception):
     """A write failed in such a way that it is not known whether it is durable."""
 
 
-class Seen(NamedTuple):
-    """What tells whether a log or blob has changed. `identity` differs if it is another one under the same key."""
+class Version(NamedTuple):
+    """The state of a log or blob, to see whether it has changed. `identity` tells another one under the same key."""
 
     identity: int
     size: int
     changed: int
 
 
-class Chunk(NamedTuple):
+class LogChunk(NamedTuple):
     """Bytes of a log: complete groups from the position `start` on, and the `tail` that follows them.
 
     A tail is left by an interrupted write, and is not part of the log. If it cannot be explained by one, `damage` is
@@ -54,7 +54,7 @@ class Chunk(NamedTuple):
     damage: tuple[int, int] | None = None
 
 
-class Draft(Protocol):
+class NewLog(Protocol):
     """A log that is being rewritten. Nothing changes unless `publish` succeeds."""
 
     def read(self, start: int, end: int) -> Iterator[bytes]:
@@ -77,34 +77,34 @@ class DeviceLog(Protocol):
 
     @property
     def path(self) -> str:
-        """Where the log is, for messages."""
+        """The place of the log, for messages."""
         ...
 
-    def stat(self) -> Seen | None:
+    def stat(self) -> Version | None:
         """The current state of the log; None if it does not exist."""
         ...
 
-    def read(self, seen: Seen, position: int) -> Chunk:
-        """What follows a position. `Moved` if the log is not the one that was `seen`.
+    def read(self, seen: Version, position: int) -> LogChunk:
+        """The groups that follow a position. `Moved` if the log is not the one that was `seen`.
 
         The chunk starts at 0 if the position is of another log, which this one has replaced.
         """
         ...
 
-    def get(self, seen: Seen, position: int, length: int) -> bytes:
+    def get(self, seen: Version, position: int, length: int) -> bytes:
         """Bytes of complete groups. `Moved` if the log is not the one that was `seen`."""
         ...
 
-    def append(self, seen: Seen, position: int, data: bytes, *, sync: bool) -> None:
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
         """Append a group, durably if `sync`. `Moved`, with nothing written, if the log does not end at `position`.
 
         `Damaged`, with nothing written, if the end of the log is damaged: it may have held the newest group.
         """
         ...
 
-    def rewrite(self, seen: Seen) -> AbstractContextManager[Draft]: ...
+    def rewrite(self, seen: Version) -> AbstractContextManager[NewLog]: ...
 
-    def sync(self, seen: Seen) -> None:
+    def sync(self, seen: Version) -> None:
         """Make durable what was appended without `sync`."""
         ...
 
@@ -148,7 +148,7 @@ class Device(Protocol):
 
     def get(self, key: str) -> bytes | None: ...
 
-    def seen(self, key: str) -> Seen | None:
+    def seen(self, key: str) -> Version | None:
         """The current state of a blob; None if it does not exist."""
         ...
 

@@ -13,7 +13,7 @@ from typing import Final
 
 from holdfast.errors import HoldfastError, OutcomeUnknown, ReadOnly, StoreError, StoreFull
 from holdfast.stores.files import opened_folder
-from holdfast.stores.log.device import Seen, Unsure
+from holdfast.stores.log.device import Unsure, Version
 
 _FULL: Final = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
 FORBIDDEN: Final = (errno.EACCES, errno.EPERM, errno.EROFS)
@@ -130,13 +130,13 @@ def stretches(descriptor: int, start: int, end: int) -> Iterator[bytes]:
         start += len(piece)
 
 
-def seen(path: str) -> Seen | None:
-    """What tells whether a file has changed; None if there is none."""
+def seen(path: str) -> Version | None:
+    """The state of a file, to see whether it has changed; None if there is none."""
     try:
         found = os.stat(path)
     except (FileNotFoundError, NotADirectoryError):
         return None
-    return Seen(found.st_ino, found.st_size, found.st_mtime_ns)
+    return Version(found.st_ino, found.st_size, found.st_mtime_ns)
 
 
 def names_in(folder: str) -> list[str]:

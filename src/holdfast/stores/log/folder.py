@@ -26,7 +26,19 @@ from holdfast.errors import Damaged, NewerFormat, NotAStore, ReadOnly, StoreErro
 from holdfast.formats.lines import Damage
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import disk, tail
-from holdfast.stores.log.device import BLOBS, DROPPED, KEYS, LEDGER, THREADS, Chunk, Draft, Moved, Seen, Unsure, encoded
+from holdfast.stores.log.device import (
+    BLOBS,
+    DROPPED,
+    KEYS,
+    LEDGER,
+    THREADS,
+    LogChunk,
+    Moved,
+    NewLog,
+    Unsure,
+    Version,
+    encoded,
+)
 from holdfast.types import UNREADABLE
 
 FORMAT: Final = 1
@@ -146,7 +158,7 @@ class Folder:
         except FileNotFoundError:
             return None
 
-    def seen(self, key: str) -> Seen | None:
+    def seen(self, key: str) -> Version | None:
         return disk.seen(self._blob_path(key))
 
     def blobs(self, kind: str) -> list[str]:
@@ -233,20 +245,20 @@ class FileLog:
         self._head = (-1, b"")  # inode and first bytes of the file that was read
         self._appended: tuple[int, int, bytes] | None = None  # inode, position, data of this handle's last append
 
-    def stat(self) -> Seen | None:
+    def stat(self) -> Version | None:
         found = disk.seen(self.path)
         # While a file is open, no other file can get its inode number.
         if found is None or found.identity != self._inode:
             self.close()
         return found
 
-    def read(self, seen: Seen, position: int) -> Chunk:
+    def read(self, seen: Version, position: int) -> LogChunk:
         appended, self._appended = self._appended, None
         # If this handle's own append is all that is new, it need not be read back.
         if appended is not None and appended[:2] == (seen.identity, position):
             data = appended[2]
             if seen.size == position + len(data) and self._folder.is_writing(self.path, seen.identity):
-                return Chunk(position, data)
+                return LogChunk(position, data)
         if position and not self._is_known(seen, position):
             position = 0
         chunk = tail.cut(self.get(seen, position, seen.size - position), position)
@@ -254,15 +266,15 @@ class FileLog:
             self._head = seen.identity, chunk.data[:_HEAD]
         return chunk
 
-    def _is_known(self, seen: Seen, position: int) -> bool:
+    def _is_known(self, seen: Version, position: int) -> bool:
         """Whether a position is of this file: it was not replaced, nor overwritten by another one."""
         inode, head = self._head
         return inode == seen.identity and seen.size >= position and self.get(seen, 0, len(head)) == head
 
-    def get(self, seen: Seen, position: int, length: int) -> bytes:
+    def get(self, seen: Version, position: int, length: int) -> bytes:
         return b"".join(disk.stretches(self._open(seen), position, position + length))
 
-    def append(self, seen: Seen, position: int, data: bytes, *, sync: bool) -> None:
+    def append(self, seen: Version, position: int, data: bytes, *, sync: bool) -> None:
         sync = sync and self._folder.sync
         descriptor = self.end_at(seen.identity, position, sync=sync)
         try:
@@ -300,14 +312,14 @@ class FileLog:
         return descriptor
 
     @contextmanager
-    def rewrite(self, seen: Seen) -> Generator[Draft]:
-        draft = FileDraft(self, os.dup(self._open(seen)), sync=self._folder.sync)
+    def rewrite(self, seen: Version) -> Generator[NewLog]:
+        draft = NewFile(self, os.dup(self._open(seen)), sync=self._folder.sync)
         try:
             yield draft
         finally:
             draft.close()
 
-    def sync(self, seen: Seen) -> None:
+    def sync(self, seen: Version) -> None:
         disk.sync_data(self._open(seen))
 
     def keep_copy(self) -> None:
@@ -321,7 +333,7 @@ class FileLog:
             os.close(self._descriptor)
             self._descriptor = self._inode = -1
 
-    def _open(self, seen: Seen) -> int:
+    def _open(self, seen: Version) -> int:
         """The descriptor of the file that was seen. `Moved` if another file has its name now."""
         if self._descriptor < 0:
             self._descriptor = _opened(self.path, os.O_RDONLY)
@@ -339,8 +351,8 @@ class FileLog:
         return path
 
 
-class FileDraft:
-    """A new file next to a log, which will replace it (a `Draft`)."""
+class NewFile:
+    """A new file next to a log, which will replace it (a `NewLog`)."""
 
     def __init__(self, log: FileLog, source: int, *, sync: bool) -> None:
         self._log = log

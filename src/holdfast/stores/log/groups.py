@@ -13,7 +13,7 @@ from zlib import crc32
 from holdfast.errors import Damaged
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
-from holdfast.stores.log.device import Chunk, DeviceLog, Draft, Moved, Seen
+from holdfast.stores.log.device import DeviceLog, LogChunk, Moved, NewLog, Version
 
 Item = tuple[int, int, ln.Replayed]
 """The position and length of a line, without its line break, and its record."""
@@ -54,7 +54,7 @@ class Log:
         self._device = device
         self._sink = sink
         self._is_hidden = is_hidden
-        self._seen: Seen | None = None
+        self._seen: Version | None = None
         self._is_whole = True  # False while a replay is in progress: if one was interrupted, the next starts again
 
     def catch_up(self) -> bool:
@@ -78,7 +78,7 @@ class Log:
             return True
 
     @property
-    def seen(self) -> Seen:
+    def seen(self) -> Version:
         """The state up to which the log was read. `Moved` if it was never read, or no longer exists."""
         if self._seen is None:
             raise Moved
@@ -101,7 +101,7 @@ class Log:
     def sync(self) -> None:
         self._device.sync(self.seen)
 
-    def rewrite(self) -> AbstractContextManager[Draft]:
+    def rewrite(self) -> AbstractContextManager[NewLog]:
         return self._device.rewrite(self.seen)
 
     def keep_copy(self) -> None:
@@ -112,7 +112,7 @@ class Log:
 
     # -- replay -----------------------------------------------------------------------------------------------------
 
-    def _replay(self, chunk: Chunk) -> None:
+    def _replay(self, chunk: LogChunk) -> None:
         start, data = chunk.start, chunk.data
         if not start:
             self._sink.reset()
@@ -150,7 +150,7 @@ class Log:
         self._sink.take(good, end, bad, Damage(self.path, self.end, stop - self.end))
         self.end = stop
 
-    def _left(self, chunk: Chunk) -> list[Item]:
+    def _left(self, chunk: LogChunk) -> list[Item]:
         """The undamaged lines of a damaged tail."""
         if chunk.damage is None:
             return []

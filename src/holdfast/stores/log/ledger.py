@@ -15,7 +15,7 @@ from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
 from holdfast.stores.log.groups import Group
-from holdfast.stores.log.replay import Thread
+from holdfast.stores.log.replay import ReplayedThread
 
 _UNKNOWN: Final = 0  # a thread number: there may be forks that the log does not name
 _PER_LINE: Final = 1000
@@ -108,7 +108,9 @@ class Ledger:
 
     # -- replacements -----------------------------------------------------------------------------------------------
 
-    def made_again(self, threads: Sequence[Thread], blobs: Iterable[str], *, is_lost: bool, is_partial: bool) -> Ledger:
+    def made_again(
+        self, threads: Sequence[ReplayedThread], blobs: Iterable[str], *, is_lost: bool, is_partial: bool
+    ) -> Ledger:
         """A new ledger from the remaining content and from the threads.
 
         If content `is_lost`, it may have included an epoch and its stamps. Then all blobs are stamped, so that a sweep
@@ -127,7 +129,7 @@ class Ledger:
         made.is_partial = is_partial or any(map(may_be_a_fork, threads))
         return made
 
-    def tidied(self, threads: Sequence[Thread], blobs: Collection[str]) -> Ledger:
+    def tidied(self, threads: Sequence[ReplayedThread], blobs: Collection[str]) -> Ledger:
         """A new ledger for the existing threads and blobs. Only valid if every thread could be read."""
         made = Ledger()
         made.epoch = self.epoch
@@ -149,7 +151,7 @@ class Ledger:
         return origins
 
 
-def may_be_a_fork(thread: Thread) -> bool:
+def may_be_a_fork(thread: ReplayedThread) -> bool:
     """Whether damaged lines may have recorded that the thread uses cells of others."""
     if thread.is_gone or not thread.damages:
         return False

@@ -20,7 +20,7 @@ from holdfast.stores.log import disk
 from holdfast.stores.log.device import Device, DeviceLog, Moved
 from holdfast.stores.log.groups import Log
 from holdfast.stores.log.ledger import Ledger, may_be_a_fork
-from holdfast.stores.log.replay import Replay, Thread
+from holdfast.stores.log.replay import Replay, ReplayedThread
 
 _LARGE: Final = 256 << 10  # a shorter log of the namespace is not worth rewriting
 _USUAL_LINE: Final = 512
@@ -39,7 +39,7 @@ class ThreadLog(Log):
         super().__init__(device, self._replay_of, is_hidden)
 
     @property
-    def thread(self) -> Thread:
+    def thread(self) -> ReplayedThread:
         return self._replay_of.thread
 
     @property
@@ -273,7 +273,7 @@ class Namespace:
             for length in (_USUAL_LINE, _LONGEST_LINE):
                 for line in log.get(seen, 0, length).split(b"\n")[:-1]:
                     record = ln.replayed(line) if ln.is_whole(line) else None
-                    if isinstance(record, ln.ThreadLine):
+                    if isinstance(record, ln.ThreadHeader):
                         return record.number
                     if not isinstance(record, ln.ExportLine):
                         return None
@@ -464,7 +464,7 @@ class Namespace:
 
     def create(self, name: str, number: int, lines: Sequence[ln.Sealed], at: ln.Stand | None, entry: int) -> None:
         """Create a new thread with its first group."""
-        head = ln.ThreadLine(format=ln.FORMAT, number=number, made=time.time_ns(), **jsonl.show_name(name))
+        head = ln.ThreadHeader(format=ln.FORMAT, number=number, made=time.time_ns(), **jsonl.show_name(name))
         key = dv.thread_key(name)
         self.forget(key)
         self.device.create(key, [ln.group([ln.sealed(head), *lines], number, at, 1, entry)])

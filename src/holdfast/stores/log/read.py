@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
-from itertools import islice
+from itertools import groupby, islice
 from typing import Final
 
 from msgspec.structs import replace
@@ -17,8 +17,8 @@ from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
 from holdfast.stores.log.namespace import ThreadLog
-from holdfast.stores.log.replay import NO_SUMMARY, Cell, Place, Row, Thread
-from holdfast.stores.log.verbs import Verbs, read
+from holdfast.stores.log.plan import LogVerbs, read
+from holdfast.stores.log.replay import NO_SUMMARY, LinePlace, ReplayedThread, Row
 
 # Lines this close to each other are read together, up to this much of a file at a time. That is small enough to stay in
 # the processor's cache while it is decoded.
@@ -26,7 +26,7 @@ _GAP: Final = 16 << 10
 _STRETCH: Final = 256 << 10
 
 
-class Reads(Verbs):
+class ReadVerbs(LogVerbs):
     """The read verbs of the contract."""
 
     @read
@@ -120,24 +120,13 @@ class Reads(Verbs):
 
     @read
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
-        return [self._cells(span) for span in spans]
-
-    def _cells(self, span: c.Span) -> c.Cells:
-        found = self._space.numbered(span.thread)
-        if found is None:
-            raise Damaged(f"cells of the thread with number {span.thread} are missing: the thread does not exist")
-        packed: list[bytes] = []
-        refs: dict[int, c.Refs] = {}
-        for bodies in _stretches(found, found.thread.find(span)):
-            texts: list[bytes | memoryview] = []
-            for body in bodies:
-                text, named = ln.cell_text(body)
-                if named is not None:
-                    refs[len(packed) + len(texts)] = jsonl.read_refs(named)
-                texts.append(text)
-            packed += from_texts(texts)
-        block = c.Block(b"".join(packed), 0, list(map(len, packed)))
-        return c.Cells([block], [refs.get(i, c.NO_REFS) for i in range(len(packed))] if refs else [])
+        found: list[c.Cells] = []
+        for number, some in groupby(spans, key=lambda span: span.thread):
+            log = self._space.numbered(number)
+            if log is None:
+                raise Damaged(f"cells of the thread with number {number} are missing: the thread does not exist")
+            found += _cells(log, list(some))
+        return found
 
     @read
     def blob(self, digest: bytes) -> list[bytes]:
@@ -195,7 +184,7 @@ class Reads(Verbs):
         due = sorted((-by, thread.number, thread.name or "", row) for by, thread, row in late if by >= 0)
         return [(name, row) for _, _, name, row in due[: max(limit, 0)]]
 
-    def _all_runs(self) -> Iterator[tuple[Thread, RunRow]]:
+    def _all_runs(self) -> Iterator[tuple[ReplayedThread, RunRow]]:
         for found in self._space.everything():
             thread = found.thread
             damages = (thread.run_damage, thread.stand_damage, thread.tail_damage)
@@ -236,12 +225,12 @@ class Reads(Verbs):
 # -- threads and checkpoints ------------------------------------------------------------------------------------------
 
 
-def _listed(found: Thread, name: str) -> c.ThreadRow:
+def _listed(found: ReplayedThread, name: str) -> c.ThreadRow:
     at = found.at
     return c.ThreadRow(name=name, position=found.position, head_id=ln.unhex(at.id), count=at.count, summary=at.summary)
 
 
-def _known(found: Thread, name: str) -> c.ThreadRow:
+def _known(found: ReplayedThread, name: str) -> c.ThreadRow:
     """The thread as it was before the damage. It has no head if the damage may have hidden a rewind."""
     at = found.stand
     head, move, last, count = (at.head, at.move, at.last, at.count) if at is not None else (0, 0, 0, 0)
@@ -271,7 +260,7 @@ def _walked(found: ThreadLog, seq: int, lines: dict[int, memoryview]) -> c.Check
         return damage
 
 
-def _matching(thread: Thread, before: int | None, label: str | None, step: int | None) -> Iterator[int]:
+def _matching(thread: ReplayedThread, before: int | None, label: str | None, step: int | None) -> Iterator[int]:
     last = thread.at.last
     for seq in range(last if before is None else min(last, before - 1), 0, -1):
         row = thread.rows.get(seq)
@@ -297,7 +286,7 @@ def _entries(found: ThreadLog, numbers: Sequence[int]) -> list[Entry]:
 # -- lines that are read together -------------------------------------------------------------------------------------
 
 
-def _lines(found: ThreadLog, places: Sequence[Place]) -> dict[int, memoryview]:
+def _lines(found: ThreadLog, places: Sequence[LinePlace]) -> dict[int, memoryview]:
     """Lines by their offset, not verified. Neighbours are read together."""
     lines: dict[int, memoryview] = {}
     for start, data, some in _read(found, places):
@@ -305,17 +294,32 @@ def _lines(found: ThreadLog, places: Sequence[Place]) -> dict[int, memoryview]:
     return lines
 
 
-def _stretches(found: ThreadLog, wanted: Sequence[Cell]) -> Iterator[list[memoryview]]:
-    """The verified lines of cells."""
-    for start, data, some in _read(found, [Place(cell.offset, cell.length) for cell in wanted]):
-        bodies = [data[at - start : at - start + length] for at, length in some]
-        for place, body in zip(some, bodies, strict=True):
-            if not ln.is_whole(body):
-                raise Damaged(str(Damage(found.path, *place)))
-        yield bodies
+def _cells(found: ThreadLog, spans: Sequence[c.Span]) -> Iterator[c.Cells]:
+    """The verified cells of each span."""
+    wanted = [found.thread.find(span) for span in spans]
+    packed: list[bytes] = []
+    refs: dict[int, c.Refs] = {}
+    for start, data, some in _read(found, [LinePlace(cell.offset, cell.length) for cells in wanted for cell in cells]):
+        texts: list[bytes | memoryview] = []
+        for at, length in some:
+            line = data[at - start : at - start + length]
+            if not ln.is_whole(line):
+                raise Damaged(str(Damage(found.path, at, length)))
+            text, named = ln.cell_text(line)
+            if named is not None:
+                refs[len(packed) + len(texts)] = jsonl.read_refs(named)
+            texts.append(text)
+        packed += from_texts(texts)
+    at = 0
+    for cells in wanted:
+        own = packed[at : at + len(cells)]
+        of = range(at, at + len(cells))
+        block = c.Block(b"".join(own), 0, list(map(len, own)))
+        yield c.Cells([block], [refs.get(i, c.NO_REFS) for i in of] if refs and any(i in refs for i in of) else [])
+        at += len(cells)
 
 
-def _read(found: ThreadLog, places: Sequence[Place]) -> Iterator[tuple[int, memoryview, Sequence[Place]]]:
+def _read(found: ThreadLog, places: Sequence[LinePlace]) -> Iterator[tuple[int, memoryview, Sequence[LinePlace]]]:
     """Stretches of the log that hold these places, each with its offset and the places in it."""
     at = 0
     while at < len(places):

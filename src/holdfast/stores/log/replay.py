@@ -25,7 +25,7 @@ from holdfast.text import quoted
 NO_SUMMARY: Final = c.Summary(step=0, status="", agent=None, size=0, updated_at=0)
 
 
-class Place(NamedTuple):
+class LinePlace(NamedTuple):
     """The offset and length of a line in its file, without its line break."""
 
     offset: int
@@ -45,17 +45,17 @@ class Row(NamedTuple):
     """A checkpoint: the fields for listings, and the place of its line. A tombstone has no place."""
 
     head: ln.CheckpointHead
-    place: Place | None
+    place: LinePlace | None
 
 
 class EntryPlace(NamedTuple):
     status: str
     topic: str | None
-    place: Place
+    place: LinePlace
 
 
 @dataclass(slots=True)
-class Thread:
+class ReplayedThread:
     """A thread. A dropped thread has no name and no rows; it stays for the cells that its forks use."""
 
     number: int = 0
@@ -65,7 +65,7 @@ class Thread:
     rows: dict[int, Row] = field(default_factory=dict[int, Row])
     logs: dict[int, list[Cell]] = field(default_factory=dict[int, list[Cell]])
     entries: dict[int, EntryPlace] = field(default_factory=dict[int, EntryPlace])
-    blobs: dict[str, list[Place]] = field(default_factory=dict[str, list[Place]])  # in the log of an export: its pieces
+    blobs: dict[str, list[LinePlace]] = field(default_factory=dict[str, list[LinePlace]])
     newest_entry: int = 0  # as far as known; `last_entry` raises if there may be more
     groups: int = 0
     origins: set[int] = field(default_factory=set[int])
@@ -160,16 +160,16 @@ class Replay:
     """Replays the log of a thread (a `groups.Sink`)."""
 
     def __init__(self) -> None:
-        self.thread = Thread()
+        self.thread = ReplayedThread()
         self._has_lost = False  # groups were lost since the last one with an end line
 
     def reset(self) -> None:
-        self.thread = Thread()
+        self.thread = ReplayedThread()
         self._has_lost = False
 
     def take(self, group: Group, end: ln.End, bad: Sequence[Damage], where: Damage) -> None:
         thread = self.thread
-        if thread.number and any(type(record) is ln.ThreadLine for _, _, record in group):
+        if thread.number and any(type(record) is ln.ThreadHeader for _, _, record in group):
             raise Damaged(
                 f"{where.path}: the file has several threads, so it is an export and not the log of a thread. Move it "
                 "out of the store and import it."
@@ -231,7 +231,7 @@ def _rewinds(group: Group) -> bool:
     return any(isinstance(record, ln.RewindLine) for _, _, record in group)
 
 
-def apply(thread: Thread, group: Group) -> None:
+def apply(thread: ReplayedThread, group: Group) -> None:
     """Apply the lines of a group, without its end line."""
     for offset, length, record in group:
         # Most lines are cells.
@@ -243,11 +243,11 @@ def apply(thread: Thread, group: Group) -> None:
             continue
         match record:
             case ln.CheckpointHead():
-                thread.rows[record.seq] = Row(record, Place(offset, length))
+                thread.rows[record.seq] = Row(record, LinePlace(offset, length))
                 thread.origins.update(record.origins)
             case ln.EntryHead():
                 topic = jsonl.topic_of(record)
-                thread.entries[record.number] = EntryPlace(record.status, topic, Place(offset, length))
+                thread.entries[record.number] = EntryPlace(record.status, topic, LinePlace(offset, length))
                 thread.newest_entry = max(thread.newest_entry, record.number)
             case ln.RunLine():
                 run = jsonl.read_run(record)
@@ -274,7 +274,7 @@ def apply(thread: Thread, group: Group) -> None:
                 for log, start, count in record.cells:
                     cells = thread.logs.get(log, [])
                     del cells[bisect_left(cells, (start,)) : bisect_left(cells, (start + count,))]
-            case ln.ThreadLine():
+            case ln.ThreadHeader():
                 ln.require_known(record.format)
                 thread.number, thread.name = record.number, jsonl.read_name(record.name, record.is_escaped)
                 thread.origins.update(record.origins)
@@ -283,12 +283,12 @@ def apply(thread: Thread, group: Group) -> None:
             case ln.DropLine():
                 forget(thread)
             case ln.BlobHead():
-                thread.blobs.setdefault(record.digest, []).append(Place(offset, length))
+                thread.blobs.setdefault(record.digest, []).append(LinePlace(offset, length))
             case _:
                 continue
 
 
-def conclude(thread: Thread, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
+def conclude(thread: ReplayedThread, end: ln.End, group: Group, bad: Sequence[Damage], known: int) -> None:
     """Apply the end line of a group: the thread's new position, and what damaged lines may have contained.
 
     `known` is the number of the newest journal entry before the group.
@@ -324,12 +324,12 @@ def _lost(group: Group, end: ln.End) -> Counter[str]:
     return written
 
 
-def doubt_deleted(thread: Thread, damage: Damage) -> None:
+def doubt_deleted(thread: ReplayedThread, damage: Damage) -> None:
     """Mark all checkpoints as possibly deleted, because a record of deletions was lost."""
     thread.doubtful.update((seq, damage) for seq, row in thread.rows.items() if row.place is not None)
 
 
-def forget(thread: Thread) -> None:
+def forget(thread: ReplayedThread) -> None:
     """Reduce a dropped thread to its cells and its position."""
     thread.name, thread.is_gone = None, True
     thread.rows, thread.entries, thread.newest_entry, thread.doubtful = {}, {}, 0, {}

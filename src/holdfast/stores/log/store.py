@@ -14,18 +14,18 @@ from holdfast.stores.contract import PLAIN, KeyRow
 from holdfast.stores.contract_runs import Clock
 from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup, check
-from holdfast.stores.log.blobs import Blobs, Keys
-from holdfast.stores.log.compact import Maintenance
+from holdfast.stores.log.blobs import Blobs, WrappedKeys
+from holdfast.stores.log.compact import CompactVerbs
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.locks import Locks
 from holdfast.stores.log.namespace import Namespace
-from holdfast.stores.log.read import Reads
-from holdfast.stores.log.verbs import read
-from holdfast.stores.log.write import Writes
+from holdfast.stores.log.plan import read
+from holdfast.stores.log.read import ReadVerbs
+from holdfast.stores.log.write import WriteVerbs
 from holdfast.types import Problem
 
 
-class DirectoryStore(Reads, Writes, Maintenance):
+class DirectoryStore(ReadVerbs, WriteVerbs, CompactVerbs):
     """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
 
     Raises `NotAStore` or `NewerFormat`, leaving everything unchanged, if the folder is not a store that this version
@@ -61,7 +61,7 @@ class DirectoryStore(Reads, Writes, Maintenance):
         self._locks = Locks(self._path, self._folder)
         self._space = Namespace(self._folder, namespace, self._locks.hides, number, is_lazy=durability == "normal")
         self._blobs = Blobs(self._folder)
-        self._keys = Keys(self._folder)
+        self._keys = WrappedKeys(self._folder)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 

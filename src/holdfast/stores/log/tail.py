@@ -12,25 +12,25 @@ from collections.abc import Iterator
 from typing import Final
 
 from holdfast.formats.lines import END_TAG, PREFIX, is_whole
-from holdfast.stores.log.device import Chunk
+from holdfast.stores.log.device import LogChunk
 
 _ZEROS: Final = re.compile(rb"\0+")
 _SECTOR: Final = 512  # the smallest unit that a disk writes
 
 
-def cut(data: bytes, position: int) -> Chunk:
+def cut(data: bytes, position: int) -> LogChunk:
     """Bytes from a position of a file up to its end, cut where the last complete group ends."""
     end = _after_last_end(data, len(data))
     if end == len(data) and b"\0" not in data:
-        return Chunk(position, data)
+        return LogChunk(position, data)
     # The last group was never acknowledged, although it has an end line, if sectors before it did not reach the disk.
     start = _after_last_end(data, end - 1) if end else 0
     if start < end and _is_torn(data[start:end], position + start, position + len(data)):
         end = start
     if end == len(data):
-        return Chunk(position, data)
+        return LogChunk(position, data)
     tail = data[end:]
-    return Chunk(position, data[:end], tail, _damage(tail, position + end))
+    return LogChunk(position, data[:end], tail, _damage(tail, position + end))
 
 
 def _after_last_end(data: bytes, stop: int) -> int:

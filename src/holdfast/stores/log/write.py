@@ -14,15 +14,15 @@ from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.contract_runs import Entry, EntryStatus, Progress, RunRow
 from holdfast.stores.log.namespace import ThreadLog
-from holdfast.stores.log.replay import Thread
-from holdfast.stores.log.verbs import Plan, Verbs, write
+from holdfast.stores.log.plan import LogVerbs, WritePlan, write
+from holdfast.stores.log.replay import ReplayedThread
 
 T = TypeVar("T")
 
 _LARGEST_PIECE: Final = 8 * 2**20
 
 
-class Prepared(NamedTuple):
+class PreparedCommit(NamedTuple):
     """A commit, with the lines that can be made without reading the store."""
 
     commit: c.Commit
@@ -30,7 +30,7 @@ class Prepared(NamedTuple):
     line: ln.CheckpointLine
 
 
-class Writes(Verbs):
+class WriteVerbs(LogVerbs):
     """The verbs that write to a thread, its run or its journal."""
 
     # -- history ----------------------------------------------------------------------------------------------------
@@ -38,10 +38,10 @@ class Writes(Verbs):
     def commit(self, commit: c.Commit) -> c.Position:
         _check_form(commit)
         cells = [ln.sealed(cell) for run in commit.appends for cell in jsonl.show_cells(commit.row.seq, run)]
-        return self._commit(Prepared(commit, cells, jsonl.show_checkpoint(commit.row)))
+        return self._commit(PreparedCommit(commit, cells, jsonl.show_checkpoint(commit.row)))
 
     @write
-    def _commit(self, prepared: Prepared) -> Plan[c.Position]:
+    def _commit(self, prepared: PreparedCommit) -> WritePlan[c.Position]:
         made = prepared.commit
         found = self._space.named(made.name)
         thread = found.thread if found is not None else None
@@ -56,7 +56,7 @@ class Writes(Verbs):
                 "Call latest() and save again."
             )
         origins = self._origins(made)
-        before = thread or Thread()
+        before = thread or ReplayedThread()
         _check_appends(made.appends, before)
         _check_numbers(before, made.entries)
 
@@ -79,10 +79,10 @@ class Writes(Verbs):
         )
         answer = c.Position(number, at.head, at.move, at.last)
         creates = made.name if thread is None else None
-        return Plan(answer, lines, at, found, creates, number, made.blobs, new, max(numbers, default=0))
+        return WritePlan(answer, lines, at, found, creates, number, made.blobs, new, max(numbers, default=0))
 
     @write
-    def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> Plan[c.Position]:
+    def rewind(self, expect: c.Position, *, to: int, summary: c.Summary) -> WritePlan[c.Position]:
         found = self._space.numbered(expect.thread)
         if found is None:
             raise _changed()
@@ -94,10 +94,10 @@ class Writes(Verbs):
             raise NotFound(f"checkpoint {to} of the thread does not exist or was deleted; nothing was changed")
         at = replace(thread.at, head=to, id=thread.rows[to].head.id, move=thread.at.move + 1, summary=summary)
         answer = c.Position(thread.number, at.head, at.move, at.last)
-        return Plan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
+        return WritePlan(answer, [ln.sealed(ln.RewindLine(to=to))], at, found)
 
     @write
-    def delete(self, thread: int, seqs: Collection[int]) -> Plan[int]:
+    def delete(self, thread: int, seqs: Collection[int]) -> WritePlan[int]:
         found = self._there(thread)
         if found.thread.is_gone:
             raise _no_thread(thread)
@@ -107,9 +107,9 @@ class Writes(Verbs):
                 "the head of a thread cannot be deleted; nothing was changed. Rewind or drop the thread instead."
             )
         if not gone:
-            return Plan(0)
+            return WritePlan(0)
         at = replace(found.thread.at, count=found.thread.at.count - len(gone))
-        return Plan(len(gone), [ln.sealed(ln.DeleteLine(seqs=tuple(gone)))], at, found)
+        return WritePlan(len(gone), [ln.sealed(ln.DeleteLine(seqs=tuple(gone)))], at, found)
 
     # -- runs -------------------------------------------------------------------------------------------------------
 
@@ -118,7 +118,7 @@ class Writes(Verbs):
         self._claim(expect, row)
 
     @write
-    def _claim(self, expect: RunRow | None, row: RunRow) -> Plan[None]:
+    def _claim(self, expect: RunRow | None, row: RunRow) -> WritePlan[None]:
         found = self._space.numbered(row.thread)
         rules.require_expected(self._run_of(row.thread), expect)
         if found is None or found.thread.is_gone:
@@ -126,18 +126,18 @@ class Writes(Verbs):
         return _put(found, row, [], None)
 
     @write
-    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> Plan[None]:
+    def renew(self, thread: int, fence: int, until: int, progress: Progress | None = None) -> WritePlan[None]:
         run = rules.require_fence(self._run_of(thread), fence)
         kept = rules.renewed(run, until, progress)
-        return Plan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
+        return WritePlan(None, [ln.sealed(jsonl.show_run(kept))], log=self._there(thread))
 
     @write
-    def update_run(self, row: RunRow) -> Plan[None]:
+    def update_run(self, row: RunRow) -> WritePlan[None]:
         before = rules.require_fence(self._run_of(row.thread), row.fence)
         return _put(self._there(row.thread), rules.keep_lease(before, row), [], None)
 
     @write
-    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> Plan[int]:
+    def suspend(self, row: RunRow, entry: Entry | None, last: int) -> WritePlan[int]:
         before = rules.require_fence(self._run_of(row.thread), row.fence)
         found = self._there(row.thread)
         rules.require_last(found.thread.last_entry, last)
@@ -149,15 +149,15 @@ class Writes(Verbs):
         return _put(found, kept, written, question)
 
     @write
-    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> Plan[list[int]]:
+    def journal(self, thread: int, fence: int, rows: Sequence[Entry]) -> WritePlan[list[int]]:
         rules.require_fence(self._run_of(thread), fence)
         found = self._there(thread)
         _check_numbers(found.thread, rows)
         written, numbers = _numbered(found.thread, rows)
-        return Plan(numbers, _shown(written), log=found, entry=max(numbers, default=0))
+        return WritePlan(numbers, _shown(written), log=found, entry=max(numbers, default=0))
 
     @write
-    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> Plan[int]:
+    def post(self, thread: int, row: Entry, *, last: int | None = None, run: RunRow | None = None) -> WritePlan[int]:
         current = self._run_of(thread)
         if current is None:
             raise rules.no_run(thread)
@@ -167,7 +167,7 @@ class Writes(Verbs):
         if run is not None:
             rules.require_expected(current, run)
         written, [number] = _numbered(found.thread, [replace(row, number=0)])
-        return Plan(number, _shown(written), log=found, entry=number)
+        return WritePlan(number, _shown(written), log=found, entry=number)
 
     def settle(
         self,
@@ -184,9 +184,9 @@ class Writes(Verbs):
     @write
     def _settle(
         self, thread: int, number: int, expect: EntryStatus, row: Entry, run: RunRow | None, then: RunRow | None
-    ) -> Plan[None]:
+    ) -> WritePlan[None]:
         found = self._space.numbered(thread)
-        known = found.thread if found is not None else Thread(number=thread)
+        known = found.thread if found is not None else ReplayedThread(number=thread)
         if found is None or not 1 <= number <= known.last_entry:
             raise rules.no_entry(thread, number)
         entry = known.entries.get(number)
@@ -197,7 +197,7 @@ class Writes(Verbs):
         settled = [replace(row, number=number)]
         if then is not None:
             return _put(found, then, settled, None)
-        return Plan(None, _shown(settled), log=found, entry=number)
+        return WritePlan(None, _shown(settled), log=found, entry=number)
 
     # -- checks -----------------------------------------------------------------------------------------------------
 
@@ -242,19 +242,19 @@ class Writes(Verbs):
             rules.require_free(run, self._clock())
 
 
-def _put(found: ThreadLog, row: RunRow, entries: Sequence[Entry], answer: T) -> Plan[T]:
+def _put(found: ThreadLog, row: RunRow, entries: Sequence[Entry], answer: T) -> WritePlan[T]:
     """Plan to replace the record of a run, and its status in listings."""
     at = found.thread.at
     shown = replace(at, summary=replace(at.summary, status=row.status, updated_at=row.updated_at))
     lines = [*_shown(entries), ln.sealed(jsonl.show_run(row))]
-    return Plan(answer, lines, shown, found, entry=max((entry.number for entry in entries), default=0))
+    return WritePlan(answer, lines, shown, found, entry=max((entry.number for entry in entries), default=0))
 
 
 def _shown(entries: Sequence[Entry]) -> list[ln.Sealed]:
     return [ln.sealed(jsonl.show_entry(entry)) for entry in entries]
 
 
-def _numbered(thread: Thread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
+def _numbered(thread: ReplayedThread, rows: Sequence[Entry]) -> tuple[list[Entry], list[int]]:
     """Entries with numbers assigned, and those numbers."""
     last = thread.last_entry if rows else 0
     entries: list[Entry] = []
@@ -265,7 +265,7 @@ def _numbered(thread: Thread, rows: Sequence[Entry]) -> tuple[list[Entry], list[
     return entries, [entry.number for entry in entries]
 
 
-def _check_numbers(thread: Thread, rows: Sequence[Entry]) -> None:
+def _check_numbers(thread: ReplayedThread, rows: Sequence[Entry]) -> None:
     for row in rows:
         if row.number and not 1 <= row.number <= thread.last_entry:
             raise rules.no_entry(thread.number, row.number)
@@ -284,7 +284,7 @@ def _check_form(made: c.Commit) -> None:
     rules.check_form(made)
 
 
-def _check_appends(runs: Sequence[c.Append], thread: Thread) -> None:
+def _check_appends(runs: Sequence[c.Append], thread: ReplayedThread) -> None:
     """`InvalidArgument` if an append overlaps existing cells, because spans over them would be ambiguous."""
     ends: dict[int, int] = {}
     for run in runs:

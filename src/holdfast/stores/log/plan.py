@@ -1,4 +1,4 @@
-"""How a verb of the store runs: a read on one state of the logs, a write as a plan that is appended as one group."""
+"""The two kinds of verbs: a read sees one state of the logs; a write is planned, then appended as one group."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from holdfast.stores.log.namespace import Namespace, ThreadLog
 
 P = ParamSpec("P")
 T = TypeVar("T")
-V = TypeVar("V", bound="Verbs")
+V = TypeVar("V", bound="LogVerbs")
 
 
-class Plan(NamedTuple, Generic[T]):
+class WritePlan(NamedTuple, Generic[T]):
     """The lines that a verb will append, and its result. Without lines there is nothing to do.
 
     `creates` is the name of the thread to create; otherwise the lines go to `log`.
@@ -36,8 +36,8 @@ class Plan(NamedTuple, Generic[T]):
     entry: int = 0  # the highest number of a journal entry in the lines
 
 
-class Verbs:
-    """What all verbs use."""
+class LogVerbs:
+    """The parts of a store that all verbs use."""
 
     _space: Namespace
     _locks: Locks
@@ -46,7 +46,7 @@ class Verbs:
     _wall: Callable[[], int]
     _syncs_appends: bool
 
-    def _carry_out(self, verb: Callable[[], Plan[T]]) -> T:
+    def _carry_out(self, verb: Callable[[], WritePlan[T]]) -> T:
         """Plan, append, and read what was appended. Only in a turn.
 
         Readers of this handle continue meanwhile and see the append when it is durable. The number of the new group
@@ -70,7 +70,7 @@ class Verbs:
                 continue
             return plan.answer
 
-    def _append(self, plan: Plan[T]) -> None:
+    def _append(self, plan: WritePlan[T]) -> None:
         log = plan.log
         if log is None:
             return
@@ -80,7 +80,7 @@ class Verbs:
             data = ln.group(plan.lines, thread.number, plan.at, thread.groups + 1, entry)
             log.append(data, sync=self._syncs_appends)
 
-    def _prepare(self, plan: Plan[T]) -> None:
+    def _prepare(self, plan: WritePlan[T]) -> None:
         """Record what a write depends on, before it: the blobs it has, the threads whose cells it uses."""
         space = self._space
         number = plan.number if plan.log is None else plan.log.thread.number
@@ -134,7 +134,7 @@ def read(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]
     return run
 
 
-def write(verb: Callable[Concatenate[V, P], Plan[T]]) -> Callable[Concatenate[V, P], T]:
+def write(verb: Callable[Concatenate[V, P], WritePlan[T]]) -> Callable[Concatenate[V, P], T]:
     """A verb that plans a write: it checks everything, and the plan is appended. Others do not write meanwhile."""
 
     @wraps(verb)
