@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, settings
 import holdfast
 from holdfast import Holdfast
 from tests.selection import keep_selected, left_out
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 OpenHandle = Callable[..., Holdfast]
 
@@ -65,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where to open a store; each kind in turn."""
     if request.param == "postgres":
-        return address_at(tmp_path)
+        return reused_address_at(tmp_path)
     urls = {"memory": "memory:", "sqlite": str(tmp_path / "agent.db"), "directory": f"dir:{tmp_path}/agents"}
     return urls[request.param]
 

@@ -26,7 +26,7 @@ from holdfast.stores.running import Clock, Entry, Owner, RunRow
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
 from tests.selection import tries
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 # A server is farther away than a file.
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -265,7 +265,7 @@ def _open_directory(path: Path, clock: Callable[[], Clock], wall: Callable[[], i
 
 
 def _open_postgres(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-    return PostgresStore(address_at(path.parent), namespace="default", clock=clock, wall=wall)
+    return PostgresStore(reused_address_at(path.parent), namespace="default", clock=clock, wall=wall)
 
 
 class SQLiteMachine(StoreMachine):
