@@ -13,6 +13,7 @@ import pytest
 
 from bench import runs
 from bench.runs_plan import FULL, HOLDFAST, QUICK, Plan, has_dbos
+from tests.waiting import DEADLINE
 
 ALONE = ["1+", "2+", "3+", "4", "4+", "5a", "5b", "5c", "W"]
 BOUNDS = {"1": (4.0, None), "2": (8.0, None), "3": (None, 0.333), "4": (None, 100.0), "4+": (None, 100.0)}
@@ -27,7 +28,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
     )
 
 
