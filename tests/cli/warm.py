@@ -11,7 +11,7 @@ from pathlib import Path
 
 import msgspec
 
-from tests.crash.nursery import Nursery
+from tests.crash.nursery import Child, Nursery
 
 MODULES = ("holdfast.cli.main", "holdfast.cli.worker", "holdfast.cli.import_", "holdfast.looking")
 
@@ -27,17 +27,22 @@ class Words(msgspec.Struct):
 
 
 @cache
-def nursery() -> Nursery:
-    """One for all tests of this process."""
-    made = Nursery(*MODULES)
+def nursery(*more: str) -> Nursery:
+    """One for all tests of this process. `more` are further modules to import."""
+    made = Nursery(*MODULES, *more)
     atexit.register(made.close)
     return made
 
 
+def started(words: Words, task: Path, *more: str) -> Child:
+    """Start a command. `task` is a file for its words."""
+    task.write_bytes(msgspec.json.encode(words))
+    return nursery(*more).start("tests.cli.warm:run", task)
+
+
 def carry_out(words: Words, task: Path) -> int:
     """Run a command to its end; its exit code."""
-    task.write_bytes(msgspec.json.encode(words))
-    child = nursery().start("tests.cli.warm:run", task)
+    child = started(words, task)
     try:
         child.wait_for_end()
     finally:
