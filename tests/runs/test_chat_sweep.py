@@ -16,7 +16,7 @@ from tests.crash.nursery import Child, Nursery
 from tests.runs.chat_agent import LOG, TURNS, Books, Ended, Job
 
 FULL = os.environ.get("HOLDFAST_SWEEP", "") == "full"
-SHARE = 6  # one point in so many, unless all are asked for
+SHARE = 4  # one point in so many, unless all are asked for
 MOST_POINTS = 2000
 REQUESTS = 2 * len(TURNS)
 
