@@ -84,29 +84,30 @@ format: $(READY)
 	$(BIN)/ruff check --fix $(SOURCES)
 	$(BIN)/ruff format $(SOURCES)
 
-# Three processes on two cores, because tests often wait for disks, servers and child processes.
+# Three processes on two cores, because tests often wait for disks, servers and child processes. Each takes neighbouring
+# tests, which share fixtures, and at the end those that another has not started (worksteal).
 # The ci profile uses the same examples every time and sets no deadline per example, so that a busy machine does not
 # fail a build. Plain pytest generates new examples.
 test: $(READY)
 	$(install_strace)
 	$(install_pgbouncer)
 	$(install_chromium)
-	$(BIN)/pytest -n 3 --hypothesis-profile=ci $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci $(ARGS)
 
 # `make test` runs the contract suite on every store and most other tests on SQLite, with a share of each sweep: see
 # tests/selection.py.
 test-stores: $(READY)
 	$(install_pgbouncer)
 	$(install_chromium)
-	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --hypothesis-profile=ci \
-	  --ignore=tests/crash --ignore=tests/bench $(ARGS)
+	HOLDFAST_STORES=all $(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci \
+	  --ignore=tests/crash $(ARGS)
 
 # Tracing every line makes the tests take 50 % longer.
 coverage: $(READY)
 	$(install_strace)
 	$(install_pgbouncer)
 	$(install_chromium)
-	$(BIN)/pytest -n 3 --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
+	$(BIN)/pytest -n 3 --dist worksteal --hypothesis-profile=ci --cov --cov-report=term $(ARGS)
 
 demo: $(READY)
 	rm -rf build/demo

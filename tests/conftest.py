@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +13,8 @@ from hypothesis import HealthCheck, settings
 
 import holdfast
 from holdfast import Holdfast
-from tests.selection import left_out
-from tests.stores.postgres.server import address_at
+from tests.selection import keep_selected, left_out
+from tests.stores.postgres.server import reused_address_at
 
 OpenHandle = Callable[..., Holdfast]
 
@@ -30,6 +31,28 @@ def pytest_configure(config: pytest.Config) -> None:
     config.addinivalue_line("markers", "on_store(kind): the store of a test that has no parameter that names it")
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Collect without the garbage collector, and keep it away from the modules and tests afterwards.
+
+    They stay until the end, and each full collection would walk through more than a million objects.
+    """
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> Generator[None, object, object]:
+    """Make no cases for the stores that this run does not take."""
+    result = yield
+    keep_selected(metafunc)
+    return result
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Leave out the stores that this run does not take; see `tests.selection`."""
     if out := left_out(items, config.args):
@@ -42,7 +65,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """Where to open a store; each kind in turn."""
     if request.param == "postgres":
-        return address_at(tmp_path)
+        return reused_address_at(tmp_path)
     urls = {"memory": "memory:", "sqlite": str(tmp_path / "agent.db"), "directory": f"dir:{tmp_path}/agents"}
     return urls[request.param]
 

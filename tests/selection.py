@@ -7,8 +7,9 @@ every store; `make test-stores` sets HOLDFAST_STORES=all and runs them on all, w
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -47,7 +48,7 @@ def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> list[pytest.
     if EVERY_STORE:
         return []
     asked = set(named)
-    cases = [(item, set(_stores(item))) for item in items]
+    cases = [(item, _stores(item, getattr(item, "callspec", None))) for item in items]
     on_sqlite = {_function(item) for item, stores in cases if stores == {"sqlite"}}
     return [
         item
@@ -59,16 +60,28 @@ def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> list[pytest.
     ]
 
 
-def _stores(item: pytest.Item) -> Iterator[str]:
+def keep_selected(metafunc: pytest.Metafunc) -> None:
+    """Drop the cases of one function that `left_out` would leave out: most of the time of collecting is theirs.
+
+    `left_out` still sees the cases of functions that are in several classes.
+    """
+    node = metafunc.definition
+    if EVERY_STORE or any("[" in each for each in metafunc.config.args) or _is_always_all(node):
+        return
+    cases = [(case, _stores(node, case)) for case in metafunc._calls]
+    if any(stores == {"sqlite"} for _, stores in cases):
+        metafunc._calls = [case for case, stores in cases if not stores - {"sqlite"}]
+
+
+def _stores(node: pytest.Item, case: Any) -> set[str]:
     """The stores that a case's marks and parameters name: "sqlite", "sqlite-async" or ("sqlite", ...)."""
-    for mark in item.iter_markers("on_store"):
-        yield mark.args[0]
-    spec = getattr(item, "callspec", None)
-    for value in spec.params.values() if spec is not None else ():
+    found = {mark.args[0] for mark in node.iter_markers("on_store")}
+    for value in case.params.values() if case is not None else ():
         first = value[0] if isinstance(value, tuple) and value else value
         kind = first.partition("-")[0] if isinstance(first, str) else None
         if kind in STORES:
-            yield kind
+            found.add(kind)
+    return found
 
 
 def _function(item: pytest.Item) -> tuple[Path, str]:

@@ -40,7 +40,8 @@ LAYERS = {
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",
     "telemetry": f"{BASE} handle",
-    "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs stores.walking threads",
+    "looking": f"{BASE} codec handle urls runs "
+    "stores.abilities stores.contract stores.contract_runs stores.walking threads",
     "looking.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "

@@ -15,6 +15,7 @@ from typing import get_type_hints
 
 import holdfast
 from tests.covers import covers
+from tests.waiting import DEADLINE
 
 SNAPSHOT = Path(__file__).with_name("public_names.txt")
 
@@ -114,7 +115,7 @@ def test_importing_holdfast_imports_no_store_and_no_asyncio() -> None:
         "import sys, holdfast; bad = {'asyncio', 'holdfast.aio', 'holdfast.stores.sqlite', 'holdfast.testing'};"
         "assert not bad & set(sys.modules), bad & set(sys.modules)"
     )
-    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=DEADLINE)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@ from bench.text import Writer
 from bench.timing import interleaved, ratio
 from bench.wal import WalMeter
 from bench.workload import Agent, compact
+from tests.waiting import DEADLINE
 
 PROMISED = [
     *("1a", "1b", "2a", "2b", "2c", "2d", "3", "3+", "4a", "4b", "5a", "5b", "5c", "5d"),
@@ -41,7 +42,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
         check=False,
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=DEADLINE,
     )
     assert done.returncode == 0, done.stderr
     assert [path.name for path in folder.iterdir()] == ["results"], "the bench leaves its scratch folder behind"

@@ -16,6 +16,7 @@ import pytest
 from bench import stores
 from bench.runs_plan import has_dbos
 from bench.stores_plan import FULL
+from tests.waiting import DEADLINE
 
 ALONE = ["D1", "D1+", "D2", "D2+", "D3", "P1", "P1+", "P2+", "P3+", "P4", "P4+"]
 BOUNDS = {
@@ -38,7 +39,7 @@ def bench(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
         check=False,
         capture_output=True,
         text=True,
-        timeout=180,
+        timeout=DEADLINE,
     )
 
 

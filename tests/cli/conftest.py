@@ -14,6 +14,7 @@ import pytest
 
 import holdfast
 from holdfast import Holdfast
+from tests.cli.warm import Words, carry_out
 from tests.waiting import DEADLINE
 
 
@@ -72,19 +73,27 @@ class Folder:
         (self.path / name).write_text(source)
 
     def start(self, *words: str, **environment: str) -> Command:
-        inherited = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
-        # No entry for the current folder: that it can be imported from is up to the command.
-        known = os.pathsep.join(filter(None, sys.path))
-        given = {**inherited, "PYTHONPATH": known, "XDG_DATA_HOME": str(self.path), **environment}
-        command = Command(words, self.path, given, len(self._commands))
+        command = Command(words, self.path, self._environment(environment), len(self._commands))
         self._commands.append(command)
         return command
 
     def run(self, *words: str, **environment: str) -> tuple[int, str, str]:
         """Give a command and wait for it: its exit code, and what it wrote to stdout and stderr."""
-        command = self.start(*words, **environment)
-        code = command.end()
-        return code, command.out, command.err
+        if "PYTHONPATH" in environment:  # what Python itself reads when it starts
+            command = self.start(*words, **environment)
+            code = command.end()
+            return code, command.out, command.err
+        out, err = self.path / "out", self.path / "err"
+        code = carry_out(
+            Words(words, str(self.path), self._environment(environment), str(out), str(err)), self.path / "words"
+        )
+        return code, out.read_text(), err.read_text()
+
+    def _environment(self, given: dict[str, str]) -> dict[str, str]:
+        inherited = {name: value for name, value in os.environ.items() if name != "HOLDFAST_STORE"}
+        # No entry for the current folder: that it can be imported from is up to the command.
+        known = os.pathsep.join(filter(None, sys.path))
+        return {**inherited, "PYTHONPATH": known, "XDG_DATA_HOME": str(self.path), **given}
 
     def open(self) -> Holdfast:
         return holdfast.open(self.store, durability="off")

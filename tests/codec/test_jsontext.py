@@ -21,6 +21,7 @@ from holdfast.errors import Damaged
 from tests.cases import for_each
 from tests.codec.strategies import values
 from tests.covers import covers
+from tests.selection import tries
 
 READABLE: list[tuple[Any, Any]] = [
     (
@@ -88,7 +89,7 @@ def test_what_has_no_exact_text_is_kept_as_bytes(value: Any) -> None:
 
 @covers("C11", "G8")
 @given(values())
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400, 130), deadline=None)
 def test_every_value_comes_back(value: Any) -> None:
     data = msgpack.encode(value)
     text = to_text(data)
@@ -108,7 +109,7 @@ def test_every_value_comes_back(value: Any) -> None:
 @example(b"\xc4\x02\x91\x01")  # bytes that are packed
 @example(b"\xc7\x00\x02")  # a tuple whose payload is missing
 @example(b"\xd4\x42\x93")  # a reference whose payload is cut off
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=tries(600, 150), deadline=None)
 def test_all_bytes_come_back_whatever_they_are(data: bytes) -> None:
     text = to_text(data)
     json.loads(text)

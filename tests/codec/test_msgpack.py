@@ -44,6 +44,7 @@ from holdfast.errors import Damaged, Unsupported
 from tests.cases import for_each
 from tests.codec.strategies import identical, values
 from tests.covers import covers
+from tests.selection import tries
 
 
 class Colour(enum.Enum):
@@ -409,19 +410,19 @@ def _value_or_damaged(data: bytes) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300)
+@settings(max_examples=tries(300, 100))
 def test_any_bytes_are_a_value_or_damaged(data: bytes) -> None:
     _value_or_damaged(data)
 
 
 @given(st.sampled_from(range(-128, 128)), st.binary(max_size=40))
-@settings(max_examples=500)
+@settings(max_examples=tries(500, 150))
 def test_any_extension_is_a_value_or_damaged(code: int, payload: bytes) -> None:
     _value_or_damaged(extension(code, payload))
 
 
 @given(values(), st.data())
-@settings(max_examples=300)
+@settings(max_examples=tries(300, 100))
 def test_mutated_bytes_are_a_value_or_damaged(value: Any, data: st.DataObject) -> None:
     packed = bytearray(encode(value))
     for _ in range(data.draw(st.integers(1, 3))):

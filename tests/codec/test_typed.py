@@ -25,6 +25,7 @@ from holdfast.errors import InvalidArgument, Unsupported
 from tests.cases import for_each
 from tests.codec.strategies import datetimes, identical, leaves
 from tests.covers import covers
+from tests.selection import tries
 
 
 class Role(enum.Enum):
@@ -206,7 +207,7 @@ def test_times_that_pydantic_parsed_can_be_stored() -> None:
 
 
 @given(leaves(), st.none() | datetimes())
-@settings(max_examples=100)
+@settings(max_examples=tries(100, 40))
 def test_any_field_is_stored_identically(leaf: Any, when: datetime | None) -> None:
     value: Any = {"a": [leaf, (leaf,)], leaf if _hashable(leaf) else 1: when}
     for state in (State(anything=value), Struct("", anything=value), Attrs(1, anything=value), _model(anything=value)):

@@ -39,6 +39,7 @@ class Child:
         self._alive = True
         self.pid = pid
         self.ended = False
+        self.code: int | None = None  # as subprocess has it: -9 after SIGKILL
         self.lines: list[str] = []
 
     def wait_for(self, lines: int) -> None:
@@ -81,7 +82,7 @@ class Child:
         if self._alive:
             self._alive = False
             os.close(self._pipe)
-            self._nursery.collect(self.pid)
+            self.code = self._nursery.collect(self.pid)
 
 
 class Nursery:
@@ -90,7 +91,8 @@ class Nursery:
     Each message to it is answered before the next is sent, so a stream needs no framing.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *modules: str) -> None:
+        """`modules` are imported once, before the first fork."""
         self._socket, theirs = socket.socketpair()
         self._socket.settimeout(DEADLINE)
         environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
@@ -100,7 +102,7 @@ class Nursery:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-W", "error", "-m", "tests.crash.nursery", str(theirs.fileno())],
+                [sys.executable, "-W", "error", "-m", "tests.crash.nursery", str(theirs.fileno()), *modules],
                 cwd=ROOT,
                 env=environment,
                 pass_fds=[theirs.fileno()],
@@ -115,10 +117,10 @@ class Nursery:
             os.close(writing)
         return Child(self, int(self._socket.recv(64)), reading)
 
-    def collect(self, pid: int) -> None:
+    def collect(self, pid: int) -> int:
         """Wait until a process is gone, with all it held: a closed pipe alone does not say that its locks are free."""
         self._socket.send(f"collect {pid}".encode())
-        self._socket.recv(64)
+        return int(self._socket.recv(64))
 
     def __enter__(self) -> Self:
         return self
@@ -126,6 +128,9 @@ class Nursery:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
         self._socket.close()
         self._process.wait(DEADLINE)
 
@@ -139,8 +144,8 @@ def _serve(connection: socket.socket) -> None:
         word, _, argument = message.decode().partition(" ")
         if word == "collect":
             children.discard(int(argument))
-            os.waitpid(int(argument), 0)
-            connection.send(b"gone")
+            status = os.waitpid(int(argument), 0)[1]
+            connection.send(str(os.waitstatus_to_exitcode(status)).encode())
             continue
         pid = os.fork()
         if not pid:
@@ -171,5 +176,7 @@ if __name__ == "__main__":
     import_module("holdfast.stores.sqlite")
     import_module("holdfast.stores.log")
     import_module("holdfast.codec.jsontext")
+    for module in sys.argv[2:]:
+        import_module(module)
     with socket.socket(fileno=int(sys.argv[1])) as connection:
         _serve(connection)

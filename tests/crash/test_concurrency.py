@@ -24,7 +24,7 @@ from tests.crash import ledger
 from tests.crash.lab import FULL
 from tests.crash.nursery import Child, Nursery
 from tests.crash.racing import MAIN, Race, state_of
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 from tests.waiting import DEADLINE
 
 RACES = 12 if FULL else 1
@@ -37,7 +37,7 @@ HOUR = 3600 * 10**9
 def shared(request: pytest.FixtureRequest, tmp_path: Path) -> str:
     """A store that several processes can open."""
     if request.param == "postgres":
-        return address_at(tmp_path)
+        return reused_address_at(tmp_path)
     return f"dir:{tmp_path}/agents" if request.param == "directory" else str(tmp_path / "agent.db")
 
 

@@ -215,7 +215,7 @@ def test_cut_off_at_every_call_of_the_store(kind: str, tmp_path: Path) -> None:
         return
     count = attempt(0, is_done=False)
     assert count > 20
-    share = {"memory": 12, "postgres": 1}.get(kind, 4)
+    share = {"memory": 8, "postgres": 1}.get(kind, 3)
     numbers = spread(range(1, count + 1), count if FULL else share)
     for number in numbers:
         for is_done in (False, True):

@@ -45,8 +45,8 @@ class Kinds(NamedTuple):
 _SPACE = ("write", "pwrite64", "ftruncate", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "openat")
 _ENTRIES = ("openat", "mkdir", "mkdirat", "rename", "renameat", "renameat2", "unlink", "unlinkat")
 FAULTS = {
-    "EIO": Kinds("error=EIO", [call.strip("?") for call in WRITING], share=5),
-    "ENOSPC": Kinds("error=ENOSPC", _SPACE, (*WRITING, "openat"), share=4),
+    "EIO": Kinds("error=EIO", [call.strip("?") for call in WRITING], share=3),
+    "ENOSPC": Kinds("error=ENOSPC", _SPACE, (*WRITING, "openat"), share=3),
     "EDQUOT": Kinds("error=EDQUOT", ("write", "pwrite64"), in_the_lab=10, share=1),
     "EROFS": Kinds("error=EROFS", _ENTRIES, (*WRITING, "openat"), in_the_lab=20, share=1),
     # For ever it cannot be: whoever is interrupted tries again.
@@ -54,7 +54,7 @@ FAULTS = {
     # A write that took nothing of what it was given.
     "nothing": Kinds("retval=0", ("write", "pwrite64"), in_the_lab=40),
     "EMFILE": Kinds("error=EMFILE", ("openat",), ("openat",)),
-    "unreadable": Kinds("error=EIO", [call.strip("?") for call in READING], READING, share=4),
+    "unreadable": Kinds("error=EIO", [call.strip("?") for call in READING], READING),
 }
 
 

@@ -30,7 +30,7 @@ from tests.threads.wholes import CIPHER, address, fill, fingerprint, seen
 
 Kind = Literal["sqlite", "directory"]
 Verb = Literal["back_up", "repair"]
-SHARE = 3  # of the calls of each name: the first, the last, one between
+SHARE = 2  # of the calls of each name: the first and the last
 MORE = 20  # calls that a copying may make beyond those of the first: times differ, and so do sizes
 
 

@@ -10,7 +10,7 @@ from holdfast.testing import StoreContract
 from holdfast.urls import open_store
 from tests.covers import covers
 from tests.selection import on_store
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 CIPHER = Cipher(keys={"first": bytes(range(32))}, current="first")
 
@@ -47,4 +47,4 @@ class TestEncryptedPostgres(StoreContract):
     durable = True
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-        return open_store(address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)
+        return open_store(reused_address_at(tmp_path), namespace=namespace, durability="full", cipher=CIPHER)

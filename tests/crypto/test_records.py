@@ -86,7 +86,7 @@ GOLDEN = {
     "checkpoint": "b07a2d5a7f1142d1",
     "cells": "8983c494663cf0d8",
     "run": "a385146be61df0b2",
-    "entry": "8b96d717b126ffba",
+    "entry": "cb884a12a6ca8e2f",
     "thread": "3d9070d9b8b32caf",
 }
 

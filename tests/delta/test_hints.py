@@ -25,6 +25,7 @@ from holdfast.threads.save import checked_details
 from tests.cases import for_each
 from tests.codec.strategies import identical
 from tests.delta.engine import Added, WatchedStore
+from tests.selection import tries
 
 DETAILS = checked_details(Redaction(None))
 
@@ -156,19 +157,19 @@ def played(changes: list[Edit], *, branched: bool, apart: bool) -> None:
 
 
 @given(st.lists(edits, min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60, 25), deadline=None)
 def test_on_a_line_markers_store_what_the_plain_state_would(changes: list[Edit]) -> None:
     played(changes, branched=False, apart=False)
 
 
 @given(st.lists(edits, min_size=1, max_size=8))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60, 25), deadline=None)
 def test_on_branches_markers_store_what_the_plain_state_would(changes: list[Edit]) -> None:
     played(changes, branched=True, apart=False)
 
 
 @given(st.lists(edits, min_size=1, max_size=6), st.booleans())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=tries(60, 25), deadline=None)
 def test_what_is_apart_is_read_back_as_it_was(changes: list[Edit], branched: bool) -> None:
     played(changes, branched=branched, apart=True)
 

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from examples import approval_fastapi, plain_loop, plain_loop_async
 from examples.clerk_drill import drill as clerk_drill
 from holdfast.testing import drill_passes
 from tests.examples.serving import serving
-from tests.selection import tries
+from tests.selection import IN_FULL, tries
 
 TASK = {"role": "user", "content": "Order three packs of paper and one bottle of ink."}
-POINTS = 6
+POINTS = 8
 LIVE_POINTS = tries(6, 3)  # each of them is a process that imports a provider's client
 
 
@@ -40,6 +42,7 @@ def placed(name: str) -> Callable[[], list[str]]:
     ][: tries(4, 2)],
 )
 def test_the_plain_loops(tmp_path: Path, example: Any, provider: str) -> None:
+    import_module(provider)  # once, not in each process that the drill forks
     with serving(tmp_path) as server:
         agent = functools.partial(getattr(example, f"{provider}_agent"), address=server.address)
         report = drill_passes(
@@ -61,9 +64,11 @@ def test_the_approvals() -> None:
         live=True,
         watch=[placed("refunds.csv")],
         answers={"approve r1": True},
+        points=None if IN_FULL else POINTS,
     )
-    assert len(report.kills) > POINTS
+    assert len(report.kills) >= POINTS
 
 
 def test_the_clerk() -> None:
-    assert len(drill_passes(clerk_drill).kills) > POINTS
+    some = clerk_drill if IN_FULL else replace(clerk_drill, points=2 * POINTS)
+    assert len(drill_passes(some).kills) >= 2 * POINTS

@@ -19,10 +19,11 @@ from examples.fleet.judge import Verdict
 from examples.fleet.ledger import Event, Ledger, Note
 from examples.fleet.orders import items_of, price_of, result_of, script_of, task_of, thread_of
 from tests.examples.serving import EXAMPLES
+from tests.selection import tries
 from tests.waiting import DEADLINE
 
 ORDER = 1
-RUNS = 40
+RUNS = tries(40, 24)
 SMALL = (
     "--runs",
     f"{RUNS}",

@@ -1,4 +1,4 @@
-"""The plain loop on both providers' own clients. What it cost is judged by the server's count, never by the journal."""
+"""The plain loop on the providers' own clients. What it cost is judged by the server's count, never by the journal."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ import pytest
 
 from tests.covers import covers
 from tests.examples.shopping import Shopping, shopping
+from tests.selection import tries
 
 UNDISTURBED = [0, 1, 2, 3]  # the turns that are asked for
 ORDERS = ["paper,3", "ink,1"]
 ANSWER = "Ordered {'paper': 3, 'ink': 1}, for 23 in all.\n1080 tokens\n"
 
 
-@pytest.fixture(params=["openai", "anthropic"])
+@pytest.fixture(params=["openai", "anthropic"][: tries(2, 1)])
 def shop(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Shopping]:
     with shopping(tmp_path, "plain_loop.py", request.param) as running:
         yield running

@@ -171,7 +171,7 @@ def test_what_is_compared_has_something_in_every_field(tmp_path: Path) -> None:
         "redacted",
         "sealed",
         "settled",
-        "counted_after",
+        "valid_after",
         "usage",
     }
 

@@ -16,6 +16,7 @@ from holdfast import Conflict, Holdfast, NotFound, Retention
 from holdfast.exporters import export_jsonl
 from holdfast.importers import import_from
 from holdfast.threads.branches import named
+from tests.selection import tries
 from tests.threads.wholes import KINDS, opened, seen
 
 THREADS = ("a", "b", "c\ud800", "d/e")
@@ -67,7 +68,9 @@ def do(hf: Holdfast, deed: tuple[Any, ...]) -> None:
 # Each kind once on either side.
 @pytest.mark.parametrize(("kind", "target"), list(zip(KINDS, (*KINDS[1:], KINDS[0]), strict=True)))
 @settings(
-    max_examples=30, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=tries(30, 12),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(deeds=st.lists(_DONE, min_size=1, max_size=14))
 def test_what_is_exported_comes_back(kind: str, target: str, tmp_path: Path, deeds: list[tuple[Any, ...]]) -> None:

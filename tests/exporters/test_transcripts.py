@@ -26,6 +26,7 @@ from tests.cli.looked import fill as fill_looked
 from tests.exporters import scene
 from tests.exporters.scene import THREAD, exported, fill, golden, hidden
 from tests.looking.test_chat import ANTHROPIC, GOOGLE, LANGGRAPH, OPENAI, PLAIN, PYDANTIC_AI, RESPONSES
+from tests.selection import tries
 from tests.threads.wholes import change_blob, flip
 
 still = scene.still  # fixtures are found by where they stand
@@ -266,7 +267,7 @@ ATTRIBUTES = {"lang", "charset", "http-equiv", "content", "name", "class", "id",
 _TEXTS = st.text(st.sampled_from("`~\n <>&#-*a\r\u202e\x1b[]"), min_size=1)
 
 
-@settings(deadline=None, max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, max_examples=tries(60, 25), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(texts=st.lists(_TEXTS, min_size=1, max_size=4))
 def test_any_text_comes_back_as_it_was(texts: list[str]) -> None:
     with holdfast.open("memory:") as hf:

@@ -18,7 +18,7 @@ from holdfast.errors import HoldfastError, InvalidArgument, NotFound
 from tests.covers import covers
 from tests.crash.ledger import note
 from tests.hostile.texts import TEXTS
-from tests.selection import every_store
+from tests.selection import every_store, tries
 
 # Every text is tried as a name in each run; the rest of the corpus elsewhere, where a text costs more, in the full lab.
 SOME = TEXTS if os.environ.get("HOLDFAST_LAB") == "full" else TEXTS[::7]
@@ -87,7 +87,7 @@ class TestNamesOfThreads:
         note("hostile", anywhere.partition(":")[0] if ":" in anywhere else "sqlite", texts=len(TEXTS))
 
     @covers("C1", "C5")
-    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=25)
+    @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None, max_examples=tries(25, 10))
     @given(names=st.lists(ANY, min_size=1, max_size=5, unique=True))
     def test_any_text_hits_no_other_thread(self, hf: Holdfast, names: list[str]) -> None:
         hf.thread("bystander").save({"untouched": True})

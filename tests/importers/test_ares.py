@@ -340,7 +340,7 @@ def test_any_byte_may_be_wrong(folder: Path) -> None:
     """Whatever is flipped, there is a report, and each file is moved or told."""
     path = folder / "sess1_0.json"
     data = path.read_bytes()
-    for place in spread(range(len(data)), tries(len(data), 150)):
+    for place in spread(range(len(data)), tries(len(data), 60)):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x15]) + data[place + 1 :])
         report = bring(None, folder, dry_run=True)
         assert report.checkpoints + len(report.skipped) == 3, place
@@ -349,7 +349,7 @@ def test_any_byte_may_be_wrong(folder: Path) -> None:
 def test_a_file_may_end_anywhere(folder: Path) -> None:
     path = folder / "sess1_0.json"
     data = path.read_bytes()
-    for length in spread(range(len(data)), tries(len(data), 150)):
+    for length in spread(range(len(data)), tries(len(data), 60)):
         path.write_bytes(data[:length])
         report = bring(None, folder, dry_run=True)
         assert (report.checkpoints, len(report.skipped)) == (2, 1), length

@@ -373,7 +373,7 @@ def test_any_byte_may_be_wrong(storage: Path, checkpoints: Path) -> None:
     (checkpoints / "latest.json.backup").unlink()
     path = file_of(checkpoints, 1)
     data = path.read_bytes()
-    for place in spread(range(len(data)), tries(len(data), 150)):
+    for place in spread(range(len(data)), tries(len(data), 60)):
         path.write_bytes(data[:place] + bytes([data[place] ^ 0x04]) + data[place + 1 :])
         report = bring(None, storage, dry_run=True)
         assert (report.checkpoints, len(report.skipped)) == (2, 1), data[place - 20 : place + 5]

@@ -18,7 +18,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.memory import MemoryStore
 from tests.crash.nursery import Nursery
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 LEASE = 30.0
 
@@ -140,7 +140,7 @@ def world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
         return DirectoryStore(tmp_path / "agents", namespace="default", durability="off", clock=clock)
 
     def open_postgres(clock: Callable[[], Clock]) -> Store:
-        return PostgresStore(address_at(tmp_path), namespace="default", clock=clock)
+        return PostgresStore(reused_address_at(tmp_path), namespace="default", clock=clock)
 
     opens = {"memory": open_memory, "sqlite": open_sqlite, "directory": open_directory, "postgres": open_postgres}
     made = World(opens[request.param])

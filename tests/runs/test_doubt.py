@@ -453,7 +453,7 @@ def test_what_was_retried_is_not_in_doubt_any_more(world: World) -> None:
 
     retried = threading.Event()
 
-    @holdfast.tool(effect="idempotent", retry=1, timeout=1.0)
+    @holdfast.tool(effect="idempotent", retry=1, timeout=2.0)
     def act() -> str:
         calls.append(1)
         if len(calls) == 1:

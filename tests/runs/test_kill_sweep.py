@@ -39,10 +39,11 @@ from tests.runs.sweep_agent import (
     dangling,
 )
 from tests.runs.sweep_faults import can_hook_disk
+from tests.selection import tries
 
 SWEEP = os.environ.get("HOLDFAST_SWEEP", "")
 FULL = SWEEP == "full"
-SHARE: dict[str, int] = {"disk": 11, "verbs": 4}  # one point in so many, unless all are asked for
+SHARE: dict[str, int] = {"disk": 24, "verbs": 9}  # one point in so many, unless all are asked for
 SECOND_SHARE = 23
 SECOND_SHARE_OF_ALL = 7  # of second kills, also where all first ones are asked for: every pair would take an hour
 MOST_POINTS = 5000
@@ -153,9 +154,9 @@ def check_books(world: World, ended: Ended, kills: int) -> None:
         happened = {tool: ledger[tool] for tool in tools}
         assert sum(happened.values()) == 1, f"not one of these happened: {happened}"
         assert kills or happened[tools[-1]], f"{tools[-1]} was not needed: nothing failed"
-    tries = Counter(entry["what"] for entry in world.entries("flaky"))
-    assert set(tries) == set(FLAKY)
-    assert all(count <= FLAKY[name] + kills for name, count in tries.items()), tries
+    attempts = Counter(entry["what"] for entry in world.entries("flaky"))
+    assert set(attempts) == set(FLAKY)
+    assert all(count <= FLAKY[name] + kills for name, count in attempts.items()), attempts
     readings = Counter(entry["what"] for entry in world.entries("readings"))
     assert all(1 <= count <= 1 + kills for count in readings.values()), readings
     assert ended.result == "all is done"
@@ -211,7 +212,7 @@ def test_killed_at_every_point(nursery: Nursery, folder: Path, layer: Layer, pol
 
 @covers("E12")
 @pytest.mark.skipif(bool(SWEEP) and not FULL, reason="HOLDFAST_SWEEP names one point")
-@pytest.mark.parametrize("policy", ["AfterToolCall", "Never"])
+@pytest.mark.parametrize("policy", ["AfterToolCall", "Never"][: tries(2, 1)])
 def test_killed_again_while_it_recovers(nursery: Nursery, folder: Path, policy: str) -> None:
     sweep = Sweep(nursery, folder, "verbs", policy)
     share = SECOND_SHARE_OF_ALL if FULL else SECOND_SHARE

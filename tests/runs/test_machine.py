@@ -25,7 +25,7 @@ from holdfast.stores.contract_runs import Clock
 from holdfast.stores.log import DirectoryStore
 from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
-from tests.selection import on_store
+from tests.selection import on_store, tries
 from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
@@ -403,15 +403,15 @@ class DirectoryMachine(RunMachine):
 _QUIET = [HealthCheck.too_slow, HealthCheck.filter_too_much]
 TestMemoryRuns = on_store("memory")(MemoryMachine.TestCase)
 TestMemoryRuns.settings = settings(
-    max_examples=300, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(300, 80), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )
 TestSQLiteRuns = on_store("sqlite")(SQLiteMachine.TestCase)
 TestSQLiteRuns.settings = settings(
-    max_examples=120, stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(120, 40), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )
 TestPostgresRuns = on_store("postgres")(PostgresMachine.TestCase)
 TestPostgresRuns.settings = settings(
-    max_examples=20, stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(20, 8), stateful_step_count=25, deadline=None, suppress_health_check=_QUIET
 )
 TestDirectoryRuns = on_store("directory")(DirectoryMachine.TestCase)
 TestDirectoryRuns.settings = TestSQLiteRuns.settings

@@ -392,10 +392,10 @@ def test_a_worker_that_cannot_renew_stops_itself_in_time(world: World, monkeypat
 @every_store("each store keeps leases and their clock")
 def test_a_worker_that_renews_keeps_its_run(world: World) -> None:
     started = time.monotonic()
-    with world.running("t", start={}, lease=0.2) as run:
-        while time.monotonic() < started + 0.5:
+    with world.running("t", start={}, lease=1.0) as run:
+        while time.monotonic() < started + 1.2:
             run.tool(dict, {})
-            time.sleep(0.02)
+            time.sleep(0.05)
 
 
 # -- seen from outside ------------------------------------------------------------------------------------------------

@@ -20,7 +20,7 @@ from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.testing.contract.build import commit, held, inside, run_row, saved
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 
 class Make(Protocol):
@@ -38,7 +38,7 @@ def sqlite(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] 
 
 
 def postgres(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:
-    return PostgresStore(address_at(path), namespace="default", clock=now, wall=wall)
+    return PostgresStore(reused_address_at(path), namespace="default", clock=now, wall=wall)
 
 
 def directory(path: Path, now: Callable[[], Clock] | None, wall: Callable[[], int] | None = None) -> Store:

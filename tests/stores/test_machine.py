@@ -25,7 +25,7 @@ from holdfast.stores.sqlite import SQLiteStore
 from holdfast.testing.contract.build import commit, effect, inside, run_row
 from tests.selection import tries
 from tests.stores.model import ModelStore
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 # A server is farther away than a file.
 _QUIET = [HealthCheck.too_slow, HealthCheck.data_too_large]
@@ -271,7 +271,7 @@ def _open_directory(path: Path, clock: Callable[[], Clock], wall: Callable[[], i
 
 
 def _open_postgres(path: Path, clock: Callable[[], Clock], wall: Callable[[], int]) -> Store:
-    return PostgresStore(address_at(path.parent), namespace="default", clock=clock, wall=wall)
+    return PostgresStore(reused_address_at(path.parent), namespace="default", clock=clock, wall=wall)
 
 
 class SQLiteMachine(StoreMachine):
@@ -291,12 +291,12 @@ class PostgresMachine(StoreMachine):
         return int(f"{count:031b}"[::-1], 2)
 
 
-_SETTINGS = settings(max_examples=tries(120, 50), stateful_step_count=40, deadline=None)
+_SETTINGS = settings(max_examples=tries(120, 30), stateful_step_count=40, deadline=None)
 TestSQLiteStores = SQLiteMachine.TestCase
 TestSQLiteStores.settings = _SETTINGS
 TestDirectoryStores = DirectoryMachine.TestCase
 TestDirectoryStores.settings = _SETTINGS
 TestPostgresStores = PostgresMachine.TestCase
 TestPostgresStores.settings = settings(
-    max_examples=tries(25, 10), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
+    max_examples=tries(25, 8), stateful_step_count=30, deadline=None, suppress_health_check=_QUIET
 )

@@ -15,6 +15,7 @@ from holdfast.errors import Damaged, NewerFormat, TooLarge
 from holdfast.stores import segments
 from holdfast.stores.contract import Append, Refs, Span
 from tests.covers import covers
+from tests.selection import tries
 
 HERE = b"where it belongs"
 
@@ -59,7 +60,7 @@ def test_any_cut_is_noticed(packed: list[Append], data: st.DataObject) -> None:
 
 
 @given(st.binary(max_size=200))
-@settings(max_examples=300)
+@settings(max_examples=tries(300, 100))
 def test_rubbish_with_a_matching_checksum_is_damage_or_newer_and_nothing_else(rubbish: bytes) -> None:
     with pytest.raises((Damaged, NewerFormat)):
         segments.unpack(segments.seal(rubbish, HERE), HERE)

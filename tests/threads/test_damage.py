@@ -73,7 +73,7 @@ def test_a_flipped_byte_in_the_file_is_never_a_wrong_state(healthy: Path, tmp_pa
     content = healthy.read_bytes()
     source = random.Random(1)
     hurt = 0
-    for _ in range(tries(250, 80)):
+    for _ in range(tries(250, 40)):
         path = copied(healthy, tmp_path)
         at = source.randrange(len(content))
         damaged = bytearray(content)

@@ -21,7 +21,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 import holdfast
 from holdfast import Holdfast, Retention
 from tests.codec.strategies import identical as same
-from tests.selection import on_store
+from tests.selection import on_store, tries
 
 NAMES = ("a", "b", "a/../b", "fork-1", "fork-2", "fork-3")
 
@@ -360,7 +360,7 @@ class DirectoryMachine(HoldfastMachine):
 
 
 MACHINE_SETTINGS = settings(
-    max_examples=25, stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
+    max_examples=tries(25, 10), stateful_step_count=40, deadline=None, suppress_health_check=list(HealthCheck)
 )
 TestMemoryMachine = on_store("memory")(MemoryMachine.TestCase)
 TestMemoryMachine.settings = MACHINE_SETTINGS

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import re
+import signal
 import subprocess
 import sys
 import time
@@ -22,9 +24,10 @@ from examples import demo
 from holdfast import Holdfast
 from holdfast.ui import app
 from holdfast.ui.guard import Token, loopback_hosts
+from tests.cli.warm import Words, started
 from tests.ui import scene
 from tests.ui.browser import Browser, browsing
-from tests.waiting import DEADLINE
+from tests.waiting import DEADLINE, until
 
 PORT = 8123
 ORIGIN = f"http://127.0.0.1:{PORT}"
@@ -151,6 +154,23 @@ class Server:
             self.process.stdout.close()
 
 
+class WarmServer(Server):
+    """The same, forked from a process that has imported all it needs."""
+
+    def __init__(self, store: Path, *options: str) -> None:
+        self.store = store
+        out, err, task = (store.with_name(f"ui-{name}") for name in ("out", "err", "task"))
+        words = Words(("ui", "--store", str(store), *options), str(store.parent), {**os.environ}, str(out), str(err))
+        self._child = started(words, task, "holdfast.ui", "uvicorn", "uvicorn.protocols.http.h11_impl", "asyncio")
+        until(lambda: out.exists() and out.read_text().endswith("\n"), "the server says its address")
+        self.url = out.read_text().strip()
+        self.at = self.url.partition("?")[0].rstrip("/")
+
+    def end(self) -> None:
+        os.kill(self._child.pid, signal.SIGTERM)
+        self._child.wait_for_end()
+
+
 @contextlib.contextmanager
 def playing(folder: Path, kind: type[demo.Killer] = demo.Killer) -> Generator[tuple[demo.Papers, Page]]:
     """The demo, played to its end with a killer of this kind, and the page of its store."""
@@ -203,7 +223,7 @@ def store(tmp_path: Path) -> Path:
 @pytest.fixture
 def served(store: Path) -> Iterator[Server]:
     """A server that may write."""
-    server = Server(store, "--allow-write")
+    server = WarmServer(store, "--allow-write")
     try:
         yield server
     finally:

@@ -11,11 +11,12 @@ import pytest
 from selenium.webdriver.common.keys import Keys
 
 import holdfast
+from tests.selection import tries
 from tests.ui import scene
 from tests.ui.browser import Browser
-from tests.ui.conftest import Server
+from tests.ui.conftest import Server, WarmServer
 
-LONG = 10_000
+LONG = tries(10_000, 3_000)
 
 _SMUGGLED = """
 const script = document.createElement('script');
@@ -163,11 +164,11 @@ def test_a_link_opened_from_another_site_leads_here(browser: Browser, served: Se
     assert "token" not in browser.driver.current_url
 
 
-def test_a_run_of_ten_thousand_steps_is_usable_within_a_second(browser: Browser, tmp_path: Path) -> None:
+def test_a_long_run_is_usable_at_once(browser: Browser, tmp_path: Path) -> None:
     path = tmp_path / "long.db"
     with holdfast.open(path, durability="off") as hf:
         scene.long_run(hf, "long", LONG)
-    server = Server(path)
+    server = WarmServer(path)
     try:
         opened(browser, server)
         # Whatever the machine does besides: the best of three.

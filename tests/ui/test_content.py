@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 import holdfast
 from holdfast import Holdfast
+from tests.selection import tries
 from tests.ui import scene
 from tests.ui.conftest import Page
 from tests.ui.test_pages import OK, VIEWS, step, text_of
@@ -91,7 +92,7 @@ values = st.recursive(
 )
 
 
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(60, 25), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(name=st.text(min_size=1, max_size=20), state=values, messages=st.lists(values, max_size=3))
 def test_any_state_under_any_name_is_shown(name: str, state: Any, messages: list[Any]) -> None:
     with holdfast.open("memory:") as hf:
@@ -125,7 +126,9 @@ asked = st.dictionaries(
 
 
 @settings(
-    max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
+    max_examples=tries(200, 60),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(path=st.sampled_from(["/", "/thread", "/step", "/waiting", "/store"]), query=asked)
 def test_nothing_that_is_asked_breaks_the_server(page: Page, path: str, query: dict[str, str]) -> None:

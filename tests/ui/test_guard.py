@@ -17,6 +17,7 @@ import holdfast
 from holdfast import Holdfast, InvalidArgument
 from holdfast.ui import app
 from tests.cases import for_each
+from tests.selection import tries
 from tests.ui.conftest import ORIGIN, PORT, TOKEN, Page
 
 PATHS = [
@@ -271,7 +272,7 @@ headers = st.dictionaries(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150, 50), deadline=None)
 @given(
     path=paths,
     query=st.dictionaries(words, words, max_size=3),

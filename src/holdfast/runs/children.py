@@ -121,7 +121,7 @@ class Child:
         arguments = hashlib.sha256(thread.encode("utf-8", "surrogatepass")).digest()
         journal = calls.context.journal
         row = journal.new(calls.context.step, key, thread, "child", "begun", arguments)
-        return journal.write(replace(row, topic=CHILD, counted_after=last))
+        return journal.write(replace(row, topic=CHILD, valid_after=last))
 
     def _claimed(self, turn: str, *, can_await: bool) -> RunCore:
         attempt = functools.partial(self.request.enter, can_await=can_await)

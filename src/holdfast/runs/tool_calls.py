@@ -153,7 +153,7 @@ class ToolCall:
                 # The same call under another key, as from a model that numbers its calls anew. It may have happened.
                 raise suspended_by(same)
         entry = self._entry = replace(
-            self._entry, counted_after=self._journal.newest_void(self._entry.step, self._entry.key)
+            self._entry, valid_after=self._journal.newest_void(self._entry.step, self._entry.key)
         )
         if known is not None:
             # It was tried before, or a person allowed it.
@@ -335,7 +335,7 @@ class ToolCall:
             entry.branch,
             entry.step,
             entry.key,
-            *((entry.counted_after,) if entry.counted_after else ()),
+            *((entry.valid_after,) if entry.valid_after else ()),
         )
         key = hashlib.sha256(msgspec.msgpack.encode(parts)).hexdigest()
         return {**self._given, "idempotency_key": key}

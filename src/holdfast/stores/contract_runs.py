@@ -127,9 +127,9 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
     # Another entry: the abandoned call whose result was reused, the answer to the question, or the call that is undone.
     matches: int = 0
     # The thread whose journal has the entry `matches`; 0 if it is this thread.
-    matches_thread: int = msgspec.field(default=0, name="of")
+    matches_thread: int = 0
     # Entries up to this number do not count for this call: of this journal, or for a child, of the child's journal.
-    counted_after: int = msgspec.field(default=0, name="since")
+    valid_after: int = 0
     by: str | None = None  # the person or program that answered
     topic: str | None = None  # finds the entry without reading the whole journal
     deadline: Deadline | None = None  # when the wait ends without an answer

@@ -97,8 +97,8 @@ class Record:
         self.children: list[ChildEntries] = []
         ends: dict[str, int] = {}
         for row in reversed(children):
-            self.children.insert(0, ChildEntries(row, row.counted_after, ends.get(row.name, _END)))
-            ends[row.name] = row.counted_after
+            self.children.insert(0, ChildEntries(row, row.valid_after, ends.get(row.name, _END)))
+            ends[row.name] = row.valid_after
 
     def root_of(self, row: Entry) -> Root:
         """The call that an entry is about."""

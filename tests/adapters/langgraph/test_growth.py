@@ -310,7 +310,7 @@ def many_channels(watched: Watched) -> Callable[[int], Any]:
     return turn
 
 
-TURNS = tries(30, 12)
+TURNS = tries(30, 8)
 GRAPHS: list[tuple[Any, int, int]] = [
     # With the bytes that are new in a turn, and how many commits it makes.
     (react, 600 + 2 * 2_000 + 400, 11),

@@ -151,7 +151,7 @@ def run(folder: Path, *command: str) -> str:
 @pytest.mark.parametrize(
     ("durability", "way"),
     [("sync", "async"), ("async", "sync"), ("exit", "async"), ("sync", "sync"), ("async", "async"), ("exit", "sync")][
-        : tries(6, 3)
+        : tries(6, 2)
     ],
 )
 def test_a_graph_may_run_while_the_module_of_its_types_is_imported(tmp_path: Path, durability: str, way: str) -> None:

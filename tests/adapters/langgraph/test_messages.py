@@ -18,6 +18,7 @@ from holdfast.adapters.langgraph.naming import of_track, track_name
 from holdfast.adapters.langgraph.values import to_plain
 from tests.adapters.langgraph.kinds import KINDS
 from tests.cases import for_each
+from tests.selection import tries
 
 SERDE = JsonPlusSerializer(allowed_msgpack_modules=None)
 
@@ -85,7 +86,7 @@ values = st.recursive(
 
 
 @given(values, st.booleans())
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300, 100), deadline=None)
 def test_what_was_folded_is_unfolded_to_what_it_was(value: Any, hoist: bool) -> None:
     given = plain(value)
     cells: list[Any] | None = ["others", "before"] if hoist else None
@@ -94,7 +95,7 @@ def test_what_was_folded_is_unfolded_to_what_it_was(value: Any, hoist: bool) -> 
 
 
 @given(st.lists(values, min_size=1, max_size=4))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=tries(200, 70), deadline=None)
 def test_values_that_are_moved_together_stay_what_they_were(given: list[Any]) -> None:
     """Writes of several tasks, each with cells of its own, end up beside one list of cells."""
     wanted = [plain(value) for value in given]

@@ -30,6 +30,7 @@ from holdfast.threads import metadata as metas
 from holdfast.threads.save import checked_details
 from tests.cases import for_each
 from tests.codec.strategies import identical
+from tests.selection import tries
 
 
 def row_with(metadata: dict[str, Any]) -> CheckpointRow:
@@ -110,7 +111,7 @@ def ordered(given: Any) -> Any:
 
 
 @given(st.dictionaries(names, versions), st.dictionaries(names, st.dictionaries(names, versions)))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=tries(300, 100), deadline=None)
 def test_versions_come_back_as_they_were(channels: dict[str, Any], seen: dict[str, dict[str, Any]]) -> None:
     given = checkpoint(channels, seen)
     found = came_back(given)
@@ -216,7 +217,7 @@ ids = st.sampled_from(IDS)
 
 
 @given(ids, ids, ids, ids)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=tries(400, 130), deadline=None)
 def test_ids_come_back_as_they_were(id: str | None, parent: str | None, tip: str | None, highest: str | None) -> None:
     row = row_with(metadata_with({"step": 3}, id, parent, tip, highest))
     note = note_of(row)

@@ -12,6 +12,7 @@ from holdfast import Holdfast
 from holdfast.adapters.langgraph.recent import Recent
 from holdfast.stores.contract import Cells, Span
 from holdfast.stores.sqlite.memory import MemoryStore
+from tests.selection import tries
 
 
 class Counting:
@@ -70,7 +71,7 @@ def shown(cells: Cells) -> Any:
 
 
 @given(asked)
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=tries(150, 50), deadline=None)
 def test_whatever_is_asked_for_is_what_the_store_has(questions: list[list[Span]]) -> None:
     recent = Recent(STORE)
     for spans in questions:

@@ -14,6 +14,7 @@ from langchain_core.messages import AIMessage, BaseMessage, HumanMessage, System
 from holdfast.adapters.langgraph.snapshots import Snapshots, taken
 from tests.adapters.langgraph.kinds import KINDS, NAMES, places, stored
 from tests.cases import for_each
+from tests.selection import tries
 
 
 def both_notice(message: BaseMessage, was: BaseMessage, mutate: Any) -> tuple[bool, bool]:
@@ -76,7 +77,7 @@ def test_every_change_of_every_place_is_noticed(number: int) -> None:
 
 
 @given(st.data())
-@settings(max_examples=300, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=tries(300, 100), deadline=None, suppress_health_check=[HealthCheck.too_slow])
 def test_any_sequence_of_changes_is_noticed(data: Any) -> None:
     source = data.draw(st.sampled_from(KINDS))
     message = copy.deepcopy(source)

@@ -18,10 +18,10 @@ from tests.adapters.langgraph.children import CONFIG, answering, ask, contend, p
 from tests.adapters.langgraph.conftest import Savers
 from tests.adapters.langgraph.faces import Face, checkpoint, config, numbers
 from tests.adapters.langgraph.playing import Player
-from tests.selection import every_store
+from tests.selection import every_store, tries
 from tests.waiting import DEADLINE
 
-ROUNDS = 20
+ROUNDS = tries(20, 8)
 DURABILITIES = ["sync", "async", "exit"]
 
 
@@ -38,7 +38,7 @@ def kept(names: list[str], on: list[str]) -> None:
 
 
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_forty_inputs_of_two_savers(savers: Savers, durability: str) -> None:
+def test_many_inputs_of_two_savers(savers: Savers, durability: str) -> None:
     together = threading.Barrier(2)
 
     def work(name: str) -> list[str]:
@@ -58,7 +58,7 @@ def test_forty_inputs_of_two_savers(savers: Savers, durability: str) -> None:
 
 
 @pytest.mark.parametrize("kind_of_clone", ["same", "copy"])
-def test_forty_inputs_of_two_tasks_on_one_saver(savers: Savers, kind_of_clone: str) -> None:
+def test_many_inputs_of_two_tasks_on_one_saver(savers: Savers, kind_of_clone: str) -> None:
     saver = savers.open()
     graph = [answering(saver), answering(copy.copy(saver) if kind_of_clone == "copy" else saver)]
 
@@ -83,7 +83,7 @@ def test_forty_inputs_of_two_tasks_on_one_saver(savers: Savers, kind_of_clone: s
 
 @every_store("two writers meet in the store")
 @pytest.mark.parametrize("durability", DURABILITIES)
-def test_forty_inputs_of_two_processes(lasting: Savers, durability: str) -> None:
+def test_many_inputs_of_two_processes(lasting: Savers, durability: str) -> None:
     context = processes()
     told = context.Queue()
     together = context.Barrier(2)

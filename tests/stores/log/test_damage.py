@@ -114,7 +114,7 @@ def test_a_flipped_byte_anywhere_is_never_a_wrong_state(hf: Holdfast, path: Path
     log = log_of(path, "t")
     whole = log.read_bytes()
     hf.close()
-    for at in spread(range(0, len(whole), 13), tries(len(whole), 100)):
+    for at in spread(range(0, len(whole), 13), tries(len(whole), 50)):
         log.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
         with holdfast.open(f"dir:{path}", durability="off") as opened:
             thread = opened.thread("t")

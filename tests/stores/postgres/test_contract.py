@@ -8,7 +8,7 @@ from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore
 from holdfast.testing import StoreContract
 from tests.covers import covers
-from tests.stores.postgres.server import address_at
+from tests.stores.postgres.server import reused_address_at
 
 
 @covers("G1", "smooth/PostgresCheckpointStore.contract")
@@ -16,4 +16,4 @@ class TestPostgresStore(StoreContract):
     durable = True
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-        return PostgresStore(address_at(tmp_path), namespace=namespace)
+        return PostgresStore(reused_address_at(tmp_path), namespace=namespace)

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -35,12 +36,18 @@ from tests.covers import covers
 from tests.stores.model import ModelStore
 from tests.stores.postgres.conftest import Open
 from tests.stores.postgres.proxy import COMMIT, QUICK, How, Relay
+from tests.stores.postgres.server import reused_address_at
 from tests.waiting import DEADLINE
 
 PROMPT = value(b'"a long system prompt"')
 
 Act = Callable[[], Any]
 Scene = Callable[[Store], Act]
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return reused_address_at(tmp_path)
 
 
 def clock() -> Clock:

@@ -19,7 +19,7 @@ from holdfast.testing.contract.build import effect, names_of, running, saved, va
 from holdfast.testing.contract.journal import JournalContract
 from holdfast.testing.contract.values import ValueContract
 from tests.stores.postgres.conftest import Open
-from tests.stores.postgres.server import address, address_at
+from tests.stores.postgres.server import address, reused_address_at
 
 Server = psycopg.Connection[Any]
 
@@ -35,7 +35,7 @@ class TestBackslashesEscape(JournalContract, ValueContract):
     durable = True
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
-        url = address_at(tmp_path) + setting("standard_conforming_strings=off")
+        url = reused_address_at(tmp_path) + setting("standard_conforming_strings=off")
         return PostgresStore(url, namespace=namespace)
 
 

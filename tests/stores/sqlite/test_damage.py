@@ -132,7 +132,7 @@ def test_any_flipped_bit_is_noticed_or_harmless(path: Path, written: tuple[bytes
     stored, expected = written
     source = random.Random(7)
     hurt = 0
-    flips = tries(400, 120)
+    flips = tries(400, 60)
     for _ in range(flips):
         damaged = bytearray(stored)
         bit = source.randrange(len(stored) * 8)
@@ -145,7 +145,7 @@ def test_structural_bytes_are_no_exception(path: Path, written: tuple[bytes, dic
     """Page headers, cell pointers and the file's header, where a flipped bit sends SQLite elsewhere."""
     stored, expected = written
     source = random.Random(8)
-    for _ in range(tries(400, 120)):
+    for _ in range(tries(400, 60)):
         damaged = bytearray(stored)
         page = source.randrange(len(stored) // PAGE_SIZE)
         at = page * PAGE_SIZE + (100 if page == 0 else 0) + source.randrange(40)

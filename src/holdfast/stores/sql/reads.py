@@ -160,7 +160,8 @@ def using(tx: Transaction, number: int, registered: Sequence[Row]) -> list[int]:
     """The registered forks that use cells. Sweep and drop rely on this list: `Damaged` if a fork is missing."""
     if tx.has("forks_in_index") and tx.rows("forks_in_index", number) != [(row[0],) for row in registered]:
         raise Damaged(
-            f"two lookups of the forks of the thread with number {number} disagree; run hf.verify() to see what is affected"
+            f"two lookups of the forks of the thread with number {number} disagree; "
+            "run hf.verify() to see what is affected"
         )
     found: list[int] = []
     for fork, *row in registered:
@@ -422,7 +423,8 @@ def checked_run(namespace: bytes, thread: int, answers: Sequence[list[Row]]) -> 
     run = StoredRun(read_run(columns), columns, columns[ENTRIES])
     if (newest or 0) & MAX_SEQ != run.last:
         raise Damaged(
-            f"the run of the thread with number {thread} does not match its journal; run hf.verify() to see what is affected"
+            f"the run of the thread with number {thread} does not match its journal; "
+            "run hf.verify() to see what is affected"
         )
     return run
 
