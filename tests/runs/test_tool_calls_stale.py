@@ -350,7 +350,7 @@ def test_a_hook_that_has_to_wait_lets_the_run_wait(world: World) -> None:
     with world.dying("t", start={}):
         pass
     hf = world.open()
-    with pytest.raises(HoldfastError, match="waiting: its on_resume"), hf.run("t", on_resume=hook):
+    with pytest.raises(HoldfastError, match="is waiting, because its on_resume"), hf.run("t", on_resume=hook):
         pytest.fail("the block is not entered")
     assert [question.name for question in hf.waiting()] == ["still wanted?"]
     hf.answer("t", "still wanted?", value=True)
