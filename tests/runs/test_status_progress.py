@@ -157,7 +157,7 @@ def test_progress_does_not_shorten_a_lease_or_undo_a_checkpoint(world: World) ->
         run.progress(2)
         run.save()
         store = world.open().context.store
-        row = store.run(1)
+        row = store.run(held.row.thread)
         assert row is not None
         assert row.lease_until >= until
         assert (row.status, row.progress and row.progress.done) == ("running", 2.0)
