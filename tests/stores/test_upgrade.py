@@ -1,4 +1,4 @@
-"""A store of an earlier format is upgraded when it is opened. A store of a later format is refused and left unchanged."""
+"""A store of an earlier format is upgraded when it is opened. A store of a later format is left unchanged."""
 
 from __future__ import annotations
 

@@ -337,15 +337,14 @@ class TestSweepingBesideForks:
         source.save(state)
         source.save({"small": 1})
         store = hf.context.store
-        row = store.thread("source")
-        assert row is not None
-        number = row.position.thread
+        stored = store.thread("source")
+        assert stored is not None
         real = getattr(store, "thread_numbers" if gather == "values" else "forks")
         done: list[bool] = []
 
         def meanwhile(*args: Any) -> Any:
             found = real(*args)
-            if not done and (gather == "values" or args[0] == number):
+            if not done and (gather == "values" or args[0] == stored.position.thread):
                 done.append(True)
                 source.fork("fork", at="@1")
                 source.delete("@1")

@@ -49,7 +49,8 @@ def name_digest(namespace: bytes, name: bytes) -> bytes:
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
-THREAD_COLUMNS: Final = 16
+THREAD_COLUMNS: Final = 17
+_DELETED: Final = struct.Struct("<qq")
 
 
 class StoredThread(msgspec.Struct, array_like=True, gc=False):
@@ -62,7 +63,8 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
     head: int
     move: int
     last: int
-    count: int
+    deleted: int
+    deleted_checksum: int
     head_id: bytes
     fence: int | None
     step: int
@@ -94,8 +96,14 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         return *msgspec.structs.astuple(self), self.checksum()
 
     def changes(self) -> tuple[Any, ...]:
-        """The number, and the columns that a write may change."""
-        return self.thread_no, *msgspec.structs.astuple(self)[4:], self.checksum()
+        """The number, and the columns that a write may change, but for the number of deleted checkpoints."""
+        fields = msgspec.structs.astuple(self)
+        return self.thread_no, *fields[4:7], *fields[9:], self.checksum()
+
+    def bury(self, count: int) -> None:
+        """Count deleted checkpoints. A save does not know their number, so it has a checksum of its own."""
+        self.deleted += count
+        self.deleted_checksum = crc32(_DELETED.pack(self.thread_no, self.deleted))
 
     def show(self, summary: Summary) -> None:
         """Copy the fields that listings show."""
@@ -113,7 +121,6 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
         """Make a commit the head."""
         row = commit.row
         self.head, self.move, self.last = row.seq, row.move, row.seq
-        self.count += 1
         self.head_id = row.id
         self.show(commit.summary)
         if commit.run is not None:
@@ -136,7 +143,7 @@ class StoredThread(msgspec.Struct, array_like=True, gc=False):
             name=to_text(self.name),
             position=self.position(),
             head_id=self.head_id,
-            count=self.count,
+            count=self.last - self.deleted,
             summary=Summary(
                 step=self.step,
                 status=to_text(self.status),
@@ -169,7 +176,9 @@ def read_thread(row: Sequence[Any]) -> StoredThread:
         raise Damaged("the record of a thread has a field of the wrong type") from error
     if thread.checksum() != row[THREAD_COLUMNS - 1]:
         raise Damaged(f"the record of the thread with number {thread.thread_no} does not match its checksum")
-    if not 0 <= thread.head <= thread.last <= MAX_SEQ:
+    if thread.deleted_checksum != crc32(_DELETED.pack(thread.thread_no, thread.deleted)):
+        raise Damaged(f"the number of deleted checkpoints of the thread with number {thread.thread_no} is damaged")
+    if not 0 <= thread.head <= thread.last <= MAX_SEQ or not 0 <= thread.deleted <= thread.last:
         raise Damaged(f"the record of the thread with number {thread.thread_no} contradicts itself")
     return thread
 
@@ -177,9 +186,9 @@ def read_thread(row: Sequence[Any]) -> StoredThread:
 def new_thread(number: int, namespace: bytes, commit: Commit) -> StoredThread:
     """The row of the thread that a commit creates."""
     name = to_bytes(commit.name)
-    thread = StoredThread(
-        number, namespace, name, name_digest(namespace, name), 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0
-    )
+    digest = name_digest(namespace, name)
+    thread = StoredThread(number, namespace, name, digest, 0, 0, 0, 0, 0, b"", None, 0, b"", None, 0, 0)
+    thread.bury(0)
     thread.advance(commit)
     return thread
 

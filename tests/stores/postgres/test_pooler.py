@@ -1,4 +1,4 @@
-"""The contract on the hardest ground: every transaction SERIALIZABLE and failing often, through a transaction pooler."""
+"""The contract where it is hardest: every transaction is SERIALIZABLE, many fail, and a pooler is in between."""
 
 from __future__ import annotations
 
@@ -105,12 +105,13 @@ def test_failures_are_injected(tmp_path: Path) -> None:
         assert server.execute("SHOW transaction_isolation").fetchone() == ("serializable",)
         thread = sql.Identifier(schema_of(tmp_path), "thread")
         insert = sql.SQL(
-            "INSERT INTO {} (thread_no, namespace, head, move, last, count, head_id, step, status, size, updated_at, "
-            "checksum) VALUES (%s, '', 0, 0, 0, 0, '', 0, '', 0, 0, 0)"
+            "INSERT INTO {} (thread_no, namespace, head, move, last, deleted, deleted_checksum, head_id, step, status, "
+            "size, updated_at, checksum) VALUES (%s, '', 0, 0, 0, 0, 0, '', 0, '', 0, 0, 0)"
         ).format(thread)
+        for number in range(1, _EVERY):
+            server.execute(insert, (number,))
         with pytest.raises(psycopg.errors.SerializationFailure):
-            for number in range(1, _EVERY + 1):
-                server.execute(insert, (number,))
+            server.execute(insert, (_EVERY,))
     store.close()
 
 

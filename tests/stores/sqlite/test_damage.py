@@ -196,7 +196,7 @@ MOVE_HEAD = """UPDATE checkpoint SET head = (SELECT head FROM checkpoint WHERE r
         "UPDATE thread SET name_digest = x'05' WHERE thread_no = 1",
         "UPDATE thread SET namespace = x'7a'",
         "UPDATE thread SET step = step + 1",
-        "UPDATE thread SET count = 2",
+        "UPDATE thread SET deleted = 1",
         "UPDATE checkpoint SET meta = x'00'",
         "UPDATE checkpoint SET step = step + 1",
         "UPDATE checkpoint SET label = x'00'",

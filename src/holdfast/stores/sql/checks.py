@@ -125,8 +125,9 @@ def _checkpoints(name: str, stored: StoredThread, found_rows: Iterable[Row], mov
         return found  # the checks below need all rows
     if head is None or head.deleted or head.id != stored.head_id:
         found.append(Problem(name, (stored.head,), "the checkpoint at the head is missing, deleted or has another id"))
-    if count != stored.count:
-        found.append(Problem(name, (), f"the thread has {count} checkpoints, its record says {stored.count}"))
+    if count != stored.last - stored.deleted:
+        expected = stored.last - stored.deleted
+        found.append(Problem(name, (), f"the thread has {count} checkpoints, its record says {expected}"))
     if len(heads) != stored.move or (heads and max(heads) != stored.move):
         found.append(Problem(name, (), f"the thread's moves do not lead up to number {stored.move}"))
     elif heads.get(stored.move) != stored.head:

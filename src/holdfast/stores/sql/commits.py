@@ -279,7 +279,8 @@ class DeleteWork(Unguarded[int]):
                 tx.rewrite_checkpoint(rows.tombstone(row).columns(fields[0]))
                 self._buried.append(fields[0])
         if self._buried:
-            tx.put("count_checkpoints", number, len(self._buried))
+            thread.bury(len(self._buried))
+            tx.put("count_deleted", number, thread.deleted, thread.deleted_checksum)
         return len(self._buried)
 
     def find(self, tx: Transaction) -> Done[int] | None:
@@ -304,7 +305,6 @@ class DropWork(Unguarded[list[int]]):
         if run.row is not None:
             rules.require_free(run.row, tx.clock())
         thread.name = thread.name_digest = thread.agent = thread.fence = None
-        thread.count = 0
         tx.put("delete_run", self._number)
         tx.put("forget_name", self._number, thread.checksum())
         return [origin for (origin,) in origins]

@@ -91,13 +91,12 @@ def _find(tx: Transaction, thread: int, *more: Query) -> tuple[StoredRun, list[l
     found, *answers = tx.ask(("run", (thread,)), *more)
     if found and found[0][1] == tx.namespace:
         return StoredRun(read_run(found[0]), found[0], found[0][rows.ENTRIES]), answers
-    if not found:
-        newest, threads = tx.ask(("newest_entry", (thread,)), ("thread_by_number", (thread,)))
-        if newest and newest[0][0] is not None and threads:
-            # A journal without a run means damage, unless the thread does not exist either.
-            stored = read_thread(threads[0])
-            if stored.namespace == tx.namespace and stored.name is not None:
-                raise Damaged(f"the run of the thread with number {thread} is missing, but its journal exists")
+    newest, threads = tx.ask(("newest_entry", (thread,)), ("thread_by_number", (thread,)))
+    if newest and newest[0][0] is not None and threads:
+        # A journal without a run means damage, unless the thread does not exist here either.
+        stored = read_thread(threads[0])
+        if stored.namespace == tx.namespace and stored.name is not None:
+            raise Damaged(f"the run of the thread with number {thread} is missing, but its journal exists")
     return NO_RUN, answers
 
 

@@ -84,7 +84,7 @@ class _Seen:
         for (number,) in _each(connection, "numbers_of_checkpoints"):
             if number not in known:
                 found = _each(connection, "thread", number)  # it may lie after a page that cannot be read
-                self._take(found[0] if found else (number, *(None,) * 15))
+                self._take(found[0] if found else (number, *(None,) * 16))
 
     def _take(self, row: tuple[Any, ...]) -> None:
         try:
@@ -152,9 +152,10 @@ def _each(connection: sqlite3.Connection, query: str, *given: int | bytes) -> li
 def _put_dropped(connection: sqlite3.Connection, namespace: bytes) -> None:
     """Restore missing records of dropped threads whose cells are used by forks in the namespace."""
     for number, last in _each(connection, "origins_without_record", namespace):
-        thread = _guess((number, *(None,) * 15), namespace, b"")
+        thread = _guess((number, *(None,) * 16), namespace, b"")
         thread.name = thread.name_digest = None
         thread.last = last & MAX_SEQ
+        thread.bury(0)
         with suppress(*FAILURES):  # the cells are lost then; their users report it
             connection.execute(_SQL["put_thread"], thread.columns())
 
@@ -179,7 +180,7 @@ def _make_anew(connection: sqlite3.Connection, sound: list[tuple[Any, ...]]) -> 
 
 def _guess(row: tuple[Any, ...], space: bytes, name: bytes) -> StoredThread:
     """A thread record with every column that is still plausible."""
-    step, status, agent, size, updated = row[10:15]
+    step, status, agent, size, updated = row[11:16]
     return StoredThread(
         thread_no=row[0],
         namespace=space,
@@ -188,7 +189,8 @@ def _guess(row: tuple[Any, ...], space: bytes, name: bytes) -> StoredThread:
         head=0,
         move=0,
         last=0,
-        count=0,
+        deleted=0,
+        deleted_checksum=0,
         head_id=b"",
         fence=None,
         step=_whole(step),
@@ -223,7 +225,7 @@ def _stands(connection: sqlite3.Connection, thread: StoredThread) -> bool:
     thread.move = max(heads)
     thread.head = alive[max(alive)]
     thread.head_id, thread.step = found[thread.head].id, found[thread.head].step
-    thread.count = sum(not each.deleted for each in found.values())
+    thread.bury(thread.last - sum(not each.deleted for each in found.values()))
     return True
 
 

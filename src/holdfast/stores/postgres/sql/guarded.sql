@@ -5,7 +5,7 @@
 
 -- name: commit
 WITH moved AS (
-    UPDATE hf.thread SET head = $2, move = $3, last = $2, count = count + 1, head_id = $4, fence = $5, step = $6,
+    UPDATE hf.thread SET head = $2, move = $3, last = $2, head_id = $4, fence = $5, step = $6,
         status = $7, agent = $8, size = $9, updated_at = $10, checksum = $11
     WHERE thread_no = (
         SELECT t.thread_no FROM hf.thread AS t
@@ -25,7 +25,7 @@ WITH held AS (
           AND t.fence IS NOT DISTINCT FROM $17 FOR UPDATE SKIP LOCKED)
     AND fence = $17 AND status = 'running'::bytea AND entries = coalesce($37, entries) FOR UPDATE SKIP LOCKED),
 moved AS (
-    UPDATE hf.thread SET head = $2, move = $3, last = $2, count = count + 1, head_id = $4, fence = $5, step = $6,
+    UPDATE hf.thread SET head = $2, move = $3, last = $2, head_id = $4, fence = $5, step = $6,
         status = $7, agent = $8, size = $9, updated_at = $10, checksum = $11
     WHERE thread_no = (SELECT held.thread_no FROM held)),
 ran AS (

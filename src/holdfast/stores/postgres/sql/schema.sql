@@ -12,7 +12,8 @@ CREATE SEQUENCE IF NOT EXISTS hf.blob_number MAXVALUE 549755813887;
 -- One row per thread, changed by every save. Half of each page is left free, so that a new version of a row fits on the
 -- same page and no index is touched. `name` and `name_digest` are NULL if the thread was dropped and its row stays only
 -- for cells that forks use. `fence` is the fence of the thread's run while it is running, else NULL: a save compares it.
--- The checksum covers all columns but `count`, which a save increments without reading it, and `name_digest`.
+-- The checksum covers all columns but `name_digest` and the number of deleted checkpoints, which a save does not know
+-- and which has a checksum of its own.
 CREATE TABLE IF NOT EXISTS hf.thread (
     thread_no bigint PRIMARY KEY,
     namespace bytea NOT NULL,
@@ -21,7 +22,8 @@ CREATE TABLE IF NOT EXISTS hf.thread (
     head bigint NOT NULL,
     move bigint NOT NULL,
     last bigint NOT NULL,
-    count bigint NOT NULL,
+    deleted bigint NOT NULL,
+    deleted_checksum bigint NOT NULL,
     head_id bytea NOT NULL,
     fence bigint,
     step bigint NOT NULL,

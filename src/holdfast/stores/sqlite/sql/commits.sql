@@ -2,7 +2,7 @@
 
 -- name: advance_thread
 -- Writes only if the thread is as the commit expects it, and has the checkpoint that should be its newest.
-UPDATE thread SET head = ?2, move = ?3, last = ?2, count = count + 1, head_id = ?4, fence = ?5, step = ?6, status = ?7,
+UPDATE thread SET head = ?2, move = ?3, last = ?2, head_id = ?4, fence = ?5, step = ?6, status = ?7,
     agent = ?8, size = ?9, updated_at = ?10, checksum = ?11
 WHERE thread_no = ?1 AND namespace = ?12 AND name = ?13 AND head = ?14 AND move = ?15 AND last = ?16 AND fence IS ?17
   AND EXISTS (SELECT 1 FROM checkpoint WHERE row_key = ?1 << 32 | ?16)
@@ -17,20 +17,20 @@ SELECT row_key FROM checkpoint WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xf
 SELECT coalesce(max(seq), 0) + 1 FROM sqlite_sequence WHERE name = 'thread' AND (?1 IS NOT NULL OR ?2 IS NOT NULL)
 
 -- name: insert_thread
-INSERT INTO thread (thread_no, namespace, name, name_digest, head, move, last, count, head_id, fence, step, status,
-    agent, size, updated_at, checksum)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+INSERT INTO thread (thread_no, namespace, name, name_digest, head, move, last, deleted, deleted_checksum, head_id,
+    fence, step, status, agent, size, updated_at, checksum)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)
 
 -- name: update_thread
-UPDATE thread SET head = ?2, move = ?3, last = ?4, count = ?5, head_id = ?6, fence = ?7, step = ?8, status = ?9,
-    agent = ?10, size = ?11, updated_at = ?12, checksum = ?13
+UPDATE thread SET head = ?2, move = ?3, last = ?4, head_id = ?5, fence = ?6, step = ?7, status = ?8,
+    agent = ?9, size = ?10, updated_at = ?11, checksum = ?12
 WHERE thread_no = ?1
 
--- name: count_checkpoints
-UPDATE thread SET count = count - ?2 WHERE thread_no = ?1
+-- name: count_deleted
+UPDATE thread SET deleted = ?2, deleted_checksum = ?3 WHERE thread_no = ?1
 
 -- name: forget_name
-UPDATE thread SET name = NULL, name_digest = NULL, agent = NULL, count = 0, fence = NULL, checksum = ?2 WHERE thread_no = ?1
+UPDATE thread SET name = NULL, name_digest = NULL, agent = NULL, fence = NULL, checksum = ?2 WHERE thread_no = ?1
 
 -- name: delete_thread
 DELETE FROM thread WHERE thread_no = ?1

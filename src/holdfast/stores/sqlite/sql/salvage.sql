@@ -68,4 +68,4 @@ WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff ORDER BY row_key
 SELECT row_key, head FROM move WHERE row_key BETWEEN ?1 << 32 AND ?1 << 32 | 0xffffffff
 
 -- name: put_thread
-INSERT OR REPLACE INTO thread VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)
+INSERT OR REPLACE INTO thread VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)

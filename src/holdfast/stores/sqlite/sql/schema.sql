@@ -4,8 +4,8 @@
 -- One row per thread. Thread numbers grow: the threads used last share pages of every table. A number is never reused
 -- (AUTOINCREMENT), so references to a dropped thread find nothing. `name` and `name_digest` are NULL if the thread was
 -- dropped and its row stays only for cells that forks use. `fence` is the fence of the thread's run while it is running,
--- else NULL: a save compares it. The checksum covers all columns but `count`, which a save increments without reading it,
--- and `name_digest`.
+-- else NULL: a save compares it. The checksum covers all columns but `name_digest` and
+-- the number of deleted checkpoints, which a save does not know and which has a checksum of its own.
 CREATE TABLE thread (
     thread_no INTEGER PRIMARY KEY AUTOINCREMENT,
     namespace BLOB NOT NULL,
@@ -14,7 +14,8 @@ CREATE TABLE thread (
     head INTEGER NOT NULL,
     move INTEGER NOT NULL,
     last INTEGER NOT NULL,
-    count INTEGER NOT NULL,
+    deleted INTEGER NOT NULL,
+    deleted_checksum INTEGER NOT NULL,
     head_id BLOB NOT NULL,
     fence INTEGER,
     step INTEGER NOT NULL,
