@@ -118,10 +118,14 @@ class DeviceLog(Protocol):
 
 
 class Device(Protocol):
-    """The logs and blobs of one namespace. Writing verbs are called inside `turn` only."""
+    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only."""
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Exclusive permission to write. A device whose appends and creations are conditional may allow several."""
+    def enter(self) -> None:
+        """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
+        ...
+
+    def leave(self) -> None:
+        """End the turn. Does nothing if there is none."""
         ...
 
     def log(self, key: str) -> DeviceLog: ...

@@ -65,19 +65,17 @@ class Folder:
         self._entered: set[str] = set()
         self._emptied: set[str] = set()
         self._opened: OrderedDict[str, FileLog] = OrderedDict()
-        # Used in `turn` only, so that a reader in another thread never closes one that is written to.
+        # Used in a turn only, so that a reader in another thread never closes one that is written to.
         self._writers: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    @contextmanager
-    def turn(self) -> Generator[None]:
+    def enter(self) -> None:
         if not self._has_folder:
             disk.make_folder(self.path, sync=self.sync)
             self._has_folder = True
-        try:
-            self._gate.enter()
-            yield
-        finally:
-            self._gate.leave()
+        self._gate.enter()
+
+    def leave(self) -> None:
+        self._gate.leave()
 
     # -- logs -------------------------------------------------------------------------------------------------------
 
