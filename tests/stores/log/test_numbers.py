@@ -135,7 +135,7 @@ def test_a_damaged_log_of_a_namespace_is_made_again(
     assert other.sweep_blobs([], epoch) == 0, "a sweep that began before may not know of the values since"
     assert other.start_epoch() > epoch
     assert list(other.check()) == []
-    assert [aside.read_bytes() for aside in own.parent.glob("damaged-*")] == [damaged], "what was there is kept"
+    assert [aside.read_bytes() for aside in own.parent.glob("damaged/*")] == [damaged], "what was there is kept"
     records_of(own)
 
 

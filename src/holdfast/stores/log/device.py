@@ -108,10 +108,6 @@ class DeviceLog(Protocol):
         """Make durable what was appended without `sync`."""
         ...
 
-    def keep_copy(self) -> None:
-        """Keep a copy of a damaged log that is about to be replaced, for inspection."""
-        ...
-
     def close(self) -> None:
         """Release resources. They are acquired again when needed."""
         ...
@@ -190,6 +186,7 @@ THREADS: Final = "threads"
 DROPPED: Final = "dropped"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
+DAMAGED: Final = "damaged"
 
 _LONGEST: Final = 120
 _KEPT: Final = 48

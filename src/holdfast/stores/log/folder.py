@@ -7,6 +7,7 @@
 <store>/<namespace>/dropped/<number>/log.jsonl
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
+<store>/<namespace>/damaged/<n>             a damaged log of the namespace that was replaced
 """
 
 from __future__ import annotations
@@ -303,7 +304,10 @@ class FileLog:
         if damage is not None:
             where = Damage(self.path, *damage)
             raise Damaged(f"{where}; they may hold the newest record, so nothing was written")
-        disk.replace_file(self._aside(f"torn-{position}"), [rest], sync=sync)
+        number = 1
+        while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+            number += 1
+        disk.replace_file(aside, [rest], sync=sync)
         os.ftruncate(descriptor, position)
         if sync:
             disk.sync_data(descriptor)
@@ -320,12 +324,6 @@ class FileLog:
     def sync(self, seen: Version) -> None:
         disk.sync_data(self._open(seen))
 
-    def keep_copy(self) -> None:
-        found = disk.seen(self.path)
-        if found is not None:
-            rest = disk.stretches(self._open(found), 0, found.size)
-            disk.replace_file(self._aside("damaged"), rest, sync=self._folder.sync)
-
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -341,12 +339,6 @@ class FileLog:
             self.close()
             raise Moved
         return self._descriptor
-
-    def _aside(self, name: str) -> str:
-        number = 1
-        while disk.is_there(path := os.path.join(os.path.dirname(self.path), f"{name}-{number}")):
-            number += 1
-        return path
 
 
 class NewFile:
