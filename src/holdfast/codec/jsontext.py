@@ -44,15 +44,19 @@ class _Extension(NamedTuple):
 
 def to_text(packed: bytes) -> bytes:
     """One line of JSON from which `from_text` makes the same bytes."""
-    # Bytes in a value start with this one, and are not plain in JSON.
-    if b"\xc4" not in packed:
-        try:
-            text = _encode(unpackb(packed))
-            # Values that JSON lacks became others (nan is null, bytes are base64), and repeated keys became one.
-            if not _has_tag(text) and packb(_decode(text)) == packed:
-                return text
-        except _WRONG:
-            pass  # extensions, or bytes that are not a value
+    try:
+        value = unpackb(packed)
+        if b"\xc4" in packed:  # the start of bytes, which JSON lacks
+            # Each part is compared as it is shown, so it is enough that the value is spelled as it is here.
+            if packb(value) == packed:
+                return _encode(_shown(value, True))
+            return _carefully(packed)
+        text = _encode(value)
+        # Values that JSON lacks became others (nan is null, bytes are base64), and repeated keys became one.
+        if not _has_tag(text) and packb(_decode(text)) == packed:
+            return text
+    except _WRONG:
+        pass  # extensions, or bytes that are not a value
     return _carefully(packed)
 
 

@@ -108,20 +108,20 @@ class DeviceLog(Protocol):
         """Make durable what was appended without `sync`."""
         ...
 
-    def keep_copy(self) -> None:
-        """Keep a copy of a damaged log that is about to be replaced, for inspection."""
-        ...
-
     def close(self) -> None:
         """Release resources. They are acquired again when needed."""
         ...
 
 
 class Device(Protocol):
-    """The logs and blobs of one namespace. Writing verbs are called inside `turn` only."""
+    """The logs and blobs of one namespace. Verbs that write are called between `enter` and `leave` only."""
 
-    def turn(self) -> AbstractContextManager[None]:
-        """Exclusive permission to write. A device whose appends and creations are conditional may allow several."""
+    def enter(self) -> None:
+        """Wait for the turn to write. A device whose writes are all conditional may let several writers in."""
+        ...
+
+    def leave(self) -> None:
+        """End the turn. Does nothing if there is none."""
         ...
 
     def log(self, key: str) -> DeviceLog: ...
@@ -186,6 +186,7 @@ THREADS: Final = "threads"
 DROPPED: Final = "dropped"
 BLOBS: Final = "blobs"
 KEYS: Final = "keys"
+DAMAGED: Final = "damaged"
 
 _LONGEST: Final = 120
 _KEPT: Final = 48

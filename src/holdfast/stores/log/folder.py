@@ -7,6 +7,7 @@
 <store>/<namespace>/dropped/<number>/log.jsonl
 <store>/<namespace>/blobs/ab/abcd…
 <store>/<namespace>/keys/<id>.json
+<store>/<namespace>/damaged/<n>             a damaged log of the namespace that was replaced
 """
 
 from __future__ import annotations
@@ -65,19 +66,17 @@ class Folder:
         self._entered: set[str] = set()
         self._emptied: set[str] = set()
         self._opened: OrderedDict[str, FileLog] = OrderedDict()
-        # Used in `turn` only, so that a reader in another thread never closes one that is written to.
+        # Used in a turn only, so that a reader in another thread never closes one that is written to.
         self._writers: OrderedDict[str, tuple[int, int]] = OrderedDict()
 
-    @contextmanager
-    def turn(self) -> Generator[None]:
+    def enter(self) -> None:
         if not self._has_folder:
             disk.make_folder(self.path, sync=self.sync)
             self._has_folder = True
-        try:
-            self._gate.enter()
-            yield
-        finally:
-            self._gate.leave()
+        self._gate.enter()
+
+    def leave(self) -> None:
+        self._gate.leave()
 
     # -- logs -------------------------------------------------------------------------------------------------------
 
@@ -305,7 +304,10 @@ class FileLog:
         if damage is not None:
             where = Damage(self.path, *damage)
             raise Damaged(f"{where}; they may hold the newest record, so nothing was written")
-        disk.replace_file(self._aside(f"torn-{position}"), [rest], sync=sync)
+        number = 1
+        while disk.is_there(aside := os.path.join(os.path.dirname(self.path), f"torn-{position}-{number}")):
+            number += 1
+        disk.replace_file(aside, [rest], sync=sync)
         os.ftruncate(descriptor, position)
         if sync:
             disk.sync_data(descriptor)
@@ -322,12 +324,6 @@ class FileLog:
     def sync(self, seen: Version) -> None:
         disk.sync_data(self._open(seen))
 
-    def keep_copy(self) -> None:
-        found = disk.seen(self.path)
-        if found is not None:
-            rest = disk.stretches(self._open(found), 0, found.size)
-            disk.replace_file(self._aside("damaged"), rest, sync=self._folder.sync)
-
     def close(self) -> None:
         if self._descriptor >= 0:
             os.close(self._descriptor)
@@ -343,12 +339,6 @@ class FileLog:
             self.close()
             raise Moved
         return self._descriptor
-
-    def _aside(self, name: str) -> str:
-        number = 1
-        while disk.is_there(path := os.path.join(os.path.dirname(self.path), f"{name}-{number}")):
-            number += 1
-        return path
 
 
 class NewFile:

@@ -104,9 +104,6 @@ class Log:
     def rewrite(self) -> AbstractContextManager[NewLog]:
         return self._device.rewrite(self.seen)
 
-    def keep_copy(self) -> None:
-        self._device.keep_copy()
-
     def close(self) -> None:
         self._device.close()
 

@@ -34,6 +34,7 @@ class Locks:
         self._writer: int | None = None
         self._looker: int | None = None
         self._hidden: Log | None = None
+        self._turn: object = None
         self._is_closed = False
         self._is_poisoned = False
         _all.add(self)
@@ -70,26 +71,29 @@ class Locks:
     @contextmanager
     def writing(self) -> Generator[None]:
         """Exclusive permission to write, among all processes."""
+        turn = self._turn = object()
         self._writer = threading.get_ident()
         self._hidden = None  # only an interrupt at an unlucky moment leaves one: no append is in progress now
         try:
             self.ready()
-            with self._device.turn():
-                yield
+            self._device.enter()
+            yield
         except Unsure as error:
             self._is_poisoned = True
             raise disk.unknown(self._path) from error
         except OSError as error:
             raise disk.translate(error, self._path) from error
         finally:
-            self._writer = None
+            # Python may end an interrupted turn late, when another one has started.
+            if self._turn is turn:
+                self._device.leave()
+                self._writer = None
 
-    @contextmanager
-    def appending(self, log: Log) -> Generator[None]:
-        """An append to a log. Readers of this handle see it when it is durable."""
+    def append(self, log: Log, data: bytes, *, sync: bool) -> None:
+        """Append a group to a log. Readers of this handle see it when it is durable."""
         self._hidden = log
         try:
-            yield
+            log.append(data, sync=sync)
         except Unsure:
             self._is_poisoned = True  # before another thread can read
             raise

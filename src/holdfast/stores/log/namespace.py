@@ -435,8 +435,10 @@ class Namespace:
         known = [found.thread for found in self.everything()]
         blobs = [key.partition("/")[2] for key in self.device.blobs(dv.BLOBS)]
         is_lost = bool(self.ledger.lost or known or blobs or self.unread)
-        if is_lost:
-            self.ledger_log.keep_copy()
+        if is_lost and self.ledger_log.catch_up():
+            # For inspection.
+            name = f"{dv.DAMAGED}/{len(self.device.blobs(dv.DAMAGED)) + 1}"
+            self.device.put(name, [self.ledger_log.get(0, self.ledger_log.seen.size)])
         self._replace_ledger(self.ledger.made_again(known, blobs, is_lost=is_lost, is_partial=bool(self.unread)))
 
     def tidy_ledger(self, *, is_forced: bool = False) -> None:

@@ -74,11 +74,10 @@ class LogVerbs:
         log = plan.log
         if log is None:
             return
-        with self._locks.appending(log):
-            thread = log.thread
-            entry = max(thread.newest_entry, plan.entry)
-            data = ln.group(plan.lines, thread.number, plan.at, thread.groups + 1, entry)
-            log.append(data, sync=self._syncs_appends)
+        thread = log.thread
+        entry = max(thread.newest_entry, plan.entry)
+        data = ln.group(plan.lines, thread.number, plan.at, thread.groups + 1, entry)
+        self._locks.append(log, data, sync=self._syncs_appends)
 
     def _prepare(self, plan: WritePlan[T]) -> None:
         """Record what a write depends on, before it: the blobs it has, the threads whose cells it uses."""
@@ -118,28 +117,34 @@ class LogVerbs:
         """Keep a dropped thread under its number, so that its name is free."""
         raise NotImplementedError
 
+    @staticmethod
+    def read(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:
+        """A verb that reads: it sees one state of the logs."""
 
-def read(verb: Callable[Concatenate[V, P], T]) -> Callable[Concatenate[V, P], T]:
-    """A verb that reads: it sees one state of the logs."""
+        @wraps(verb)
+        def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            locks = self._locks
+            while True:
+                try:
+                    with locks.to_look(), locks.looking():
+                        return verb(self, *args, **kwargs)
+                except Moved:
+                    continue
 
-    @wraps(verb)
-    def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        while True:
-            try:
-                with self._locks.to_look(), self._locks.looking():
-                    return verb(self, *args, **kwargs)
-            except Moved:
-                continue
+        return run
 
-    return run
+    @staticmethod
+    def write(verb: Callable[Concatenate[V, P], WritePlan[T]]) -> Callable[Concatenate[V, P], T]:
+        """A verb that plans a write: it checks everything, and the plan is appended. Others do not write meanwhile."""
+
+        @wraps(verb)
+        def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
+            locks = self._locks
+            with locks.to_write(), locks.writing():
+                return self._carry_out(lambda: verb(self, *args, **kwargs))
+
+        return run
 
 
-def write(verb: Callable[Concatenate[V, P], WritePlan[T]]) -> Callable[Concatenate[V, P], T]:
-    """A verb that plans a write: it checks everything, and the plan is appended. Others do not write meanwhile."""
-
-    @wraps(verb)
-    def run(self: V, /, *args: P.args, **kwargs: P.kwargs) -> T:
-        with self._locks.to_write(), self._locks.writing():
-            return self._carry_out(lambda: verb(self, *args, **kwargs))
-
-    return run
+read = LogVerbs.read
+write = LogVerbs.write
