@@ -7,8 +7,7 @@ from typing import Any, Final
 
 import holdfast
 from holdfast import Cipher, Holdfast
-from holdfast.stores.contract import Store
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import KeyRow, Store
 from tests.stores.postgres.server import address_at
 
 KINDS: Final = ("sqlite", "directory", "postgres")

@@ -15,8 +15,7 @@ import holdfast
 from holdfast import Cipher, Damaged, Holdfast, InvalidArgument
 from holdfast.crypto.keyring import Ring
 from holdfast.crypto.store import SealedStore
-from holdfast.stores.contract import CheckpointRow, Store
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import CheckpointRow, KeyRow, Store
 from holdfast.urls import open_plain
 from tests.crypto.keyed import CIPHER, KEY, KINDS, MESSAGES, address_of, key_made_by_saving, opened, rows, state_of
 from tests.threads.wholes import shown

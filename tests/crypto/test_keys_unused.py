@@ -12,8 +12,7 @@ from msgspec.structs import replace
 
 from holdfast import Damaged, Holdfast
 from holdfast.crypto.store import SealedStore
-from holdfast.stores.contract import CheckpointRow, Commit, Store, Summary
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import CheckpointRow, Commit, KeyRow, Store, Summary
 from holdfast.urls import open_plain
 from tests.crypto.keyed import KINDS, MESSAGES, address_of, opened, rows, state_of
 from tests.selection import every_store

@@ -19,8 +19,8 @@ from holdfast.delta import load
 from holdfast.errors import HoldfastError
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
-from holdfast.stores.directory import records as directory
 from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
+from holdfast.stores.directory import records as directory
 from holdfast.threads import metadata
 from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value

@@ -8,8 +8,8 @@ from holdfast import Holdfast
 from holdfast.errors import Conflict
 from holdfast.runs import waits
 from holdfast.stores.contract import Store
-from holdfast.stores.sqlite.memory import MemoryStore
 from holdfast.stores.contract_runs import Entry, EntryStatus, RunRow
+from holdfast.stores.sqlite.memory import MemoryStore
 
 
 class ContradictingStore(MemoryStore):

@@ -16,7 +16,7 @@ from holdfast.codec import msgpack
 from holdfast.delta import salvage
 from holdfast.delta.parts import Ext, Kind, SeriesShape
 from holdfast.errors import Damaged
-from holdfast.stores import rows, segments
+from holdfast.stores import segments
 from holdfast.stores.contract import Refs, Span
 from tests.crash.bounds import held_to, soon
 from tests.hostile.test_crafted import set_checkpoint, set_segment

@@ -13,11 +13,11 @@ from holdfast import Holdfast, Run
 from holdfast.codec.jsontext import TextForm
 from holdfast.runs import claim, record
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
-from holdfast.stores.sqlite.memory import MemoryStore
-from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.contract_runs import Clock, Owner
+from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
+from holdfast.stores.sqlite.memory import MemoryStore
 from tests.crash.nursery import Nursery
 from tests.stores.postgres.server import address_at
 

@@ -22,12 +22,12 @@ from holdfast import Conflict, GiveUp, Happened, Holdfast, HoldfastError, LeaseH
 from holdfast.codec.jsontext import TextForm
 from holdfast.runs.context import Suspended
 from holdfast.stores.contract import Store
-from holdfast.stores.directory import DirectoryStore
-from tests.stores.model import ModelStore
-from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.contract_runs import Clock
+from holdfast.stores.directory import DirectoryStore
+from holdfast.stores.postgres import PostgresStore
 from holdfast.stores.sqlite import SQLiteStore
 from tests.selection import on_store
+from tests.stores.model import ModelStore
 from tests.stores.postgres.server import address_at
 
 LEASE = 30.0

@@ -15,9 +15,7 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from holdfast.crypto.cipher import KEY_BYTES, Cipher
 from holdfast.crypto.seal import ID_BYTES, Seal
 from holdfast.errors import Conflict, Damaged, WrongKey
-from holdfast.stores.contract import Store
-from holdfast.stores.contract import Hasher
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import Hasher, KeyRow, Store
 
 # Two keys that every encrypted namespace has, in the order of their creation. Each thread has a key with a random id,
 # created later.

@@ -14,8 +14,7 @@ from msgspec.structs import replace
 from holdfast.crypto.keyring import Ring
 from holdfast.crypto.seal import Seal, is_sealed, key_id
 from holdfast.errors import Damaged, InvalidArgument, NotEncrypted
-from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Refs, Summary
-from holdfast.stores.contract import Hasher
+from holdfast.stores.contract import NO_REFS, Append, Blob, CheckpointRow, Hasher, Refs, Summary
 from holdfast.text import escaped, from_utf8, to_utf8, unescaped
 from holdfast.types import UNREADABLE
 

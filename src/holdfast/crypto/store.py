@@ -17,10 +17,8 @@ from holdfast.crypto.thread_keys import KEYS_LEFT, Owners, key_in_clear, remove_
 from holdfast.errors import Conflict, Damaged, InvalidArgument, NotEncrypted, OutcomeUnknown, StoreError
 from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
-from holdfast.stores.contract import Hashing
-from holdfast.stores.contract import KeyRow
+from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.walking import walk
 from holdfast.types import Problem
 
 
@@ -83,7 +81,7 @@ class SealedStore:
 
     def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
         """See `Walking`."""
-        return [self._opened(thread, row) for row in walk(self._store, thread, after=after, limit=limit)]
+        return [self._opened(thread, row) for row in self._store.walk(thread, after=after, limit=limit)]
 
     def _opened(self, thread: int, row: c.CheckpointRow | Damaged) -> c.CheckpointRow | Damaged:
         if isinstance(row, Damaged):
@@ -244,6 +242,12 @@ class SealedStore:
         return self._ring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def name_of(self, thread: int) -> str | None:
+        return self._store.name_of(thread)
+
+    def names(self) -> dict[int, str]:
+        return self._store.names()
 
     def thread_numbers(self) -> list[int]:
         return self._store.thread_numbers()

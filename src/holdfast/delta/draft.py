@@ -9,8 +9,7 @@ import msgspec
 
 from holdfast.delta.base import Base, Index
 from holdfast.delta.parts import CellHolder, Large, LogKind, Map, Part, Split, Unit, digest_of, log_number, node_digest
-from holdfast.stores.contract import NO_REFS, Append, Blob, Refs, Span
-from holdfast.stores.contract import Hashing
+from holdfast.stores.contract import NO_REFS, Append, Blob, Hashing, Refs, Span
 
 PIECE_MAX = 8 * 1024 * 1024  # bytes of a piece of a blob
 

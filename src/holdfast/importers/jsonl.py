@@ -18,8 +18,7 @@ from holdfast.formats import jsonl
 from holdfast.handle import Holdfast
 from holdfast.importers.frame import SourceThread, Tally, Unusable
 from holdfast.importers.jsonl_file import Reader, Values, opening_of
-from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
-from holdfast.stores.contract import PLAIN
+from holdfast.stores.contract import PLAIN, Append, Blob, CheckpointRow, Refs, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.threads import metadata as metas
 from holdfast.threads.replica import Replica

@@ -12,8 +12,7 @@ from holdfast.delta.base import Base
 from holdfast.delta.load import load_base, read_skeleton, rebased
 from holdfast.errors import Conflict, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.pages import PAGE, pages
-from holdfast.stores.contract import CheckpointRow, Commit, Position, Refs, Store, ThreadRow
-from holdfast.stores.contract import Hashing
+from holdfast.stores.contract import CheckpointRow, Commit, Hashing, Position, Refs, Store, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.context import UNOBSERVED, Context

@@ -13,8 +13,7 @@ from holdfast.codec import msgpack
 from holdfast.errors import Damaged, InvalidArgument, Unsupported
 from holdfast.ids import to_text
 from holdfast.redaction import AS_IS, Redaction
-from holdfast.stores.contract import Append, Cells, CheckpointRow
-from holdfast.stores.contract import Hasher, Hashing
+from holdfast.stores.contract import Append, Cells, CheckpointRow, Hasher, Hashing
 from holdfast.text import to_utf8
 from holdfast.types import NOT_LOADED, UNREADABLE, Checkpoint, Status, Usage
 

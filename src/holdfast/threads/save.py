@@ -18,8 +18,7 @@ from holdfast.delta.parts import Map, Part, refs_of
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, LeaseHeld, OutcomeUnknown, TooLarge
 from holdfast.ids import SEQ_MAX, new_id, to_text
 from holdfast.redaction import Redaction
-from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Position, Refs, Summary, ThreadRow
-from holdfast.stores.contract import Hashing
+from holdfast.stores.contract import Append, Blob, CheckpointRow, Commit, Hashing, Position, Refs, Summary, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas

@@ -6,9 +6,9 @@ import os
 import time
 from collections.abc import Callable, Collection, Generator, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from typing import Concatenate, Literal, ParamSpec, TypeVar
+from typing import Concatenate, Final, Literal, ParamSpec, TypeVar
 
-from holdfast.errors import HoldfastError, InvalidArgument
+from holdfast.errors import Damaged, HoldfastError, InvalidArgument
 from holdfast.stores import clock as clocks
 from holdfast.stores import rules
 from holdfast.stores.contract import (
@@ -42,6 +42,8 @@ from holdfast.types import Problem
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_NAMES_AT_ONCE: Final = 500
 
 
 class DirectoryStore:
@@ -93,7 +95,6 @@ class DirectoryStore:
         return self._read(reading.threads, prefix, after, max(limit, 0))
 
     def name_of(self, thread: int) -> str | None:
-        """See `Naming`."""
         return self._read(reading.name_of, thread)
 
     def checkpoint(self, thread: int, seq: int) -> CheckpointRow | None:
@@ -106,6 +107,17 @@ class DirectoryStore:
 
     def refs(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow]:
         return self._read(reading.refs, thread, after, limit)
+
+    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+        return [self._one(thread, seq) for seq in range(after + 1, min(after + limit, self.last(thread)) + 1)]
+
+    def _one(self, thread: int, seq: int) -> CheckpointRow | Damaged:
+        """A checkpoint, or the error from reading it."""
+        try:
+            row = self.checkpoint(thread, seq)
+        except Damaged as damage:
+            return damage
+        return Damaged(f"checkpoint {seq} of thread number {thread} is missing") if row is None else row
 
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         return self._read(reading.cells, spans)
@@ -122,6 +134,15 @@ class DirectoryStore:
 
     def forks(self, thread: int) -> list[int]:
         return self._read(reading.forks, thread)
+
+    def names(self) -> dict[int, str]:
+        found: dict[int, str] = {}
+        after: str | None = None
+        with suppress(Damaged):  # after the last page, if threads were skipped
+            while page := self.threads(prefix="", after=after, limit=_NAMES_AT_ONCE):
+                found |= {row.position.thread: row.name for row in page}
+                after = page[-1].name
+        return found
 
     def thread_numbers(self) -> list[int]:
         return self._read(reading.thread_numbers)

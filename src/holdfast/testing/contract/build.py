@@ -13,10 +13,12 @@ import msgspec
 from holdfast.errors import Damaged
 from holdfast.stores.contract import (
     NO_REFS,
+    PLAIN,
     Append,
     Blob,
     CheckpointRow,
     Commit,
+    Hashing,
     Live,
     Position,
     Refs,
@@ -25,7 +27,6 @@ from holdfast.stores.contract import (
     Summary,
     ThreadRow,
 )
-from holdfast.stores.contract import PLAIN, Hashing
 from holdfast.stores.contract_runs import Entry, EntryStatus, Owner, RunRow
 
 _ids = itertools.count(1)
