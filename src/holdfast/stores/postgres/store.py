@@ -147,16 +147,16 @@ class PostgresStore(SQLStore[Writer]):
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def attempt() -> T:
             connection = self._pool.take()
-            session = PostgresTransaction(connection, self._sql, self._namespace, "read", self._clock, self._wall)
+            tx = PostgresTransaction(connection, self._sql, self._namespace, "read", self._clock, self._wall)
             try:
-                answer = verb(session, *args, **kwargs)
-                session.commit()
+                answer = verb(tx, *args, **kwargs)
+                tx.commit()
                 return answer
             except BaseException as error:
                 with suppress(psycopg.Error):
-                    session.roll_back()
+                    tx.roll_back()
                 if not isinstance(error, Exception):
-                    session.close()
+                    tx.close()
                 raise
             finally:
                 self._pool.give(connection)
