@@ -98,7 +98,8 @@ def _any_column(row: Row, rng: random.Random) -> Row:
 
 def _thread(row: Row, rng: random.Random) -> Row:
     row = _any_column(row, rng)
-    with contextlib.suppress(msgspec.MsgspecError, OverflowError):
+    with contextlib.suppress(msgspec.MsgspecError, OverflowError, struct.error):
+        row["deleted_checksum"] = crc32(rows._DELETED.pack(row["thread_no"], row["deleted"]))
         row["checksum"] = msgspec.convert(list(row.values())[:-1], rows.StoredThread).checksum()
     return row
 

@@ -55,6 +55,8 @@ def set_checkpoint(connection: sqlite3.Connection, seq: int, **changes: object) 
 def set_thread(connection: sqlite3.Connection, **changes: int) -> None:
     row = list(connection.execute("SELECT * FROM thread WHERE thread_no = 1").fetchone())
     names = rows.StoredThread.__struct_fields__
+    if "deleted" in changes:
+        changes["deleted_checksum"] = crc32(rows._DELETED.pack(1, changes["deleted"]))
     for name, value in changes.items():
         row[names.index(name)] = value
     checksum = msgspec.convert(row[:-1], rows.StoredThread).checksum()
@@ -85,7 +87,7 @@ def four_billion_checkpoints(connection: sqlite3.Connection) -> None:
 
 
 def a_head_far_away(connection: sqlite3.Connection) -> None:
-    set_thread(connection, last=(1 << 32) - 1, head=(1 << 32) - 1, count=(1 << 32) - 1, move=1 << 33)
+    set_thread(connection, last=(1 << 32) - 1, head=(1 << 32) - 1, move=1 << 33)
 
 
 def a_checkpoint_far_away(connection: sqlite3.Connection) -> None:
@@ -100,7 +102,7 @@ def a_checkpoint_far_away_that_is_the_last(connection: sqlite3.Connection) -> No
 
 
 def numbers_of_no_thread(connection: sqlite3.Connection) -> None:
-    set_thread(connection, last=-1, head=-5, count=1 << 62)
+    set_thread(connection, last=-1, head=-5, deleted=1 << 62)
 
 
 def a_node_of_itself(connection: sqlite3.Connection) -> None:

@@ -10,7 +10,6 @@ import pytest
 from holdfast import Damaged, Holdfast
 from holdfast.stores.contract import CheckpointRow
 from holdfast.stores.sql import reads
-from holdfast.stores.walking import Telling, Walking, one, one_by_one, told, walk
 from tests.threads.tables import Tables
 from tests.threads.wholes import fill, flip
 
@@ -22,14 +21,13 @@ def test_it_is_what_each_checkpoint_is_by_itself(hf: Holdfast) -> None:
         row = store.thread(info.name)
         assert row is not None
         number, last = row.position.thread, row.position.last
-        single = [one(store, number, seq) for seq in range(1, last + 1)]
-        assert walk(store, number, after=0, limit=1000) == single
-        assert walk(store, number, after=0, limit=3) == single[:3]
-        assert walk(store, number, after=2, limit=last) == single[2:]
-        assert walk(store, number, after=last, limit=5) == []
-        assert walk(store, number, after=0, limit=0) == []
-        assert one_by_one(store, number, after=1, limit=2) == single[1:3]
-    assert walk(store, 10_000, after=0, limit=5) == []
+        single = [store.checkpoint(number, seq) for seq in range(1, last + 1)]
+        assert store.walk(number, after=0, limit=1000) == single
+        assert store.walk(number, after=0, limit=3) == single[:3]
+        assert store.walk(number, after=2, limit=last) == single[2:]
+        assert store.walk(number, after=last, limit=5) == []
+        assert store.walk(number, after=0, limit=0) == []
+    assert store.walk(10_000, after=0, limit=5) == []
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "postgres"])
@@ -42,7 +40,6 @@ def test_in_the_place_of_one_that_cannot_be_read_is_what_is_wrong(kind: Any, tmp
     tables.execute(f"DELETE FROM checkpoint WHERE {where} AND row_key & 4294967295 = 6")  # noqa: S608 - a number
     with tables.opened() as hf:
         store = hf.context.store
-        assert isinstance(store, Walking)
         number = next(each for each, name in _names(hf).items() if name == "t")
         found = store.walk(number, after=2, limit=5)
         assert [isinstance(row, Damaged) or row.seq for row in found] == [3, True, 5, True, 7]
@@ -63,18 +60,18 @@ def test_what_lies_beside_a_damaged_page_of_a_database_is_read(tmp_path: Path, m
         fill(hf)
         store = hf.context.store
         number = next(each for each, name in _names(hf).items() if name == "t")
-        before = walk(store, number, after=0, limit=100)
+        before = store.walk(number, after=0, limit=100)
         monkeypatch.setattr(reads, "walk", gives_up)
-        assert walk(store, number, after=0, limit=100) == before != []
+        assert store.walk(number, after=0, limit=100) == before != []
 
 
-def test_a_database_tells_the_threads_beside_a_damaged_one(tmp_path: Path) -> None:
-    tables = Tables("postgres", tmp_path)
+@pytest.mark.parametrize("kind", ["sqlite", "postgres"])
+def test_a_database_names_the_threads_beside_a_damaged_one(kind: Any, tmp_path: Path) -> None:
+    tables = Tables(kind, tmp_path)
     with tables.opened() as hf:
         fill(hf)
         names = _names(hf)
-        assert isinstance(hf.context.store, Telling)
-        assert told(hf.context.store) == names
+        assert hf.context.store.names() == names
     tables.execute("UPDATE thread SET step = step + 1 WHERE name = ?", b"fork")
     with tables.opened() as hf:
-        assert told(hf.context.store) == {each: name for each, name in names.items() if name != "fork"}
+        assert hf.context.store.names() == {each: name for each, name in names.items() if name != "fork"}

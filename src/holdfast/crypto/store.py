@@ -18,7 +18,6 @@ from holdfast.stores import contract as c
 from holdfast.stores.abilities import Announcing
 from holdfast.stores.contract import Hashing, KeyRow
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
-from holdfast.stores.walking import walk
 from holdfast.types import Problem
 
 K = TypeVar("K", str, int)
@@ -109,7 +108,7 @@ class SealedStore:
 
     def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
         """See `Walking`."""
-        return [self._opened(thread, row) for row in walk(self._store, thread, after=after, limit=limit)]
+        return [self._opened(thread, row) for row in self._store.walk(thread, after=after, limit=limit)]
 
     def _opened(self, thread: int, row: c.CheckpointRow | Damaged) -> c.CheckpointRow | Damaged:
         if isinstance(row, Damaged):
@@ -272,6 +271,12 @@ class SealedStore:
         return self._keyring.rewrap(progress)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def name_of(self, thread: int) -> str | None:
+        return self._store.name_of(thread)
+
+    def names(self) -> dict[int, str]:
+        return self._store.names()
 
     def thread_numbers(self) -> list[int]:
         return self._store.thread_numbers()

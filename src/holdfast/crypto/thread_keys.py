@@ -11,7 +11,6 @@ from holdfast.crypto.records import ThreadKey, key_of_checkpoint
 from holdfast.crypto.seal import Seal, key_id
 from holdfast.errors import Damaged
 from holdfast.stores.contract import Span, Store
-from holdfast.stores.walking import walk
 
 _KEPT: Final = 10_000  # threads whose key and name a handle keeps in memory
 _LOOKED_AT: Final = 100
@@ -136,7 +135,7 @@ def key_in_clear(store: Store, thread: int) -> bytes | None:
         return key_of_checkpoint(newest[0]) if newest else None
     # Any other checkpoint has the same key. Not done in the except block, where the error would keep a read open.
     after = 0
-    while page := walk(store, thread, after=after, limit=_PAGE):
+    while page := store.walk(thread, after=after, limit=_PAGE):
         for row in page:
             if not isinstance(row, Damaged) and (id := key_of_checkpoint(row)) is not None:
                 return id

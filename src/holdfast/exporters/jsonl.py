@@ -26,7 +26,6 @@ from holdfast.handle import Holdfast
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import PLAIN, CheckpointRow, Refs, Span, Store, Summary, ThreadRow
 from holdfast.stores.contract_runs import RunRow
-from holdfast.stores.walking import walk
 from holdfast.text import quoted
 from holdfast.threads.soundness import Examiner
 from holdfast.threads.strays import UsedCells, append_of
@@ -275,7 +274,7 @@ class _Exporting:
     def _rows(self, number: int, last: int) -> Iterator[CheckpointRow]:
         after = 0
         while after < last:
-            for row in walk(self._store, number, after=after, limit=min(_PAGE, last - after)):
+            for row in self._store.walk(number, after=after, limit=min(_PAGE, last - after)):
                 if isinstance(row, Damaged):
                     raise row
                 yield row

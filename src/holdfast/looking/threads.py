@@ -21,7 +21,6 @@ from holdfast.runs.record import each_run, is_free, now
 from holdfast.runs.waits import SLEEP
 from holdfast.stores.contract import Store, ThreadRow
 from holdfast.stores.contract_runs import Clock, Entry, RunRow
-from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.metadata import STATUSES, decode, moment
 from holdfast.threads.thread import checked_limit
@@ -186,7 +185,7 @@ class _Listing:
         names: list[str] = []
         for number in self._store.thread_numbers():
             with suppress(Damaged):
-                name = name_of(self._store, number)
+                name = self._store.name_of(number)
                 if name is not None and name.startswith(self._which.prefix):
                     names.append(name)
         for name in sorted(names, key=_bytes):

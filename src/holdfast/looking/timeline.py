@@ -18,7 +18,6 @@ from holdfast.looking.nearest import existing
 from holdfast.runs.record import is_free
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, PastClaim, RunRow
-from holdfast.stores.walking import name_of
 from holdfast.threads.ancestry import branch_of
 from holdfast.threads.history import listed
 from holdfast.threads.metadata import checkpoint_of, decode, moment
@@ -313,7 +312,7 @@ def _names(store: Store, numbers: Iterable[int]) -> dict[int, str]:
     names: dict[int, str] = {}
     for number in numbers:
         with suppress(Damaged):
-            name = name_of(store, number)
+            name = store.name_of(number)
             if name is not None:
                 names[number] = name
     return names

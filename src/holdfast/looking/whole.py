@@ -13,7 +13,6 @@ from holdfast.errors import Damaged
 from holdfast.looking.calls import readable
 from holdfast.stores.contract import CheckpointRow, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.walking import name_of
 
 Lost = dict[str, None]
 """Messages about unreadable records, each once, in order."""
@@ -81,7 +80,7 @@ class _Whole:
         found: list[tuple[str, RunRow]] = []
         for number in self._store.thread_numbers():
             with suppress(Damaged):
-                name = name_of(self._store, number)
+                name = self._store.name_of(number)
                 run = None if name is None else self._store.run(number)
                 if name is not None and run is not None:
                     found.append((name, run))

@@ -13,7 +13,7 @@ from typing import Final, Literal, Protocol
 
 import msgspec
 
-from holdfast.errors import Conflict
+from holdfast.errors import Conflict, Damaged
 from holdfast.stores.contract_runs import Clock, Entry, EntryStatus, Progress, RunRow
 from holdfast.types import Problem
 
@@ -276,6 +276,14 @@ class Store(Protocol):
         """
         ...
 
+    def walk(self, thread: int, *, after: int, limit: int) -> list[CheckpointRow | Damaged]:
+        """At most `limit` complete checkpoints with seq above `after`, oldest first, including tombstones.
+
+        An unreadable checkpoint is represented by its error. Fewer than `limit` are returned only at the end. `Damaged`
+        if not even the number of checkpoints can be read.
+        """
+        ...
+
     def cells(self, spans: Sequence[Span]) -> list[Cells]:
         """The cells of each span, verified by their checksums. `Damaged` if any cell is missing or wrong."""
         ...
@@ -456,6 +464,14 @@ class Store(Protocol):
         ...
 
     # -- maintenance: short transactions; readers and writers continue ----------------------------------------------
+
+    def name_of(self, thread: int) -> str | None:
+        """The name of a thread; None if it has no name or does not exist. `Damaged` if it cannot be read."""
+        ...
+
+    def names(self) -> dict[int, str]:
+        """The names, by thread number, of the threads that have a name and an undamaged record."""
+        ...
 
     def thread_numbers(self) -> list[int]:
         """Every thread number of this namespace, including dropped threads that still hold cells for forks."""

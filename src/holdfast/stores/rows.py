@@ -396,7 +396,7 @@ def store_run(namespace: bytes, row: RunRow, entries: int) -> RunColumns:
         checksum = _run_checksum(row.thread, namespace, status, row.fence, row.updated_at, clock, *wake, record)
     except struct.error as error:
         raise _too_large() from error
-    fixed = row.thread, namespace, status, row.fence, row.updated_at, clock, *wake
+    fixed = row.thread, namespace, status, row.fence, row.updated_at, clock, wake[0], wake[1]
     return *fixed, row.lease_until, lease, entries, record, checksum
 
 

@@ -7,7 +7,6 @@ from contextlib import suppress
 from holdfast.errors import Ambiguous, Damaged, InvalidArgument, NotFound
 from holdfast.ids import from_text, seq_of, to_text
 from holdfast.stores.contract import CheckpointRow, Position, Store, ThreadRow
-from holdfast.stores.walking import walk
 from holdfast.text import quoted
 from holdfast.threads.ancestry import ancestor_beyond, first_of_branch, require_older, same_branch
 from holdfast.threads.context import MAX_RETRIES
@@ -152,7 +151,7 @@ class _Blocks:
         """The checkpoint; None if there is none. Raises Damaged if it cannot be read."""
         if seq not in self._block:
             after = max(seq - self._size, 0)
-            found = walk(self._store, self._thread, after=after, limit=seq - after)
+            found = self._store.walk(self._thread, after=after, limit=seq - after)
             self._block = dict(enumerate(found, after + 1))
             self._size = min(2 * self._size, _BLOCK_MAX)
         row = self._block.get(seq)

@@ -14,7 +14,6 @@ from holdfast.errors import AlreadyExists, Damaged
 from holdfast.pages import PAGE
 from holdfast.stores.contract import Append, Blob, CheckpointRow, Refs, Span, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry, RunRow
-from holdfast.stores.walking import walk
 from holdfast.threads.replica import Replica
 from holdfast.threads.scan import all_threads
 from holdfast.threads.soundness import Examined, Examiner
@@ -281,7 +280,7 @@ class _Copyist:
         replica = Replica(self._target, plan.name, plan.number, self._numbers, blobs_for=self._blobs_for)
         after = 0
         while after < plan.last:
-            page = [] if plan.thread is None else walk(self._source, plan.number, after=after, limit=PAGE)
+            page = [] if plan.thread is None else self._source.walk(plan.number, after=after, limit=PAGE)
             for seq in range(after + 1, min(after + PAGE, plan.last) + 1):
                 row = page[seq - after - 1] if seq - after <= len(page) else None
                 self._commit(plan, replica, seq, None if isinstance(row, Damaged) else row, strays.get(seq, ()))

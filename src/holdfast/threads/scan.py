@@ -9,7 +9,6 @@ from holdfast.errors import Damaged
 from holdfast.pages import PAGE, pages
 from holdfast.stores.contract import Refs, Store, ThreadRow
 from holdfast.stores.contract_runs import Entry
-from holdfast.stores.walking import told
 
 
 def threads(store: Store) -> Iterator[ThreadRow]:
@@ -49,7 +48,7 @@ def all_threads(store: Store) -> AllThreads:
     except Damaged as damage:
         problems.append(str(damage))
         try:
-            names |= told(store)
+            names |= store.names()
         except Damaged as worse:
             problems.append(str(worse))
     try:

@@ -14,7 +14,6 @@ from holdfast.delta.load import read_skeleton, rebased
 from holdfast.errors import Damaged
 from holdfast.intervals import Intervals
 from holdfast.stores.contract import Cells, CheckpointRow, Refs, Span, Store
-from holdfast.stores.walking import walk
 from holdfast.threads import metadata as metas
 from holdfast.threads.ancestry import DamageLimit
 
@@ -116,7 +115,7 @@ class Examiner:
         limit = DamageLimit()
         after = 0
         tie = self._tie = Ties()
-        while page := walk(self._store, number, after=after, limit=_ROWS):
+        while page := self._store.walk(number, after=after, limit=_ROWS):
             at = 0
             while at < len(page):
                 some = page[at : at + self._together]

@@ -110,6 +110,17 @@ class ModelStore:
             )
             return list(islice(wanted, max(limit, 0)))
 
+    def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
+        return [self._one(thread, seq) for seq in range(after + 1, min(after + limit, self.last(thread)) + 1)]
+
+    def _one(self, thread: int, seq: int) -> c.CheckpointRow | Damaged:
+        """A checkpoint, or the error from reading it."""
+        try:
+            row = self.checkpoint(thread, seq)
+        except Damaged as damage:
+            return damage
+        return Damaged(f"checkpoint {seq} of thread number {thread} is missing") if row is None else row
+
     def cells(self, spans: Sequence[c.Span]) -> list[c.Cells]:
         with self._open():
             return [self._at(span.thread).read(span) for span in spans]
@@ -377,6 +388,14 @@ class ModelStore:
             self._keys.remove(id, expect)
 
     # -- maintenance ------------------------------------------------------------------------------------------------
+
+    def name_of(self, thread: int) -> str | None:
+        with self._open():
+            return self._at(thread).name
+
+    def names(self) -> dict[int, str]:
+        with self._open():
+            return {thread.number: name for name, thread in self._named.items()}
 
     def thread_numbers(self) -> list[int]:
         with self._open():

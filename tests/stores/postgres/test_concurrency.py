@@ -307,7 +307,8 @@ def test_ten_thousand_runs_that_wait_are_not_in_the_way(store: PostgresStore, se
 def copied(schema: str, table: str, columns: sql.Composable, number: int) -> sql.Composed:
     """Ten thousand more rows like that of a thread; dropped threads, so that no name is given twice."""
     rest = {
-        "thread": "head, move, last, deleted, deleted_checksum, head_id, fence, step, status, agent, size, updated_at, checksum",
+        "thread": "head, move, last, deleted, deleted_checksum, head_id, fence, step, status, agent, size, updated_at, "
+        "checksum",
         "run": "fence, n, clock, wake_at, wake_wall, lease_until, lease_checksum, entries, record, checksum",
     }[table]
     return sql.SQL(

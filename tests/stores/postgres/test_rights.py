@@ -150,8 +150,8 @@ def test_a_tenant_learns_of_no_name_elsewhere_and_takes_none(
         for number, digest in enumerate(theirs, 1000):
             connection.execute(
                 sql.SQL(
-                    "INSERT INTO {} (thread_no, namespace, name, head, move, last, deleted, deleted_checksum, head_id, step, "
-                    "status, size, updated_at, checksum, name_digest) "
+                    "INSERT INTO {} (thread_no, namespace, name, head, move, last, deleted, deleted_checksum, head_id, "
+                    "step, status, size, updated_at, checksum, name_digest) "
                     "VALUES (%s, %s, 'x', 0, 0, 0, 0, 0, '', 0, '', 0, 0, 0, %s)"
                 ).format(sql.Identifier(schema, "thread")),
                 (number, tenants[0].encode(), digest),

@@ -21,9 +21,9 @@ from holdfast.stores.postgres.notify import Listener, channel
 from holdfast.stores.postgres.pool import Pool
 from holdfast.stores.postgres.transaction import PostgresTransaction
 from holdfast.stores.postgres.writer import Writer
+from holdfast.stores.sql import reads
 from holdfast.stores.sql.store import SQLStore
 from holdfast.stores.sql.transaction import Transaction
-from holdfast.stores.walking import one_by_one
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -104,7 +104,15 @@ class PostgresStore(SQLStore[Writer]):
             return super().walk(thread, after=after, limit=limit)
         except Damaged:
             # PostgreSQL gives up on the whole range at a damaged page, so the other rows are read one by one.
-            return one_by_one(self, thread, after=after, limit=limit)
+            return [self._one(thread, seq) for seq in range(after + 1, min(after + limit, self.last(thread)) + 1)]
+
+    def _one(self, thread: int, seq: int) -> CheckpointRow | Damaged:
+        """A checkpoint, or the error from reading it."""
+        try:
+            row = self.checkpoint(thread, seq)
+        except Damaged as damage:
+            return damage
+        return reads.missing(thread, seq) if row is None else row
 
     def clock(self) -> Clock:
         self._pool.ready()
@@ -139,16 +147,16 @@ class PostgresStore(SQLStore[Writer]):
     def _read(self, verb: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         def attempt() -> T:
             connection = self._pool.take()
-            session = PostgresTransaction(connection, self._sql, self._namespace, "read", self._clock, self._wall)
+            tx = PostgresTransaction(connection, self._sql, self._namespace, "read", self._clock, self._wall)
             try:
-                answer = verb(session, *args, **kwargs)
-                session.commit()
+                answer = verb(tx, *args, **kwargs)
+                tx.commit()
                 return answer
             except BaseException as error:
                 with suppress(psycopg.Error):
-                    session.roll_back()
+                    tx.roll_back()
                 if not isinstance(error, Exception):
-                    session.close()
+                    tx.close()
                 raise
             finally:
                 self._pool.give(connection)

@@ -80,23 +80,21 @@ class Writer:
         patience = Backoff(self._patience)
         unique = 0
         while True:
-            session: PostgresTransaction | None = None
+            tx: PostgresTransaction | None = None
             try:
                 connection = self._pool.take()
                 try:
-                    session = PostgresTransaction(
-                        connection, self._sql, self._namespace, "write", self._clock, self._wall
-                    )
-                    answer = self._attempt(work, session, lost=lost)
-                    if session.queues:
+                    tx = PostgresTransaction(connection, self._sql, self._namespace, "write", self._clock, self._wall)
+                    answer = self._attempt(work, tx, lost=lost)
+                    if tx.queues:
                         self._announce(connection)
                     return answer
                 finally:
                     self._pool.give(connection)
             except psycopg.Error as error:
-                if is_away(error) or (session is not None and session.is_closed):
+                if is_away(error) or (tx is not None and tx.is_closed):
                     self._pool.forget_idle()
-                    lost = lost or (session is not None and session.committing)
+                    lost = lost or (tx is not None and tx.committing)
                 elif error.sqlstate == _UNIQUE and unique < _UNIQUE_TRIES:
                     unique += 1
                 elif not is_conflict(error):
@@ -108,29 +106,29 @@ class Writer:
         """The error to raise. It is not chained to the server's error, which may quote the row."""
         return unknown(self._shown) if lost else translate(error, self._shown)
 
-    def _attempt(self, work: Work[T], session: PostgresTransaction, *, lost: bool) -> T:
+    def _attempt(self, work: Work[T], tx: PostgresTransaction, *, lost: bool) -> T:
         try:
             if lost:
-                found = work.find(session)
+                found = work.find(tx)
                 if found is not None:
-                    session.roll_back()
+                    tx.roll_back()
                     return found.answer
             try:
-                answer = work.run(session)
+                answer = work.run(tx)
             except (AlreadyExists, Conflict):
                 # The name was free a moment ago and is taken now, possibly by the very write whose result was lost.
-                found = work.find(session) if lost else None
+                found = work.find(tx) if lost else None
                 if found is None:
                     raise
-                session.roll_back()
+                tx.roll_back()
                 return found.answer
-            session.commit()
+            tx.commit()
         except BaseException as error:
             with suppress(psycopg.Error):
-                session.roll_back()
-            if session.committing and not isinstance(error, Exception):
+                tx.roll_back()
+            if tx.committing and not isinstance(error, Exception):
                 # An interrupt during the commit: the next user of the connection would read its result.
-                session.close()
+                tx.close()
             raise
         return answer
 

@@ -19,7 +19,17 @@ from holdfast.stores.rows import Prepared, StoredThread, name_digest, read_check
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, key
 from holdfast.stores.sql import reads
 from holdfast.stores.sql.journals import arrays, put_entries
-from holdfast.stores.sql.reads import NO_RUN, StoredRun, checked_run, hold, lock_run, lock_threads, put_run, run_queries
+from holdfast.stores.sql.reads import (
+    NO_RUN,
+    StoredRun,
+    checked_run,
+    hold,
+    lock_run,
+    lock_threads,
+    put_run,
+    require_same_fence,
+    run_queries,
+)
 from holdfast.stores.sql.transaction import Done, Guarded, Query, Row, Transaction, Unguarded
 
 # A blob that another commit stores is visible in the next round, unless it was swept. That hardly happens twice.
@@ -198,6 +208,7 @@ class CommitWork(Unguarded[Position]):
         threads, answers = lock_threads(tx, {at, *needed}, *queries, ("newest", (at,)), *more)
         newest, *stored = answers[len(queries) :]
         run = checked_run(tx.namespace, at, answers[: len(queries)])
+        require_same_fence(threads.get(at), run)
         # The run is checked first, so that a worker that lost its lease gets `LeaseLost`, not `Conflict`.
         rules.check_commit(run.row, wanted, tx.clock)
         thread = _require_at(threads.get(at), expect, to_bytes(wanted.name), newest)

@@ -401,7 +401,18 @@ def hold(tx: Transaction, thread: int, *more: Query) -> tuple[StoredThread | Non
     queries = run_queries(tx, thread)
     threads, answers = lock_threads(tx, [thread], *queries, *more)
     run = checked_run(tx.namespace, thread, answers[: len(queries)])
+    require_same_fence(threads.get(thread), run)
     return threads.get(thread), run, answers[len(queries) :]
+
+
+def require_same_fence(thread: StoredThread | None, run: StoredRun) -> None:
+    """`Damaged` if the records of a thread and its run do not agree on who may write."""
+    fence = None if run.row is None else rules.fence_of(run.row)
+    if thread is not None and thread.name is not None and thread.fence != fence:
+        raise Damaged(
+            f"the record of the thread with number {thread.thread_no} does not match its run; "
+            "run hf.verify() to see what is affected"
+        )
 
 
 def run_queries(tx: Transaction, thread: int) -> list[Query]:

@@ -66,7 +66,7 @@ class SQLStore(ABC, Generic[W]):
     def name_of(self, thread: int) -> str | None:
         return self._read(reads.name_of, thread)
 
-    def told(self) -> dict[int, str]:
+    def names(self) -> dict[int, str]:
         return self._read(reads.names)
 
     def thread_numbers(self) -> list[int]:

@@ -108,7 +108,7 @@ class Work(Protocol[T]):
 
     weight: int  # roughly how many bytes it writes
 
-    def run(self, tx: Transaction) -> T:
+    def run(self, tx: Transaction, /) -> T:
         """Do the write in a transaction. Keep what `find` needs."""
         ...
 

@@ -28,7 +28,7 @@ class SQLiteTransaction:
     With a `path`, errors of SQLite are translated, as read verbs expect. The writer needs the errors themselves.
     """
 
-    __slots__ = ("_connection", "_execute", "_path", "clock", "namespace", "wall")
+    __slots__ = ("_clock", "_connection", "_execute", "_path", "_wall", "namespace")
 
     def __init__(
         self,
@@ -39,8 +39,8 @@ class SQLiteTransaction:
         path: str | None = None,
     ) -> None:
         self.namespace = namespace
-        self.clock = clock
-        self.wall = wall
+        self._clock = clock
+        self._wall = wall
         self._connection = connection
         self._execute = connection.execute
         self._path = path
@@ -108,6 +108,12 @@ class SQLiteTransaction:
             if row is not None:
                 self.put("delete_checkpoint", row_key)
                 self.put("insert_checkpoint", *row[:_CELLS], None)
+
+    def clock(self) -> Clock:
+        return self._clock()
+
+    def wall(self) -> int:
+        return self._wall()
 
     def announce(self) -> None:
         """Do nothing: SQLite cannot notify other processes."""

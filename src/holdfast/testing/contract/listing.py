@@ -92,6 +92,9 @@ class ListingContract(ContractBase):
         assert listed == [store.thread(name) for name in ("a", "b", "c")]
         assert [row.count for row in listed] == [2, 2, 1]
         assert sorted(store.thread_numbers()) == sorted(line.number for line in lines)
+        assert store.names() == {line.number: line.name for line in lines}
+        assert [store.name_of(line.number) for line in lines] == [line.name for line in lines]
+        assert store.name_of(0) is None
 
     def test_pages_of_threads(self, store: Store) -> None:
         for n in reversed(range(7)):
