@@ -1,5 +1,5 @@
 """The log store: a log of groups per thread, replayed, on a device. The directory store is one on the file system."""
 
-from holdfast.stores.log.store import DirectoryStore
+from holdfast.stores.log.store import DirectoryStore, LogStore
 
-__all__ = ["DirectoryStore"]
+__all__ = ["DirectoryStore", "LogStore"]

@@ -135,7 +135,7 @@ class Device(Protocol):
         ...
 
     def create(self, key: str, pieces: Iterable[bytes]) -> None:
-        """Create a log, durably and as a whole."""
+        """Create a log under a key that has none, durably and as a whole."""
         ...
 
     def delete(self, key: str) -> None:

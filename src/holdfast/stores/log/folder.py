@@ -195,7 +195,9 @@ class Folder:
             if is_deleted:
                 with suppress(OSError):
                     os.rmdir(folder)
-        disk.unlink(f"{self._log_path(LEDGER)}.new")
+        for name in disk.names_in(self.path):
+            if name.startswith("namespace.jsonl.") and name.endswith(".new"):
+                disk.unlink(os.path.join(self.path, name))
         folders = [os.path.join(self.path, BLOBS, part) for part in disk.names_in(os.path.join(self.path, BLOBS))]
         for folder in [*folders, os.path.join(self.path, KEYS)]:
             for name in disk.names_in(folder):

@@ -17,9 +17,9 @@ from collections.abc import Generator
 from contextlib import contextmanager, suppress
 
 from holdfast import forksafe
-from holdfast.errors import Busy, Closed, HoldfastError
+from holdfast.errors import Busy, Closed, HoldfastError, StoreError
 from holdfast.stores.log import disk
-from holdfast.stores.log.device import Device, Unsure
+from holdfast.stores.log.device import Device, Moved, Unsure
 from holdfast.stores.log.groups import Log
 
 
@@ -81,6 +81,8 @@ class Locks:
         except Unsure as error:
             self._is_poisoned = True
             raise disk.unknown(self._path) from error
+        except Moved as error:
+            raise StoreError(f"{self._path}: another writer changed the store at the same time. Try again.") from error
         except OSError as error:
             raise disk.translate(error, self._path) from error
         finally:

@@ -452,7 +452,13 @@ class Namespace:
             self._replace_ledger(tidied)
 
     def _replace_ledger(self, ledger: Ledger) -> None:
-        self.device.create(dv.LEDGER, [ln.group([ln.sealed(record) for record in ledger.records(self.name)], 0)])
+        data = ln.group([ln.sealed(record) for record in ledger.records(self.name)], 0)
+        if not self.ledger_log.catch_up():
+            self.device.create(dv.LEDGER, [data])
+        else:
+            with self.ledger_log.rewrite() as new:
+                new.write(data)
+                new.publish(self.ledger_log.seen.size)
         self.ledger_log.catch_up()
 
     def note(self, *records: msgspec.Struct) -> None:

@@ -53,22 +53,25 @@ class LogVerbs:
         follows that of the last group in the log: the append fails if the log does not end where it was read to.
         """
         while True:
-            with self._locks.to_look(), self._locks.looking():
-                plan = verb()
-                if not plan.lines:
-                    return plan.answer
-                self._prepare(plan)
-            for blob in plan.blobs:
-                self._blobs.store(blob)
-            if plan.creates is not None:
-                with self._locks.to_look(), self._locks.looking():
-                    self._space.create(plan.creates, plan.number, plan.lines, plan.at, plan.entry)
-                return plan.answer
             try:
-                self._append(plan)
+                return self._carry_out_once(verb)
             except Moved:
                 continue
-            return plan.answer
+
+    def _carry_out_once(self, verb: Callable[[], WritePlan[T]]) -> T:
+        with self._locks.to_look(), self._locks.looking():
+            plan = verb()
+            if not plan.lines:
+                return plan.answer
+            self._prepare(plan)
+        for blob in plan.blobs:
+            self._blobs.store(blob)
+        if plan.creates is not None:
+            with self._locks.to_look(), self._locks.looking():
+                self._space.create(plan.creates, plan.number, plan.lines, plan.at, plan.entry)
+        else:
+            self._append(plan)
+        return plan.answer
 
     def _append(self, plan: WritePlan[T]) -> None:
         log = plan.log
@@ -98,9 +101,12 @@ class LogVerbs:
             digests = tuple(dict.fromkeys(blob.digest.hex() for blob in plan.blobs))
             space.note(ln.StampLine(epoch=space.ledger.epoch, blobs=digests))
         if plan.creates is not None:
-            left = space.under(thread_key(plan.creates))
+            key = thread_key(plan.creates)
+            left = space.under(key)
             if left is not None:
                 self._lay_aside(left)
+                if left.key != key:  # an interrupted drop left both logs
+                    space.device.delete(key)
 
     def _adopt(self, number: int) -> None:
         """Store the blobs that are in the log of a thread that was exported and copied here."""

@@ -1,4 +1,4 @@
-"""`DirectoryStore`: the verbs of the contract on logs, with the file system as their device."""
+"""`LogStore`: the verbs of the contract on the logs of a device; `DirectoryStore`: with the file system as device."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from holdfast.stores.gate import Gate
 from holdfast.stores.log import backup, check
 from holdfast.stores.log.blobs import Blobs, WrappedKeys
 from holdfast.stores.log.compact import CompactVerbs
+from holdfast.stores.log.device import Device
 from holdfast.stores.log.folder import Folder, open_root
 from holdfast.stores.log.locks import Locks
 from holdfast.stores.log.namespace import Namespace
@@ -25,43 +26,33 @@ from holdfast.stores.log.write import WriteVerbs
 from holdfast.types import Problem
 
 
-class DirectoryStore(ReadVerbs, WriteVerbs, CompactVerbs):
-    """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
-
-    Raises `NotAStore` or `NewerFormat`, leaving everything unchanged, if the folder is not a store that this version
-    can read. Raises `ReadOnly` if it does not exist and cannot be created.
-    """
+class LogStore(ReadVerbs, WriteVerbs, CompactVerbs):
+    """A namespace on a device."""
 
     encoding: Literal["packed", "text"] = "text"
     hashing = PLAIN
-    kind = "dir"
 
     def __init__(
         self,
-        path: str | os.PathLike[str],
+        device: Device,
+        place: str,
         *,
         namespace: str,
         durability: Literal["full", "normal", "off"],
-        busy_timeout: float = 10.0,
         clock: Callable[[], Clock] | None = None,
         wall: Callable[[], int] | None = None,
         number: Callable[[], int] = new_number,
     ) -> None:
-        """`number` gives the number of a new thread, unless it is taken or not above those of the others."""
-        if durability not in ("full", "normal", "off"):
-            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
-        self._path = os.path.realpath(path)
-        self._busy_timeout = busy_timeout
+        """`place` names the store in messages. `number` gives the number of a new thread, if it is above the others."""
         self._clock = clock or clocks.machine
         self._wall = wall or clocks.wall
-        # At "normal", only appends are left to the system. A file that replaces another is synced first.
+        # At "normal", only appends are left to the system. All else is synced.
         self._syncs_appends = durability == "full"
-        self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
-        open_root(self._path, sync=durability != "off")
-        self._locks = Locks(self._path, self._folder)
-        self._space = Namespace(self._folder, namespace, self._locks.hides, number, is_lazy=durability == "normal")
-        self._blobs = Blobs(self._folder)
-        self._keys = WrappedKeys(self._folder)
+        self._device = device
+        self._locks = Locks(place, device)
+        self._space = Namespace(device, namespace, self._locks.hides, number, is_lazy=durability == "normal")
+        self._blobs = Blobs(device)
+        self._keys = WrappedKeys(device)
 
     # -- wrapped keys -----------------------------------------------------------------------------------------------
 
@@ -87,6 +78,48 @@ class DirectoryStore(ReadVerbs, WriteVerbs, CompactVerbs):
     def check(self) -> Iterator[Problem]:
         return iter(list(check.problems(self._space)))
 
+    def close(self) -> None:
+        if self._locks.close():
+            self._space.close()
+            self._device.close()
+
+
+class DirectoryStore(LogStore):
+    """A folder of text files, opened on one namespace. Any number of threads and processes may use it.
+
+    Raises `NotAStore` or `NewerFormat`, leaving everything unchanged, if the folder is not a store that this version
+    can read. Raises `ReadOnly` if it does not exist and cannot be created.
+    """
+
+    kind = "dir"
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        namespace: str,
+        durability: Literal["full", "normal", "off"],
+        busy_timeout: float = 10.0,
+        clock: Callable[[], Clock] | None = None,
+        wall: Callable[[], int] | None = None,
+        number: Callable[[], int] = new_number,
+    ) -> None:
+        if durability not in ("full", "normal", "off"):
+            raise InvalidArgument("durability must be 'full', 'normal' or 'off'")
+        self._path = os.path.realpath(path)
+        self._busy_timeout = busy_timeout
+        self._folder = Folder(self._path, namespace, sync=durability != "off", timeout=busy_timeout)
+        open_root(self._path, sync=durability != "off")
+        super().__init__(
+            self._folder,
+            self._path,
+            namespace=namespace,
+            durability=durability,
+            clock=clock,
+            wall=wall,
+            number=number,
+        )
+
     @property
     def path(self) -> str:
         """See `BackingUp`."""
@@ -109,8 +142,3 @@ class DirectoryStore(ReadVerbs, WriteVerbs, CompactVerbs):
             yield
         finally:
             gate.close()
-
-    def close(self) -> None:
-        if self._locks.close():
-            self._space.close()
-            self._folder.close()
