@@ -40,14 +40,12 @@ LAYERS = {
     "aio": f"{BASE} codec crypto handle maintenance urls policy runs stores.contract threads",
     "__init__": "aio crypto errors handle maintenance policy types runs threads",
     "telemetry": f"{BASE} handle",
-    "looking": f"{BASE} codec handle urls runs "
-    "stores.abilities stores.contract stores.contract_runs threads",
+    "looking": f"{BASE} codec handle urls runs stores.abilities stores.contract stores.contract_runs threads",
     "looking.commands": "stores.postgres.address stores.postgres.schema",
     "adapters": f"{BASE} aio codec delta handle policy runs stores.contract stores.contract_runs threads",
     "importers": f"{BASE} adapters codec delta formats handle stores.contract stores.contract_runs threads "
     "stores.log.groups stores.log.replay",
-    "exporters": f"{BASE} codec delta formats handle looking runs "
-    "stores.contract stores.contract_runs threads",
+    "exporters": f"{BASE} codec delta formats handle looking runs stores.contract stores.contract_runs threads",
     "ui": f"{BASE} codec handle looking runs threads",
     "testing": f"{BASE} __init__ codec handle urls policy runs stores.contract stores.contract_runs threads",
     "cli": f"{BASE} codec exporters handle importers maintenance looking urls runs stores.contract_runs threads ui",

@@ -20,7 +20,6 @@ from holdfast.formats import jsonl, lines
 from holdfast.stores import rows, segments
 from holdfast.stores.contract import Append, CheckpointRow, Refs, Span
 from holdfast.stores.contract_runs import Deadline, Entry, Owner, Progress, RunRow
-from holdfast.stores.directory import records as directory
 from holdfast.threads import metadata
 from holdfast.types import Usage
 from tests.hostile.forging import forged_bytes, forged_value

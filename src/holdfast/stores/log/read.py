@@ -55,8 +55,11 @@ class ReadVerbs(LogVerbs):
                 self._space.skipped[found.key] = damage
 
     @read
+    def names(self) -> dict[int, str]:
+        return {row.position.thread: row.name for row in self._each_listed("", None)}
+
+    @read
     def name_of(self, thread: int) -> str | None:
-        """See `Naming`."""
         found = self._space.numbered(thread)
         return None if found is None else found.thread.name
 
@@ -109,7 +112,6 @@ class ReadVerbs(LogVerbs):
 
     @read
     def walk(self, thread: int, *, after: int, limit: int) -> list[c.CheckpointRow | Damaged]:
-        """See `Walking`."""
         found = self._space.numbered(thread)
         if found is None or found.thread.name is None:
             return []
