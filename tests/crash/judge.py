@@ -29,7 +29,6 @@ from tests.crash.workload import (
     TURNS,
     Job,
     Scene,
-    line_before,
     script_of,
     tools_of,
     work_on,
@@ -100,7 +99,7 @@ def candidates(scene: Scene, said: list[str]) -> list[Candidate]:
         if words[0] in ("done", "failed", "settled"):
             verdicts.setdefault(int(words[1]), []).append(words[-1])
     is_dead = "ended" not in said
-    possible = [Candidate(line_before(scene))]
+    possible = [Candidate(Line(NAME))]
     for verb in script_of(scene):
         verdict = verdicts.get(verb.counter)
         if isinstance(verb, Operation) and (verdict is not None or is_dead):

@@ -16,7 +16,7 @@ import pytest
 from tests.crash.judge import Trial
 from tests.crash.nursery import Nursery
 from tests.crash.tracing import Fault, Traced, trace
-from tests.crash.workload import Kind, Scene, Task, prepare
+from tests.crash.workload import Kind, Scene, Task
 
 FULL = os.environ.get("HOLDFAST_LAB") == "full"
 POINT = os.environ.get("HOLDFAST_LAB_POINT", "")
@@ -68,7 +68,6 @@ class Lab:
         self, world: Path, kind: Kind, scene: Scene, names: Sequence[str], fault: Fault | None, task: Task
     ) -> Traced:
         task.store, task.scene = _address(world, kind), scene
-        prepare(world / "store", scene)
         path = world.with_suffix(".task")
         path.write_bytes(msgspec.json.encode(task))
         traced = trace(self._nursery, "tests.crash.workload:work", path, names, fault)

@@ -20,7 +20,7 @@ from tests.crash.lab import POINT
 from tests.crash.nursery import Nursery
 from tests.crash.power_disk import MODELS, Disk, Image, Model, Said, write_image
 from tests.crash.power_recording import Recording, read_recording, record
-from tests.crash.workload import Kind, Scene, Task, prepare
+from tests.crash.workload import Kind, Scene, Task
 
 RECORD = os.environ.get("HOLDFAST_LAB_RECORD", "")
 """A file with a recording, as a failure names it: with it, a test cuts that one, and records none."""
@@ -93,7 +93,6 @@ class PowerLab:
         if key in self._recorded:
             return self._recorded[key]
         with self._world() as world:
-            prepare(world / "store", task.scene)
             task.store = _address(world, kind)
             recording = self._recorded[key] = self._record("tests.crash.workload:work", world, task)
         assert recording.said[-1] == "ended", recording.said

@@ -19,7 +19,7 @@ from tests.crash.tracing import WRITING, Fault
 from tests.crash.workload import Kind, Scene, Task
 
 MORE = 20  # calls that a workload may make beyond those of the first: ids and times differ, and so do sizes
-SHARE: dict[Scene, int] = {"verbs": 2, "migration": 1}  # of the calls of each name
+SHARE: dict[Scene, int] = {"verbs": 2}  # of the calls of each name
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def lab() -> Iterator[Lab]:
 
 
 @covers("A1", "A15", "continuum/AtomicFileWriter.write_atomic")
-@pytest.mark.parametrize(("kind", "scene"), [("sqlite", "verbs"), ("directory", "verbs"), ("sqlite", "migration")])
+@pytest.mark.parametrize(("kind", "scene"), [("sqlite", "verbs"), ("directory", "verbs")])
 def test_killed_at_every_call(lab: Lab, kind: Kind, scene: Scene) -> None:
     killed: Counter[str] = Counter()
     calls = lab.calls(kind, scene, WRITING)

@@ -7,10 +7,8 @@ from __future__ import annotations
 
 import os
 import resource
-import sqlite3
 import traceback
 from collections.abc import Callable, Mapping
-from importlib import resources as packaged
 from pathlib import Path
 from typing import Any, Literal
 
@@ -27,14 +25,13 @@ from holdfast.errors import (
     StoreError,
 )
 from holdfast.runs.lease import Lease
-from holdfast.stores.sqlite import schema
 from tests.codec.strategies import identical
 from tests.crash.children import carry_out
-from tests.crash.model import Line, Operation, apply, state_of
+from tests.crash.model import Operation, state_of
 from tests.crash.tracing import say, wait_for_tracer
 
 Kind = Literal["sqlite", "directory"]
-Scene = Literal["verbs", "migration"]
+Scene = Literal["verbs"]
 NAME = "lab"
 MAIN = f"{NAME}/main"
 TURNS = 2
@@ -75,9 +72,6 @@ SCRIPT: tuple[Verb, ...] = (
     Operation("optimize", MAIN, 124),
     Operation("save", MAIN, 125),
 )
-# A store of the first format, with a history, is opened by this Holdfast.
-OLD: tuple[Operation, ...] = (Operation("save", MAIN, 1), Operation("save", MAIN, 2), Operation("rewind", MAIN, 3, 1))
-MIGRATION: tuple[Verb, ...] = (Operation("save", MAIN, 4), Operation("fork", f"{NAME}/fork-0", 5, back=1))
 
 
 class Task(msgspec.Struct):
@@ -93,37 +87,7 @@ class Task(msgspec.Struct):
 
 
 def script_of(scene: Scene) -> tuple[Verb, ...]:
-    return SCRIPT if scene == "verbs" else MIGRATION
-
-
-def line_before(scene: Scene) -> Line:
-    """What a store holds before the worker begins."""
-    line = Line(NAME)
-    for operation in OLD if scene == "migration" else ():
-        apply(line, operation)
-    return line
-
-
-def prepare(store: Path, scene: Scene) -> None:
-    """Make what the worker finds: for a migration, a SQLite store of the first format."""
-    if scene != "migration":
-        return
-    with holdfast.open(store) as hf:
-        line = Line(NAME)
-        for operation in OLD:
-            carry_out(hf, line, operation)
-            apply(line, operation)
-    first = packaged.files("holdfast.stores.sqlite").joinpath("sql", "schema_0001.sql").read_text(encoding="utf-8")
-    connection = sqlite3.connect(store)
-    try:
-        for kind, name in connection.execute("SELECT type, name FROM sqlite_schema WHERE sql IS NOT NULL").fetchall():
-            if kind == "table" and not name.startswith("sqlite_") and f"CREATE TABLE {name} " not in first:
-                connection.execute(f'DROP TABLE "{name}"')
-        connection.execute("PRAGMA user_version = 1")
-        connection.commit()
-    finally:
-        connection.close()
-    assert schema.VERSION > 1
+    return {"verbs": SCRIPT}[scene]
 
 
 # -- a run -------------------------------------------------------------------------------------------------------------
@@ -186,7 +150,7 @@ class Worker:
     def __init__(self, task: Task, say: Callable[[str], None]) -> None:
         self._task = task
         self._say = say
-        self._line = line_before(task.scene)
+        self._line = Line(NAME)
         self._unknown = 0
         self._has_failed = False
         self._hf: Holdfast | None = None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sqlite3
 from typing import Any, Final
 
 from holdfast.stores.contract import Store
@@ -49,8 +48,8 @@ def _sqlite(store: Any) -> tuple[bool, str]:
     return ok, ", ".join(f"{name} {value}" for name, value in found.items())
 
 
-def _pragmas(connection: sqlite3.Connection, _: bytes) -> dict[str, Any]:
-    return {name: connection.execute(query).fetchone()[0] for name, query in _PRAGMAS.items()}
+def _pragmas(tx: Any) -> dict[str, Any]:
+    return {name: tx._connection.execute(query).fetchone()[0] for name, query in _PRAGMAS.items()}
 
 
 def _directory(store: Any) -> tuple[bool, str]:
@@ -65,7 +64,6 @@ def _postgres(store: Any) -> tuple[bool, str]:
     return ok, ", ".join(f"{name} {value}" for name, value in found.items()) or "the server reports none"
 
 
-def _server_settings(session: Any) -> dict[str, str]:
-    session.ask()
-    [found] = session._connection.execute(_QUERY).fetchall()
+def _server_settings(tx: Any) -> dict[str, str]:
+    [found] = tx._connection.execute(_QUERY).fetchall()
     return {name: value for name, value in zip(_ASKED, found, strict=True) if value is not None}

@@ -84,7 +84,8 @@ class Unread(NamedTuple):
         if isinstance(self.error, Damaged):
             return self.error
         return Damaged(
-            f"{self.path}: the log cannot be read, so the data it needs is unknown; nothing was removed. {self.error}"
+            f"{self.path}: the log cannot be read ({self.error}), so it is unknown which data it needs; "
+            "nothing was removed"
         )
 
 
