@@ -27,7 +27,7 @@ from holdfast.errors import (
 from holdfast.runs.lease import Lease
 from tests.codec.strategies import identical
 from tests.crash.children import carry_out
-from tests.crash.model import Operation, state_of
+from tests.crash.model import Line, Operation, state_of
 from tests.crash.tracing import say, wait_for_tracer
 
 Kind = Literal["sqlite", "directory"]
