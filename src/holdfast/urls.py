@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 from importlib import import_module
-from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -108,6 +107,8 @@ def _from_package(text: str, namespace: str, durability: Durability) -> Store | 
     scheme, separator, _ = text.partition(":")
     if not separator or len(scheme) < 2 or scheme in _OWN_SCHEMES:
         return None
+    from importlib.metadata import entry_points  # noqa: PLC0415 - slow to import, and most URLs are Holdfast's own
+
     for point in entry_points(group=ENTRY_POINTS, name=scheme):
         return _checked(point.load()(text, namespace=namespace, durability=durability))
     return None
