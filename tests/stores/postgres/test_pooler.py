@@ -17,7 +17,10 @@ from holdfast import Run
 from holdfast.stores.contract import Store
 from holdfast.stores.postgres import PostgresStore, transaction, writer
 from holdfast.testing import StoreContract
+from holdfast.testing.contract.concurrency import ConcurrencyContract
+from holdfast.testing.contract.leases import LeaseContract
 from tests.covers import covers
+from tests.selection import IN_FULL
 from tests.stores.postgres.pgbouncer import pgbouncer
 from tests.stores.postgres.server import address_at, database, schema_of
 
@@ -87,14 +90,24 @@ def make_fail(schema: str) -> None:
             )
 
 
-@covers("G1")
-class TestThroughPooler(StoreContract):
+class Pooled:
     durable = True
 
     def open_store(self, tmp_path: Path, namespace: str = "default") -> Store:
         store = PostgresStore(pooled(tmp_path), namespace=namespace, patience=60)
         make_fail(schema_of(tmp_path))
         return store
+
+
+@covers("G1")
+class TestThroughPooler(Pooled, LeaseContract, ConcurrencyContract):
+    """The parts of the contract in which processes compete. `make test-stores` runs all of it."""
+
+
+if IN_FULL:
+
+    class TestAllThroughPooler(Pooled, StoreContract):
+        pass
 
 
 def test_failures_are_injected(tmp_path: Path) -> None:
