@@ -7,7 +7,6 @@ it in one step. Readers of the old log continue to read it.
 from __future__ import annotations
 
 import time
-from bisect import bisect_right
 from collections.abc import Collection, Generator, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from itertools import groupby
@@ -16,10 +15,11 @@ from zlib import crc32
 
 from msgspec.structs import replace
 
-from holdfast.errors import Damaged, HoldfastError, InvalidArgument, NewerFormat, NotFound, StoreError
+from holdfast.errors import Damaged, HoldfastError, NewerFormat, NotFound, StoreError
 from holdfast.formats import jsonl
 from holdfast.formats import lines as ln
 from holdfast.formats.lines import Damage
+from holdfast.intervals import Intervals
 from holdfast.stores import contract as c
 from holdfast.stores import rules
 from holdfast.stores.log import disk
@@ -27,6 +27,7 @@ from holdfast.stores.log.device import Moved, dropped_key
 from holdfast.stores.log.namespace import Namespace, ThreadLog
 from holdfast.stores.log.plan import LogVerbs, WritePlan, write
 from holdfast.stores.log.replay import Cell, ReplayedThread
+from holdfast.stores.segments import live_ranges
 
 # A sweep rewrites a log when more than half of it is dead, so that rewrites cost no more than the appends did.
 _WORTH_REWRITING: Final = 64 << 10
@@ -266,31 +267,15 @@ class CompactVerbs(LogVerbs):
 
 
 class LiveCells:
-    """The cells that `Live` keeps, as sorted and disjoint ranges per log."""
+    """The cells that `Live` keeps."""
 
     def __init__(self, thread: int, live: c.Live) -> None:
         self._horizon = live.horizon
-        self._ranges: dict[int, list[tuple[int, int]]] = {}
-        for span in sorted(live.spans, key=lambda span: span.start):
-            if span.thread != thread:
-                # Ignoring it would sweep cells that the caller wants to keep.
-                raise InvalidArgument(
-                    f"a live span names the thread with number {span.thread}, not {thread}; nothing was changed"
-                )
-            ranges = self._ranges.setdefault(span.log, [])
-            start, end = span.start, span.start + span.count
-            if ranges and start <= ranges[-1][1]:
-                start, end = ranges[-1][0], max(ranges.pop()[1], end)
-            ranges.append((start, end))
+        self._ranges = live_ranges(thread, live)
 
     def dead(self, log: int, cells: Sequence[Cell]) -> list[Cell]:
-        ranges = self._ranges.get(log, [])
-        return [cell for cell in cells if cell.seq <= self._horizon and not _within(ranges, cell.at)]
-
-
-def _within(ranges: Sequence[tuple[int, int]], at: int) -> bool:
-    found = bisect_right(ranges, at, key=lambda pair: pair[0]) - 1
-    return found >= 0 and at < ranges[found][1]
+        kept = self._ranges.get(log, Intervals())
+        return [cell for cell in cells if cell.seq <= self._horizon and not kept.holds(cell.at, cell.at + 1)]
 
 
 def _joined(ranges: Sequence[tuple[int, int, int]]) -> list[tuple[int, int, int]]:
