@@ -12,7 +12,7 @@ from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import ENTRIES, RUN_COLUMNS, StoredThread, read_checkpoint, read_run, read_thread
 from holdfast.stores.segments import MAX_SEQ, key
 from holdfast.stores.sql.reads import find_number, look_up, looked_up
-from holdfast.stores.sql.transaction import Row, Transaction
+from holdfast.stores.sql.transaction import Row, Transaction, in_order
 from holdfast.types import Problem
 
 _PAGE: Final = 256
@@ -184,14 +184,8 @@ def _journal(name: str, stored: StoredThread, run: Row | None, found_rows: Itera
 
 
 def _pages(tx: Transaction, name: str) -> Iterator[Row]:
-    after = 0
-    while page := tx.rows(name, after, _PAGE):
-        yield from page
-        after = page[-1][0]
+    return in_order(lambda first: tx.rows(name, first - 1, _PAGE), 1)
 
 
 def _keyed(tx: Transaction, name: str, number: int) -> Iterator[Row]:
-    low, high = key(number, 0), key(number, MAX_SEQ)
-    while page := tx.rows(name, low, high, _PAGE):
-        yield from page
-        low = page[-1][0] + 1
+    return in_order(lambda first: tx.rows(name, first, key(number, MAX_SEQ), _PAGE), key(number, 0))

@@ -23,7 +23,7 @@ from holdfast.stores.rows import (
     read_thread,
 )
 from holdfast.stores.segments import MAX_SEQ, MAX_THREAD, SEQ_BITS, key
-from holdfast.stores.sql.transaction import Query, Row, Transaction
+from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
 
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
@@ -131,14 +131,11 @@ def name_of(tx: Transaction, number: int) -> str | None:
 def names(tx: Transaction) -> dict[int, str]:
     """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
     found: dict[int, str] = {}
-    after = 0
-    while page := tx.rows("threads_by_number", tx.namespace, after, CHUNK):
-        for row in page:
-            with suppress(Damaged):
-                stored = read_thread(row)
-                if stored.name is not None:
-                    found[stored.thread_no] = rows.to_text(stored.name)
-        after = page[-1][0]
+    for row in in_order(lambda first: tx.rows("threads_by_number", tx.namespace, first - 1, CHUNK), 1):
+        with suppress(Damaged):
+            stored = read_thread(row)
+            if stored.name is not None:
+                found[stored.thread_no] = rows.to_text(stored.name)
     return found
 
 

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar
 
+from holdfast.errors import Damaged
 from holdfast.stores.contract_runs import Clock
 
 T = TypeVar("T")
@@ -21,6 +22,19 @@ def named(text: str) -> Mapping[str, str]:
     """The statements of an SQL text by name. Each statement starts with a line `-- name: …`."""
     parts = _NAME.split(text)
     return {name: _COMMENT.sub("", statement).strip() for name, statement in zip(parts[1::2], parts[2::2], strict=True)}
+
+
+def in_order(fetch: Callable[[int], Sequence[Row]], first: int) -> Iterator[Row]:
+    """The rows with keys from `first` on, read page by page. `fetch` returns the page that starts at a key.
+
+    `Damaged` if the keys do not grow: a damaged index can lead back to earlier rows, and reading would never end.
+    """
+    while page := fetch(first):
+        for row in page:
+            if row[0] < first:
+                raise Damaged(f"the database returns the rows with keys {first - 1} and {row[0]} in the wrong order")
+            first = row[0] + 1
+            yield row
 
 
 class Transaction(Protocol):

@@ -11,7 +11,7 @@ from holdfast.stores import segments
 from holdfast.stores.contract import Compacted, Live
 from holdfast.stores.segments import MAX_SEQ, Plan, Source, is_dead, key
 from holdfast.stores.sql.reads import find_number, lock_threads, using
-from holdfast.stores.sql.transaction import Query, Row, Transaction
+from holdfast.stores.sql.transaction import Query, Row, Transaction, in_order
 
 # Rows to delete per transaction, and rows to read per query together with their cells.
 ROWS: Final = 256
@@ -123,9 +123,7 @@ def _commits(tx: Transaction, low: int, high: int, last: int) -> Iterator[Row]:
 
 
 def _pages(tx: Transaction, name: str, low: int, high: int) -> Iterator[Row]:
-    while page := tx.rows(name, low, high, _READ):
-        yield from page
-        low = page[-1][0] + 1
+    return in_order(lambda first: tx.rows(name, first, high, _READ), low)
 
 
 def _order(row: tuple[int, Source, bytes | None]) -> int:
