@@ -28,6 +28,7 @@ def pytest_configure(config: pytest.Config) -> None:
         # In the background of a shell Ctrl-C is ignored, and the processes that tests interrupt would inherit that.
         signal.signal(signal.SIGINT, signal.default_int_handler)
     config.addinivalue_line("markers", "every_store(because): run on every store in `make test` too")
+    config.addinivalue_line("markers", "in_full(because): run in `make test-stores` only")
     config.addinivalue_line("markers", "on_store(kind): the store of a test that has no parameter that names it")
 
 

@@ -35,6 +35,13 @@ def on_store(kind: str) -> pytest.MarkDecorator:
     return pytest.mark.on_store(kind)
 
 
+def in_full(because: str) -> pytest.MarkDecorator:
+    """Leave a test, a class or (as `pytestmark`) a module to `make test-stores`."""
+    if not because:
+        raise ValueError("say why make test leaves the test out")
+    return pytest.mark.in_full(because)
+
+
 def tries(in_full: int, share: int) -> int:
     """How many points of a sweep a test tries: all with HOLDFAST_STORES=all or HOLDFAST_LAB=full, else a share."""
     return in_full if IN_FULL else share
@@ -53,10 +60,11 @@ def left_out(items: Iterable[pytest.Item], named: Iterable[str]) -> list[pytest.
     return [
         item
         for item, stores in cases
-        if stores - {"sqlite"}
-        and _function(item) in on_sqlite
-        and not _is_always_all(item)
-        and item.nodeid not in asked
+        if item.nodeid not in asked
+        and (
+            item.get_closest_marker("in_full") is not None
+            or (stores - {"sqlite"} and _function(item) in on_sqlite and not _is_always_all(item))
+        )
     ]
 
 

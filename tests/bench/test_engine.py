@@ -21,6 +21,7 @@ from bench.text import Writer
 from bench.timing import interleaved, ratio
 from bench.wal import WalMeter
 from bench.workload import Agent, compact
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
 PROMISED = [
@@ -50,6 +51,7 @@ def quick(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], str
     return json.loads((results / "engine.json").read_bytes()), (results / "engine.md").read_text("utf-8"), done.stdout
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_every_number_is_measured(quick: tuple[dict[str, Any], str, str]) -> None:
     report, _, _ = quick
     assert [number["number"] for number in report["numbers"]] == PROMISED
@@ -58,6 +60,7 @@ def test_every_number_is_measured(quick: tuple[dict[str, Any], str, str]) -> Non
     assert set(report["machine"]) == {"cores", "system", "python", "sqlite"}
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_a_number_says_its_bound_and_verdict(quick: tuple[dict[str, Any], str, str]) -> None:
     report, _, _ = quick
     for number in report["numbers"]:
@@ -69,6 +72,7 @@ def test_a_number_says_its_bound_and_verdict(quick: tuple[dict[str, Any], str, s
         assert bounded == (number["number"] != "3+")
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_full_copies_write_and_keep_more(quick: tuple[dict[str, Any], str, str]) -> None:
     report, _, _ = quick
     json_copies, squeezed, own = report["versus"]
@@ -76,6 +80,7 @@ def test_full_copies_write_and_keep_more(quick: tuple[dict[str, Any], str, str])
     assert json_copies["size"] > squeezed["size"] > own["size"] > 0
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_the_tables_show_every_number(quick: tuple[dict[str, Any], str, str]) -> None:
     _, markdown, printed = quick
     for number in PROMISED:

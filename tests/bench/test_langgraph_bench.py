@@ -20,7 +20,7 @@ from bench.langgraph_cases import FULL, LONG, QUICK, TITLES, CrowdFound, Found, 
 from bench.langgraph_numbers import Numbers, savers_table
 from bench.langgraph_plot import HEIGHT, WIDTH, Line, plot
 from bench.report import Number
-from tests.selection import IN_FULL
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
 BOUNDS = {
@@ -224,8 +224,9 @@ def bench(folder: Path, *arguments: str) -> tuple[dict[str, Any], str]:
     return json.loads((results / "langgraph.json").read_bytes()), (results / "langgraph.md").read_text("utf-8")
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_a_quick_run_measures_every_conversation_of_a_saver(folder: Path) -> None:
-    side = "holdfast-sqlite" if IN_FULL else "holdfast-sqlite-async"  # it has half as many conversations
+    side = "holdfast-sqlite"
     report, page = bench(folder, "--only", side)
     wanted = [(case.graph, case.turns) for case in cases(QUICK, [side])]
     assert [(one["graph"], one["turns"]) for one in report["savers"]] == wanted

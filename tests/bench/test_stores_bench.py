@@ -16,6 +16,7 @@ import pytest
 from bench import stores
 from bench.runs_plan import has_dbos
 from bench.stores_plan import FULL
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
 ALONE = ["D1", "D1+", "D2", "D2+", "D3", "P1", "P1+", "P2+", "P3+", "P4", "P4+"]
@@ -61,6 +62,7 @@ def alone(folder: Path) -> tuple[dict[str, Any], str]:
     return json.loads((results / "stores.json").read_bytes()), (results / "stores.md").read_text("utf-8")
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_what_needs_no_comparison_is_measured(alone: tuple[dict[str, Any], str]) -> None:
     report, _ = alone
     assert [number["number"] for number in report["numbers"]] == ALONE
@@ -70,6 +72,7 @@ def test_what_needs_no_comparison_is_measured(alone: tuple[dict[str, Any], str])
         assert (number["at_least"], number["at_most"]) == BOUNDS.get(number["number"], (None, None))
 
 
+@in_full("a quick run of the whole bench takes seconds of processor time")
 def test_the_page_shows_every_number(alone: tuple[dict[str, Any], str]) -> None:
     _, markdown = alone
     assert markdown.startswith("# The stores in numbers\n\nWritten by `python -m bench.stores`.\n")
