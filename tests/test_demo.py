@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.selection import in_full
 from tests.waiting import DEADLINE
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
@@ -77,6 +78,7 @@ def test_the_readme_says_what_the_demo_checks(demo: str) -> None:
     assert said == [line.removeprefix("ok").strip() for line in section(demo, "Checks")]
 
 
+@in_full("it runs the demo a second time")
 def test_the_demo_fails_when_a_letter_is_posted_twice(tmp_path: Path) -> None:
     broken = tmp_path / "examples"
     shutil.copytree(EXAMPLES, broken)

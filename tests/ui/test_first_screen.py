@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from examples import demo
+from tests.selection import in_full
 from tests.ui.conftest import Page, playing
 
 
@@ -107,6 +108,7 @@ class Striker(demo.Killer):
         return True
 
 
+@in_full("it plays the demo a second time")
 def test_where_no_model_call_was_in_flight_every_figure_is_exact(tmp_path: Path) -> None:
     with playing(tmp_path, Striker) as (papers, page):
         text = page.get("/").text
