@@ -7,15 +7,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from operator import itemgetter
+from typing import Any, Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
-from holdfast.stores.contract import Cells, CheckpointRow, Span, ThreadRow
+from holdfast.stores.contract import Cells, CheckpointRow, Head, NumberedThread, Span, ThreadRow
 from holdfast.stores.contract_runs import RunRow
 from holdfast.stores.rows import (
     ENTRIES,
     RUN_COLUMNS,
+    THREAD_COLUMNS,
     StoredThread,
     name_digest,
     read_checkpoint,
@@ -27,11 +29,26 @@ from holdfast.stores.sql.transaction import Query, Row, Transaction
 
 # Rows fetched at once when tombstones must be skipped.
 CHUNK: Final = 256
+_REFS_END: Final = 6  # columns of a checkpoint up to its refs
+_thread_columns: Final = itemgetter(slice(THREAD_COLUMNS))
 
 # -- threads --------------------------------------------------------------------------------------------------------
 
 
+def head(tx: Transaction, name: bytes) -> Head | None:
+    by_name, by_digest = look_up(tx.namespace, name)
+    named, digested = tx.ask(("head", by_name[1]), by_digest)
+    found = looked_up(tx.namespace, name, [*map(_thread_columns, named)], digested)
+    if found is None:
+        return None
+    newest, *columns = named[0][THREAD_COLUMNS:]
+    if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
+        raise found.disagreeing(newest)
+    return rules.head_of(found.record(), _read_or_damaged(columns))
+
+
 def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
+    """The thread of a name, without its head, which may be on a damaged page."""
     by_name, by_digest = look_up(tx.namespace, name)
     try:
         named, digested, ends = tx.ask(by_name, by_digest, ("newest_and_head", by_name[1]))
@@ -123,32 +140,28 @@ def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> 
     return page
 
 
-def name_of(tx: Transaction, number: int) -> str | None:
-    found, _ = find_number(tx, number)
-    return None if found is None or found.name is None else rows.to_text(found.name)
+def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
+    return [_numbered(row) for row in tx.rows("threads_by_number", tx.namespace, after, limit)]
 
 
-def names(tx: Transaction) -> dict[int, str]:
-    """The names of all threads with an undamaged record. A damaged record does not hide the following ones."""
-    found: dict[int, str] = {}
-    after = 0
-    while page := tx.rows("threads_by_number", tx.namespace, after, CHUNK):
-        for row in page:
-            with suppress(Damaged):
-                stored = read_thread(row)
-                if stored.name is not None:
-                    found[stored.thread_no] = rows.to_text(stored.name)
-        after = page[-1][0]
-    return found
+def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
+    """The numbers alone, from an index, for threads on damaged pages."""
+    return [number for (number,) in tx.rows("thread_numbers", tx.namespace, after, limit)]
 
 
-def numbers(tx: Transaction) -> list[int]:
-    return [number for (number,) in tx.rows("thread_numbers", tx.namespace)]
+def one_by_number(tx: Transaction, number: int) -> NumberedThread:
+    found = tx.row("thread_by_number", number)
+    if found is None:
+        raise Damaged(f"the record of the thread with number {number} is missing")
+    return _numbered(found)
 
 
-def last(tx: Transaction, number: int) -> int:
-    found, _ = find_number(tx, number)
-    return 0 if found is None else found.last
+def _numbered(row: Row) -> NumberedThread:
+    try:
+        stored = read_thread(row)
+        return NumberedThread(row[0], None if stored.name is None else rows.to_text(stored.name), stored.last)
+    except Damaged as damage:
+        return NumberedThread(row[0], damage, damage)
 
 
 def forks(tx: Transaction, number: int) -> list[int]:
@@ -231,47 +244,29 @@ def checkpoints(
     return page
 
 
-def walk(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow | Damaged]:
-    """Complete checkpoints of a range of seqs; an unreadable one is represented by its error."""
+def walk(
+    tx: Transaction, number: int, after: int, limit: int, *, refs_only: bool = False
+) -> list[CheckpointRow | Damaged]:
+    """The checkpoints of a range of seqs; an unreadable one is represented by its error."""
     found, _ = find_number(tx, number)
     if found is None or found.name is None or limit <= 0:
         return []
     first, last = max(after, 0) + 1, min(max(after, 0) + limit, found.last)
     stored: dict[int, CheckpointRow | Damaged] = {}
     if first <= last:
-        for row in tx.range("walk", "checkpoint", key(number, first), key(number, last)):
-            stored[row[0] & MAX_SEQ] = _read_or_damaged(number, row)
+        for row in tx.range("refs" if refs_only else "walk", "checkpoint", key(number, first), key(number, last)):
+            stored[row[0] & MAX_SEQ] = _read_or_damaged(row, refs_only=refs_only)
     return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
 
 
-def _read_or_damaged(number: int, row: Row) -> CheckpointRow | Damaged:
+def _read_or_damaged(row: Sequence[Any], *, refs_only: bool = False) -> CheckpointRow | Damaged:
     if row[-1] is None:
-        return Damaged(f"checkpoint {row[0] & MAX_SEQ} of the thread with number {number} is on a damaged page")
+        number, seq = row[0] >> SEQ_BITS, row[0] & MAX_SEQ
+        return Damaged(f"checkpoint {seq} of the thread with number {number} is on a damaged page")
     try:
-        return read_checkpoint(*row)
+        return read_checkpoint(*row[:_REFS_END], keep_meta=False) if refs_only else read_checkpoint(*row)
     except Damaged as damage:
         return damage
-
-
-def refs(tx: Transaction, number: int, after: int, limit: int) -> list[CheckpointRow]:
-    """A page of checkpoints with refs. A gap is `Damaged`: a sweep would drop the cells of a missing checkpoint."""
-    found, _ = find_number(tx, number)
-    if found is None or found.name is None:
-        return []
-    expected = max(after, 0) + 1
-    page: list[CheckpointRow] = []
-    while expected <= found.last and len(page) < limit:
-        size = min(limit - len(page), CHUNK)
-        chunk = tx.rows("refs", key(number, expected), key(number, MAX_SEQ), size)
-        for fields in chunk:
-            row = read_checkpoint(*fields, keep_meta=False)
-            _expect(number, row.seq, expected)
-            expected += 1
-            if not row.deleted:
-                page.append(row)
-        if not chunk:
-            _expect(number, 0, expected)
-    return page
 
 
 def _confirm(tx: Transaction, label: bytes, ends: tuple[int, int], met: list[int]) -> None:
