@@ -14,8 +14,6 @@ from tests.covers import covers
 from tests.selection import every_store
 from tests.threads.wholes import KINDS, opened
 
-LATER = {"n": "later", "words": ["other words"] * 50}
-
 pytestmark = every_store("readers beside writers see what the store lets them see")
 
 
@@ -23,6 +21,11 @@ pytestmark = every_store("readers beside writers see what the store lets them se
 def hf(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Holdfast]:
     with opened(request.param, tmp_path) as hf:
         yield hf
+
+
+def later(time: int) -> dict[str, Any]:
+    """The state that the other writer saves. It shares nothing with the states before it."""
+    return {"n": "later", "words": [f"time {time}, word {n}" for n in range(50)]}
 
 
 def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, times: int = 1) -> list[int]:
@@ -34,7 +37,7 @@ def gone_on(hf: Holdfast, monkeypatch: pytest.MonkeyPatch, verb: str, times: int
     def reading(*given: Any) -> Any:
         if len(saved) < times:
             monkeypatch.setattr(store, verb, read)
-            made = hf.thread("t").save(LATER, expect=hf.thread("t").head())
+            made = hf.thread("t").save(later(len(saved) + 1), expect=hf.thread("t").head())
             hf.thread("t").prune(Retention(keep_last=1))
             hf.context.bases.clear()  # as if the other writer were another process
             monkeypatch.setattr(store, verb, reading)
@@ -59,7 +62,7 @@ def test_the_latest_is_the_newest(hf: Holdfast, monkeypatch: pytest.MonkeyPatch,
     saved = gone_on(hf, monkeypatch, "cells", times)
     found = hf.thread("t").latest()
     assert found is not None
-    assert (found.seq, found.state) == (saved[-1], LATER)
+    assert (found.seq, found.state) == (saved[-1], later(times))
 
 
 def test_the_thread_and_its_head_are_one_call_of_the_store(hf: Holdfast) -> None:
@@ -91,7 +94,7 @@ def test_what_is_loaded_as_the_head_is_the_newest(hf: Holdfast, monkeypatch: pyt
     filled(hf)
     saved = gone_on(hf, monkeypatch, "checkpoint", times)
     found = hf.thread("t").load("@-1")
-    assert (found.seq, found.state) == (saved[-1], LATER)
+    assert (found.seq, found.state) == (saved[-1], later(times))
 
 
 def test_a_save_after_a_head_that_is_gone_changes_nothing(hf: Holdfast, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -107,7 +110,7 @@ def test_a_run_that_is_claimed_meanwhile_finds_the_newest(hf: Holdfast, monkeypa
     filled(hf, schema_version=1)
     gone_on(hf, monkeypatch, "run")
     with hf.run("t", schema_version=1) as run:
-        assert run.state == LATER
+        assert run.state == later(1)
         run.finish()
 
 

@@ -62,9 +62,15 @@ def check_form(commit: Commit) -> None:
 
 def head_of(thread: ThreadRow, row: CheckpointRow | Damaged) -> Head:
     """A thread with its head, which cannot be a deleted checkpoint."""
-    if isinstance(row, CheckpointRow) and row.deleted:
-        row = Damaged(f"thread {quoted(thread.name)}: its head, checkpoint {row.seq}, was deleted; run hf.verify()")
-    return Head(thread, row)
+    is_deleted = isinstance(row, CheckpointRow) and row.deleted
+    return Head(thread, deleted_head(thread) if is_deleted else row)
+
+
+def deleted_head(thread: ThreadRow) -> Damaged:
+    return Damaged(
+        f"thread {quoted(thread.name)}: its head, checkpoint {thread.position.head}, was deleted; run hf.verify() to "
+        "see what is affected"
+    )
 
 
 # -- fences and leases ----------------------------------------------------------------------------------------------

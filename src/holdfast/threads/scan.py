@@ -88,9 +88,12 @@ def all_threads(store: Store) -> AllThreads:
     numbers = set(names)
     try:
         for each in numbered(store):
+            if isinstance(each.name, Damaged):
+                problems.append(str(each.name))
+                continue
             numbers.add(each.number)
-            if isinstance(each.name, str):
+            if each.name is not None:
                 names.setdefault(each.number, each.name)
     except Damaged as damage:
         problems.append(str(damage))
-    return AllThreads(sorted(numbers), names, problems)
+    return AllThreads(sorted(numbers), names, list(dict.fromkeys(problems)))

@@ -15,7 +15,7 @@ from holdfast.delta.load import load_base, state_of
 from holdfast.delta.salvage import salvaged
 from holdfast.errors import AlreadyExists, Conflict, Damaged, InvalidArgument, NotFound, OutcomeUnknown
 from holdfast.ids import to_text
-from holdfast.stores.contract import CheckpointRow, Head, Position, ThreadRow
+from holdfast.stores.contract import CheckpointRow, Position, ThreadRow
 from holdfast.text import quoted
 from holdfast.threads import metadata as metas
 from holdfast.threads.branches import fork_details, fork_of, seen_from_fork
@@ -123,23 +123,25 @@ class Thread:
                 if head is None:
                     self.saver.remember(None)
                     return None
+                row, position = head.checkpoint, head.thread.position
                 try:
-                    return self._load_head(head)
+                    if isinstance(row, Damaged):
+                        raise row
+                    return self._load_head(position, row)
                 except Damaged:
                     # The cells of a head are swept if another writer moves the thread and deletes it meanwhile.
-                    if isinstance(head.checkpoint, Damaged) or damaged == head.thread.position:
+                    if isinstance(row, Damaged) or damaged == position:
                         if not fallback:
                             raise
                         return self._newest_undamaged(head.thread)
-                    damaged = head.thread.position
+                    damaged = position
         raise Conflict(
             f"thread {quoted(self.name)} was changed {MAX_RETRIES} times while it was being read. "
             "Nothing was changed by this call. Try again."
         )
 
-    def _load_head(self, head: Head) -> Checkpoint:
-        context, position, row = self._context, head.thread.position, head.row
-        number = position.thread
+    def _load_head(self, position: Position, row: CheckpointRow) -> Checkpoint:
+        context, number = self._context, position.thread
         base = context.bases.get(number, row.seq)
         if base is None:
             base = load_base(context.store, number, row)

@@ -276,7 +276,7 @@ except OutcomeUnknown as error:
 else:
     raise AssertionError("the write cannot have worked")
 resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
-for call in (store.thread, line.save, store.blob):
+for call in (store.head, line.save, store.blob):
     try:
         call("t")
     except OutcomeUnknown:

@@ -85,7 +85,8 @@ class Track:
         known, thread = self._view, head.thread
         now = known
         if now is None or now.position != thread.position:
-            now = View(thread.position, head.row, self._noted(head.row))
+            row = head.row
+            now = View(thread.position, row, self._noted(row))
         if known is None or known.position is None or not _only_grew(known, known.position, thread):
             self.reindex()
         self._view = now = replace(now, count=thread.count)

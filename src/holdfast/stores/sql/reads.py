@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 from contextlib import suppress
 from operator import itemgetter
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from holdfast.errors import Damaged
 from holdfast.stores import blobs, rows, rules, segments
@@ -36,15 +36,23 @@ _thread_columns: Final = itemgetter(slice(THREAD_COLUMNS))
 
 
 def head(tx: Transaction, name: bytes) -> Head | None:
-    by_name, by_digest = look_up(tx.namespace, name)
-    named, digested = tx.ask(("head", by_name[1]), by_digest)
-    found = looked_up(tx.namespace, name, [*map(_thread_columns, named)], digested)
-    if found is None:
+    space = tx.namespace
+    answers, digested = tx.ask(("head", (space, name)), ("thread_by_digest", (space, name_digest(space, name))))
+    named = [*map(_thread_columns, answers)]
+    if named != digested:
+        raise _disagreeing(space, name, [*named, *digested])
+    if not named:
         return None
-    newest, *columns = named[0][THREAD_COLUMNS:]
+    found = read_thread(named[0])
+    newest, *columns = answers[0][THREAD_COLUMNS:]
     if newest != found.thread_no << SEQ_BITS | found.last or columns[0] is None:
         raise found.disagreeing(newest)
-    return rules.head_of(found.record(), _read_or_damaged(columns))
+    thread = found.record()
+    try:
+        checkpoint = read_checkpoint(*columns)
+    except Damaged as damage:
+        return Head(thread, damage)
+    return Head(thread, rules.deleted_head(thread) if checkpoint.deleted else checkpoint)
 
 
 def thread(tx: Transaction, name: bytes) -> ThreadRow | None:
@@ -72,9 +80,7 @@ def look_up(namespace: bytes, name: bytes) -> tuple[Query, Query]:
 def looked_up(namespace: bytes, name: bytes, named: Sequence[Row], digested: Sequence[Row]) -> StoredThread | None:
     """The thread that both queries found; None if neither did. `Damaged` if they disagree."""
     if named != digested:
-        damage = _disagreeing()
-        damage.known = _known_by_one(namespace, name, [*named, *digested])
-        raise damage
+        raise _disagreeing(namespace, name, [*named, *digested])
     return read_thread(named[0]) if named else None
 
 
@@ -87,12 +93,14 @@ def numbered(answer: Sequence[Row]) -> int:
     """The number of the thread with the name; 0 if there is none. `Damaged` if the two lookups disagree."""
     [(by_name, by_digest)] = answer
     if by_name != by_digest:
-        raise _disagreeing()
+        raise _disagreeing(b"", b"", ())
     return by_name or 0
 
 
-def _disagreeing() -> Damaged:
-    return Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
+def _disagreeing(namespace: bytes, name: bytes, found: Sequence[Row]) -> Damaged:
+    damage = Damaged("two lookups of a thread's name disagree; run hf.verify() to see what is affected")
+    damage.known = _known_by_one(namespace, name, found)
+    return damage
 
 
 def _known_by_one(namespace: bytes, name: bytes, found: Sequence[Row]) -> ThreadRow | None:
@@ -141,27 +149,31 @@ def threads(tx: Transaction, prefix: bytes, after: bytes | None, limit: int) -> 
 
 
 def by_number(tx: Transaction, after: int, limit: int) -> list[NumberedThread]:
-    return [_numbered(row) for row in tx.rows("threads_by_number", tx.namespace, after, limit)]
-
-
-def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
-    """The numbers alone, from an index, for threads on damaged pages."""
-    return [number for (number,) in tx.rows("thread_numbers", tx.namespace, after, limit)]
-
-
-def one_by_number(tx: Transaction, number: int) -> NumberedThread:
-    found = tx.row("thread_by_number", number)
-    if found is None:
-        raise Damaged(f"the record of the thread with number {number} is missing")
-    return _numbered(found)
+    """A page of threads. At its end the table and an index must agree: a sweep drops what a missing thread uses."""
+    page = [_numbered(row) for row in tx.rows("threads_by_number", tx.namespace, after, limit)]
+    if not page and limit and tx.has("thread_counts"):
+        in_table, in_index = tx.rows("thread_counts", tx.namespace)
+        if in_table != in_index:
+            raise Damaged("two listings of the threads disagree; run hf.verify() to see what is affected")
+    return page
 
 
 def _numbered(row: Row) -> NumberedThread:
     try:
         stored = read_thread(row)
-        return NumberedThread(row[0], None if stored.name is None else rows.to_text(stored.name), stored.last)
+        return NumberedThread(row[0], stored.text(), stored.last)
     except Damaged as damage:
         return NumberedThread(row[0], damage, damage)
+
+
+def one_by_number(tx: Transaction, number: int) -> NumberedThread | None:
+    found, _ = find_number(tx, number)
+    return None if found is None else NumberedThread(number, found.text(), found.last)
+
+
+def numbers(tx: Transaction, after: int, limit: int) -> list[int]:
+    """The numbers alone, from an index, for threads on damaged pages."""
+    return [number for (number,) in tx.rows("thread_numbers", tx.namespace, after, limit)]
 
 
 def forks(tx: Transaction, number: int) -> list[int]:
@@ -259,7 +271,7 @@ def walk(
     return [stored.get(seq) or missing(number, seq) for seq in range(first, last + 1)]
 
 
-def _read_or_damaged(row: Sequence[Any], *, refs_only: bool = False) -> CheckpointRow | Damaged:
+def _read_or_damaged(row: Row, *, refs_only: bool = False) -> CheckpointRow | Damaged:
     if row[-1] is None:
         number, seq = row[0] >> SEQ_BITS, row[0] & MAX_SEQ
         return Damaged(f"checkpoint {seq} of the thread with number {number} is on a damaged page")

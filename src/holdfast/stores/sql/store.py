@@ -74,12 +74,18 @@ class SQLStore(ABC, Generic[W]):
 
     def numbered(self, *, after: int | None, limit: int) -> list[NumberedThread]:
         above, most = min(max(after or 0, 0), segments.MAX_THREAD), max(limit, 0)
+        if most == 1 and (one := self._one_numbered(above + 1)) is not None:
+            return [one]  # found by its number, even if the namespace has few of many threads
         try:
             return self._read(reads.by_number, above, most)
         except Damaged:
-            return [self._one_numbered(number) for number in self._read(reads.numbers, above, most)]
+            # The threads on a damaged page are missing in the table. An index has their numbers.
+            found = map(self._one_numbered, self._read(reads.numbers, above, most))
+            if page := [one for one in found if one is not None]:
+                return page
+            raise
 
-    def _one_numbered(self, number: int) -> NumberedThread:
+    def _one_numbered(self, number: int) -> NumberedThread | None:
         try:
             return self._read(reads.one_by_number, number)
         except Damaged as damage:

@@ -46,6 +46,12 @@ WHERE namespace = ?1 AND name > ?2 ORDER BY name LIMIT ?3
 -- name: threads_by_number
 SELECT * FROM thread NOT INDEXED WHERE thread_no > ?2 AND namespace = ?1 ORDER BY thread_no LIMIT ?3
 
+-- name: thread_counts
+-- The same from the table and from an index. Reads both trees; used only at the end of a listing by number.
+SELECT count(*), sum(thread_no) FROM thread NOT INDEXED WHERE namespace = ?1
+UNION ALL
+SELECT count(*), sum(thread_no) FROM thread INDEXED BY thread_by_name WHERE namespace = ?1
+
 -- name: thread_numbers
 -- From the index: used if a page of the table cannot be read.
 SELECT thread_no FROM thread INDEXED BY thread_by_name
